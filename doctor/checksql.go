@@ -151,7 +151,7 @@ func connections(c Config, d *database, where string) []Finding {
 	return found(where, OK, fmt.Sprintf("%s is %d, and %d services may need %d", setting, most, processes, need), "")
 }
 
-func databaseRights(_ Config, d *database, where string) []Finding {
+func databaseRights(cfg Config, d *database, where string) []Finding {
 	if d.Embedded {
 		return nil
 	}
@@ -165,9 +165,9 @@ func databaseRights(_ Config, d *database, where string) []Finding {
 	}
 	switch {
 	case len(work) > 0:
-		return found(where, Failure, "the user of mysql.dsn lacks "+strings.Join(work, ", ")+" on the database", "GRANT ALL on the database to that user")
-	case len(migrate) > 0:
-		return found(where, Note, "the user of mysql.dsn lacks "+strings.Join(migrate, ", ")+" on the database, so it cannot run `notyet migrate`", "run `notyet migrate` as a user who has them")
+		return found(where, Failure, "the user of mysql.dsn lacks "+strings.Join(work, ", ")+" on the database", "GRANT SELECT, INSERT, UPDATE, DELETE on the database to that user")
+	case len(migrate) > 0 && cfg.Settings.Migrate.DSN == "":
+		return found(where, Note, "the user of mysql.dsn lacks "+strings.Join(migrate, ", ")+" on the database, so it cannot run `notyet migrate`", "set migrate.dsn to the DSN of a user who has them")
 	}
 	return found(where, OK, "the user of mysql.dsn has the rights that notyet needs", "")
 }

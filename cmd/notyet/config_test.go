@@ -139,7 +139,8 @@ func TestFilesOfSecretsAreShownNowhere(t *testing.T) {
 	}
 	whole := named("NOTYET_MYSQL_DSN_FILE", "u:"+marker+"@tcp("+database+")/d")
 	sentinels := []string{"NOTYET_REDIS_MASTER=m", named("NOTYET_REDIS_SENTINEL_PASSWORD_FILE", marker)}
-	for _, with := range [][]string{{whole}, {"NOTYET_MYSQL_DSN=u@tcp(" + database + ")/d", named("NOTYET_MYSQL_PASSWORD_FILE", marker)}, append(sentinels, whole), {whole, "NOTYET_REDIS_PASSWORD=" + marker}} {
+	for _, with := range [][]string{{whole}, {"NOTYET_MYSQL_DSN=u@tcp(" + database + ")/d", named("NOTYET_MYSQL_PASSWORD_FILE", marker)}, append(sentinels, whole), {whole, "NOTYET_REDIS_PASSWORD=" + marker},
+		{whole, named("NOTYET_MIGRATE_DSN_FILE", "u:"+marker+"@tcp("+database+")/d")}} {
 		for _, command := range []string{"config print", "config print --json", "config check", "doctor --patience 500ms", "scanner", "migrate"} {
 			r := notyet(t, append(with, environ...), "", strings.Fields(command)...)
 			require.NotContains(t, r.stdout+r.stderr, "geheim", "%s %v", command, with)

@@ -21,9 +21,10 @@ type migrateCmd struct {
 	command.Settings
 	command.Servers
 	command.AsJSON
-	DatabaseOnly bool `help:"Do not look at Kafka: others make its topics." name:"database-only"`
-	DryRun       bool `help:"Print the statements that would run and the topics that would be made, and change nothing." name:"dry-run"`
-	KafkaMoved   bool `help:"The installation has moved to another Kafka cluster, whose intake topics are new. Without it, a database that belongs to another cluster is refused." name:"kafka-moved"`
+	DatabaseOnly bool   `help:"Do not look at Kafka: others make its topics." name:"database-only"`
+	DryRun       bool   `help:"Print the statements that would run and the topics that would be made, and change nothing." name:"dry-run"`
+	MigrateDSN   string `help:"migrate.dsn: the DSN of a user who may change tables, if it is another than that of mysql.dsn; other users can see flags, so better NOTYET_MIGRATE_DSN" name:"migrate-dsn" placeholder:"DSN"`
+	KafkaMoved   bool   `help:"The installation has moved to another Kafka cluster, whose intake topics are new. Without it, a database that belongs to another cluster is refused." name:"kafka-moved"`
 }
 
 // Help is part of --help.
@@ -50,17 +51,21 @@ type migrated struct {
 
 // Run brings database and topics up to date.
 func (c *migrateCmd) Run(a *app) error {
-	required := []string{"kafka.brokers", "mysql.dsn"}
+	required := []string{"kafka.brokers", "mysql.dsn|migrate.dsn"}
 	if c.DatabaseOnly {
 		required = required[1:]
 	}
 	if c.DatabaseOnly && c.KafkaMoved {
 		return command.Usage("--database-only and --kafka-moved exclude each other: the second needs Kafka")
 	}
+	if c.MigrateDSN != "" {
+		c.Set = append(c.Set, "migrate.dsn="+c.MigrateDSN)
+	}
 	cfg, err := a.Load(c.Settings, c.Servers, config.Sources{Defaults: command.Quiet, Require: required})
 	if err != nil {
 		return err
 	}
+	cfg = cfg.ForMigrate()
 	log := command.NewLogger(cfg.Log, a.Stderr)
 	if c.DryRun {
 		return c.tell(a, cfg, log)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +51,29 @@ func TestMigrateDryRun(t *testing.T) {
 	require.Equal(t, command.ExitDone, notyet(t, environ, "", "migrate").code)
 	require.Equal(t, planned{Migrations: []store.Migration{}, Topics: []kafka.TopicSpec{}}, plan())
 	require.Equal(t, "-- 0 migrations and 0 topics to be made; nothing was changed\n", notyet(t, environ, "", "migrate", "--dry-run").stdout)
+}
+
+// migrate works with the DSN that it has for itself, which a service does not take.
+func TestMigrateHasADSNOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	own, others := "sqlite:"+filepath.Join(dir, "own.db"), "sqlite:"+filepath.Join(dir, "others.db")
+	for name, c := range map[string]struct {
+		environ, args []string
+		code          int
+	}{
+		"its own alone":    {[]string{"NOTYET_MIGRATE_DSN=" + own}, nil, command.ExitDone},
+		"from a file":      {[]string{"NOTYET_MIGRATE_DSN_FILE=" + fileWith(t, "dsn", own+"\n")}, nil, command.ExitDone},
+		"by a flag":        {[]string{"NOTYET_MYSQL_DSN=" + others}, []string{"--migrate-dsn", own}, command.ExitDone},
+		"beside another":   {[]string{"NOTYET_MYSQL_DSN=" + others, "NOTYET_MIGRATE_DSN=" + own}, nil, command.ExitDone},
+		"neither":          {nil, nil, command.ExitUsage},
+		"twice":            {[]string{"NOTYET_MIGRATE_DSN=" + own, "NOTYET_MIGRATE_DSN_FILE=" + fileWith(t, "dsn", own)}, nil, command.ExitUsage},
+		"another database": {[]string{"NOTYET_MYSQL_DSN=u@tcp(h:1)/a", "NOTYET_MIGRATE_DSN=u@tcp(h:1)/b"}, nil, command.ExitUsage},
+	} {
+		r := notyet(t, c.environ, "", append([]string{"migrate", "--database-only"}, c.args...)...)
+		require.Equal(t, c.code, r.code, "%s: %s", name, r.stderr)
+	}
+	require.NoFileExists(t, filepath.Join(dir, "others.db"))
+	r := notyet(t, []string{"NOTYET_MIGRATE_DSN=" + own, "NOTYET_KAFKA_BROKERS=127.0.0.1:1", "NOTYET_REDIS_ADDRS=127.0.0.1:1"}, "", "config", "check", "--service", "scanner")
+	require.Equal(t, command.ExitUsage, r.code)
+	require.Contains(t, r.stderr, "mysql.dsn is not set")
 }

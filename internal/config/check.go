@@ -27,7 +27,7 @@ func (l *loader) check(c *Config) {
 	}
 	l.http(c.HTTP)
 	l.jwt(c.HTTP)
-	l.dsn(c.MySQL)
+	l.dsns(c)
 	l.sasl(c.Kafka.SASL)
 	l.tls("kafka.tls", c.Kafka.TLS)
 	l.tls("redis.tls", c.Redis.TLS)
@@ -85,41 +85,54 @@ func (l *loader) listen(key, addr string) {
 	}
 }
 
-func (l *loader) dsn(m MySQL) {
-	const fix = "write user:password@tcp(host:port)/database"
+func (l *loader) dsns(c *Config) {
+	m := c.MySQL
 	if m.PasswordFile != "" && (m.DSN == "" || strings.HasPrefix(m.DSN, "sqlite:")) {
 		l.bad("mysql.password-file", "", "is set without a server in mysql.dsn", "write user@tcp(host:port)/database, or remove it")
 		return
 	}
-	if path, sqlite := strings.CutPrefix(m.DSN, "sqlite:"); m.DSN == "" || sqlite && path != "" {
-		if sqlite && m.TLS.Enabled {
+	own := l.dsn("mysql.dsn", m.DSN, m.TLS.Enabled)
+	if own != nil && own.Passwd != "" && m.PasswordFile != "" {
+		l.bad("mysql.dsn", "", "has a password beside mysql.password-file", "remove one")
+	}
+	migrates := l.dsn("migrate.dsn", c.Migrate.DSN, m.TLS.Enabled)
+	if own != nil && migrates != nil && own.DBName != migrates.DBName {
+		l.bad("migrate.dsn", "", "names another database than mysql.dsn", "name the same")
+	}
+}
+
+// dsn returns nil unless it is the DSN of a server.
+func (l *loader) dsn(key, dsn string, secured bool) *mysql.Config {
+	const fix = "write user:password@tcp(host:port)/database"
+	if path, sqlite := strings.CutPrefix(dsn, "sqlite:"); dsn == "" || sqlite && path != "" {
+		if sqlite && secured {
 			l.bad("mysql.tls.enabled", "true", "does nothing for a database in a file", "remove it")
 		}
-		return
+		return nil
 	}
-	parsed, err := mysql.ParseDSN(m.DSN)
+	parsed, err := mysql.ParseDSN(dsn)
 	switch { // the parser's errors repeat parts of the DSN, and these may contain the password
-	case err != nil && strings.Contains(m.DSN, "://"):
-		l.bad("mysql.dsn", "", "is a URL", fix)
+	case err != nil && strings.Contains(dsn, "://"):
+		l.bad(key, "", "is a URL", fix)
 	case err != nil:
-		l.bad("mysql.dsn", "", "cannot be read", fix+"; a parameter's value is percent-encoded")
+		l.bad(key, "", "cannot be read", fix+"; a parameter's value is percent-encoded")
 	case parsed.Net != "tcp" && parsed.Net != "unix": // without an @, user and password are parsed as something else
-		l.bad("mysql.dsn", "", "has a protocol that is neither tcp nor unix", fix)
+		l.bad(key, "", "has a protocol that is neither tcp nor unix", fix)
 	case parsed.DBName == "":
-		l.bad("mysql.dsn", "", "names no database", fix)
-	case parsed.Passwd != "" && m.PasswordFile != "":
-		l.bad("mysql.dsn", "", "has a password beside mysql.password-file", "remove one")
+		l.bad(key, "", "names no database", fix)
 	default:
-		l.dsnParameters(parsed, m.TLS.Enabled)
+		l.dsnParameters(key, parsed, secured)
+		return parsed
 	}
+	return nil
 }
 
 // dsnParameters refuses what gives the password, the data or this machine's files to a server that
 // has not shown who it is. It judges what the driver has read: a parameter can be written in several
 // ways. The DSN cannot name a file of the operator's own authority. Operators who need one would
 // therefore turn verification off.
-func (l *loader) dsnParameters(parsed *mysql.Config, secured bool) {
-	refuse := func(problem, fix string) { l.bad("mysql.dsn", "", problem, fix) }
+func (l *loader) dsnParameters(key string, parsed *mysql.Config, secured bool) {
+	refuse := func(problem, fix string) { l.bad(key, "", problem, fix) }
 	switch {
 	case parsed.TLS != nil && parsed.TLS.InsecureSkipVerify:
 		refuse("asks for TLS without verifying the server (tls=preferred or tls=skip-verify)",
@@ -202,9 +215,7 @@ func endpoint(text string) bool {
 	if err != nil || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
 		return false
 	}
-	ip := net.ParseIP(u.Hostname())
-	loopback := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
-	return u.Scheme == "https" || u.Scheme == "http" && loopback
+	return u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname())
 }
 
 func (l *loader) tls(key string, t TLS) {

@@ -371,6 +371,10 @@ type SendLog struct {
 
 // Migrate configures what the command of that name creates. It does not change existing topics.
 type Migrate struct {
+	// DSN is with which migrate connects to the database of mysql.dsn, as a user who may change tables. Default mysql.dsn.
+	DSN string `key:"dsn" secret:"yes"`
+	// DSNFile is a file that holds it. Default none.
+	DSNFile string `key:"dsn-file"`
 	// Partitions of each topic. Default 12.
 	Partitions int `key:"partitions"`
 	// Replication is the number of copies. Default 0: the broker's default.
@@ -420,6 +424,15 @@ func Default() Config {
 
 		Slots: 64, Window: defaults.Window, StopTimeout: 30 * time.Second,
 	}
+}
+
+// ForMigrate returns the configuration with which migrate works.
+func (c *Config) ForMigrate() *Config {
+	out := *c
+	if c.Migrate.DSN != "" {
+		out.MySQL.DSN, out.MySQL.DSNFile, out.MySQL.PasswordFile = c.Migrate.DSN, "", ""
+	}
+	return &out
 }
 
 // Limits returns what the named intake topic accepts. ok is false if it is not one of our intakes.

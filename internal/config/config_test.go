@@ -186,6 +186,8 @@ func TestMistakes(t *testing.T) {
 		"a session for SCRAM":    {env: []string{"NOTYET_KAFKA_SASL_MECHANISM=SCRAM-SHA-512", "NOTYET_KAFKA_SASL_USER=u", "NOTYET_KAFKA_SASL_SESSION_TOKEN=geheim"}, want: []string{"kafka.sasl.session-token", "AWS_MSK_IAM"}},
 		"a key without a secret": {env: []string{"NOTYET_KAFKA_SASL_MECHANISM=AWS_MSK_IAM", "NOTYET_KAFKA_SASL_USER=AKIA"}, want: []string{"kafka.sasl.password", "AWS_MSK_IAM"}},
 		"a token, no mechanism":  {env: []string{"NOTYET_KAFKA_SASL_TOKEN_URL=https://idp/token"}, want: []string{"kafka.sasl.mechanism", "OAUTHBEARER"}},
+		"migrate elsewhere":      {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/d", "NOTYET_MIGRATE_DSN=admin:geheim@tcp(h:1)/other"}, want: []string{"migrate.dsn", "another database"}},
+		"migrate, unverified":    {env: []string{"NOTYET_MIGRATE_DSN=admin:geheim@tcp(h:1)/d?tls=skip-verify"}, want: []string{"migrate.dsn", "set mysql.tls.enabled"}},
 		"a sentinel's password":  {env: []string{"NOTYET_REDIS_SENTINEL_PASSWORD=geheim"}, want: []string{"redis.sentinel-user", "set redis.master"}},
 		"TLS said twice":         {env: []string{"NOTYET_MYSQL_DSN=u:geheim@tcp(h:1)/d?tls=true", "NOTYET_MYSQL_TLS_ENABLED=true"}, want: []string{"mysql.dsn", "beside mysql.tls"}},
 		"TLS to a file":          {env: []string{"NOTYET_MYSQL_DSN=sqlite:x.db", "NOTYET_MYSQL_TLS_ENABLED=true"}, want: []string{"mysql.tls.enabled", "remove it"}},

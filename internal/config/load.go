@@ -34,7 +34,7 @@ type Sources struct {
 	// Ignore lists keys, or sections with a dot at their end, that are not read from file or
 	// environment. A program that starts its own servers uses it so as not to reach real ones.
 	Ignore []string
-	// Require lists keys that must be set, because their default is only for trying notyet out.
+	// Require lists keys that must be set, because their default is only for trying notyet out. Of keys with | between them, one must.
 	Require []string
 }
 
@@ -251,7 +251,8 @@ func (c *Config) inherit() {
 func (l *loader) require(c *Config, keys []string) {
 	for _, key := range keys {
 		without := key == "zookeeper.servers" && c.Election.Kind == KindMySQL || key == "redis.addrs" && c.Index.Kind == KindMySQL
-		if l.origin[key].Kind == "" && !without {
+		key, instead, _ := strings.Cut(key, "|")
+		if l.origin[key].Kind == "" && l.origin[instead].Kind == "" && !without {
 			l.add(Problem{Key: key, Problem: "is not set", Fix: "set " + EnvName(key) + ", or " + key + " in the file"})
 		}
 	}

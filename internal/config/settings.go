@@ -144,7 +144,7 @@ func masked(key, secret string) string {
 	switch {
 	case secret == "":
 		return ""
-	case key == "mysql.dsn":
+	case key == "mysql.dsn", key == "migrate.dsn":
 		return maskedDSN(secret)
 	}
 	return hidden

@@ -33,7 +33,7 @@ var examinedVariables = []any{
 }
 
 // neededRights are those of the services and of migrate.
-var neededRights = []string{"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "INDEX", "DROP"}
+var neededRights = []string{"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "INDEX"}
 
 func (MySQL) Examine(ctx context.Context, q Querier, now Clock, out *Examined) error {
 	if err := examineVariables(ctx, q, out); err != nil {
