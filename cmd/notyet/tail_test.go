@@ -26,15 +26,21 @@ func TestTailOfATopicThatCannotBeRead(t *testing.T) {
 		t.Cleanup(client.Close)
 		results := &tail{client: client, topic: "results"}
 		require.NoError(t, results.seek(t.Context(), false))
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+		go func() { // two seconds from the first refusal: the client may ask for the other partition alone before it, and wait there
+			for refused.Hits() == 0 && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(2 * time.Second)
+			cancel()
+		}()
 		_, err = results.next(ctx)
 		if refusal == kerr.TopicAuthorizationFailed {
 			require.ErrorIs(t, err, refusal)
 		} else {
-			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, context.Canceled)
 		}
-		require.NotZero(t, refused.Hits())
 		require.Less(t, refused.Hits(), 100)
 	}
 }
