@@ -127,7 +127,7 @@ func (k *truth) before(c realConn, p *process) []owned {
 	slots := k.read(c)
 	k.judgeTouched(p, all, slots)
 	k.judgeMoved(p, moved, slots)
-	k.judgeReach(p, slots)
+	k.judgeReach(p, all, slots)
 	if !slices.ContainsFunc(all, func(t touched) bool { return t.what == "offset" || t.what == "owner" }) {
 		return nil
 	}
@@ -197,8 +197,8 @@ func (k *truth) judgeOrdered(c realConn, p *process) {
 }
 
 // judgeReach: while the number of slots changes, an owner claims no slot beyond what is in order: of its own tasks, or of those that are
-// to come to it. Whoever takes a slot may claim what a database that was set back has forgotten.
-func (k *truth) judgeReach(p *process, now []owned) {
+// to come to it. Whoever takes a slot, perhaps one of its own anew, may claim what a database that was set back has forgotten.
+func (k *truth) judgeReach(p *process, all []touched, now []owned) {
 	k.mu.Lock()
 	last := maps.Clone(k.slots)
 	k.mu.Unlock()
@@ -211,7 +211,7 @@ func (k *truth) judgeReach(p *process, now []owned) {
 	for _, o := range now {
 		most := least
 		switch before := last[o.slot]; {
-		case o.base == o.target, o.claimed <= before.claimed, o.epoch != before.epoch, o.owner != before.owner:
+		case o.base == o.target, o.claimed <= before.claimed, slices.ContainsFunc(all, func(t touched) bool { return t.what == "owner" && t.slot == o.slot }):
 			continue
 		case o.spread == o.target:
 			most = o.moved
