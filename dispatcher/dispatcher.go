@@ -184,8 +184,8 @@ func (d *Dispatcher) ResultsReady(ctx context.Context) error { return d.results.
 // Unresponsive returns the names of the topics and origins of which a part does not answer, in order. For operators.
 func (d *Dispatcher) Unresponsive() []string { return d.flight.Unresponsive() }
 
-// Run delivers until ctx ends; then it claims no more, waits for what is staged and sent, settles it, gives its slots back
-// and leaves, all within DrainTimeout.
+// Run delivers until ctx ends; then it claims no more, waits up to DrainTimeout for what is staged and sent, settles it, and gives
+// its slots back. It leaves the election once calls that are under way have ended and the producer is closed.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	if err := d.clock.Start(ctx); err != nil {
 		d.client.Close()
@@ -200,7 +200,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, loops := errgroup.WithContext(work)
-	member, leave := context.WithCancel(work)
+	member, leave := context.WithCancel(context.WithoutCancel(ctx)) // outlasts the loops
 	defer leave()
 	var members errgroup.Group
 	members.Go(func() error { return d.trust.members.Run(member) })
@@ -225,12 +225,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	stop()
 	_ = group.Wait()
 	d.sender.background.Wait()
-	leave()
 	flush, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = d.client.Flush(flush)
 	d.client.Close()
 	d.settler.lastOutcomes()
+	leave() // others take now what did not drain: nothing of it may still be on its way from here
 	d.results.Close(time.Second)
 	return errors.Join(err, <-failed)
 }

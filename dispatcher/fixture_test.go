@@ -266,6 +266,7 @@ type members struct {
 	alive   map[string]bool
 	watch   chan struct{}
 	failed  chan error
+	left    func() // called when the dispatcher leaves
 
 	reported []error
 }
@@ -279,6 +280,9 @@ func (f *fixture) elect(epoch int64) *members {
 func (m *members) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
+		if m.left != nil {
+			m.left()
+		}
 		return nil
 	case err := <-m.failed:
 		return err

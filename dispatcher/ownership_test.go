@@ -175,6 +175,21 @@ func TestStopDrainsAndReleases(t *testing.T) {
 	require.Len(t, orders.copies(), 40)
 }
 
+// A dispatcher that could not drain stays a member until its producer is closed: afterwards others send what was in it.
+func TestNothingIsOnItsWayOnceADispatcherHasLeft(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	m := f.elect(5)
+	d := f.start(m, t.TempDir(), Config{MemberID: "one", DrainTimeout: 200 * time.Millisecond})
+	var reached error // of its brokers, by its producer, when it leaves
+	m.change(func() { m.left = func() { reached = d.client.Ping(t.Context()) } })
+	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
+	defer f.mute("orders")()
+	d.told(f.schedule(ask("orders", "t", time.Now())).Added)
+	f.eventually("its producer has the task", func() bool { return d.client.BufferedProduceRecords() == 1 })
+	require.NoError(t, d.end())
+	require.Error(t, reached)
+}
+
 func TestLivingOwnerIsGivenTimeToDrain(t *testing.T) {
 	f := newFixture(t, 2, "orders")
 	one, two := f.elect(5), f.elect(5)
