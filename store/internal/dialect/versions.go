@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -80,17 +81,19 @@ func partialError(failed error) (*goose.PartialError, bool) {
 	return partial, ok && partial.Failed != nil
 }
 
-// Made notes a migration that failed because it is made: the connection of an earlier run had ended, and the server had
-// gone on with the statement. Each migration is one statement, so it is made as a whole. A table that exists may be
-// anybody's, so that one stays an error.
+// Made notes a migration that failed because it is made: the connection of an earlier run had ended, or its process, and the
+// server had gone on with the statement. Each migration is one statement, so it is made as a whole. A table that exists may be
+// anybody's, so its comment must name the migration.
 func (MySQL) Made(ctx context.Context, db *sql.DB, versions database.Store, failed error) bool {
 	partial, ok := partialError(failed)
 	if !ok {
 		return false
 	}
 	version := partial.Failed.Source.Version
-	dropped := answered(failed, nothingThere) && version == dropsIdent
-	if !dropped && !answered(failed, columnExists, indexExists) {
+	switch {
+	case answered(failed, columnExists, indexExists), answered(failed, nothingThere) && version == dropsIdent:
+	case answered(failed, tableExists) && madeTable(ctx, db, version):
+	default:
 		return false
 	}
 	return underLock(ctx, db, func(conn *sql.Conn) error {
@@ -100,6 +103,14 @@ func (MySQL) Made(ctx context.Context, db *sql.DB, versions database.Store, fail
 		}
 		return err
 	}) == nil
+}
+
+// madeTable tells whether this migration has made a table.
+func madeTable(ctx context.Context, db *sql.DB, version int64) bool {
+	var n int
+	err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_comment = ?",
+		fmt.Sprintf("notyet %d", version)).Scan(&n)
+	return err == nil && n == 1
 }
 
 func (MySQL) NoTable(err error) bool { return answered(err, noTable) }

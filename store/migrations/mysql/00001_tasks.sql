@@ -19,4 +19,4 @@ CREATE TABLE tasks (
   body    MEDIUMBLOB      NOT NULL,
   UNIQUE KEY ident (ident),
   KEY line (slot, pos, lane)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 1';

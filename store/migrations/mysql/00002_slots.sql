@@ -7,4 +7,4 @@ CREATE TABLE slots (
   owner   VARBINARY(255) NOT NULL COMMENT 'empty: free to take',
   claimed BIGINT         NOT NULL,
   done    BIGINT         NOT NULL
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 2';

@@ -7,4 +7,4 @@ CREATE TABLE sources (
   part        INT            NOT NULL,
   next_offset BIGINT         NOT NULL COMMENT 'first offset that is not stored yet',
   UNIQUE KEY part (topic, topic_id, part)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 3';

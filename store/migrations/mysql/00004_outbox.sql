@@ -6,4 +6,4 @@ CREATE TABLE outbox (
   seq    BIGINT     NOT NULL,
   events MEDIUMBLOB NOT NULL,
   PRIMARY KEY (src, seq)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 4';

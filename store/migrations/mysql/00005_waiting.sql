@@ -7,4 +7,4 @@ CREATE TABLE waiting (
   report  TINYINT    NOT NULL COMMENT '1: a report, 0: a request',
   request MEDIUMBLOB NOT NULL,
   KEY ident (ident)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 5';

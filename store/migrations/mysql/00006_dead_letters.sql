@@ -16,4 +16,4 @@ CREATE TABLE dead_letters (
   body        MEDIUMBLOB      NOT NULL,
   UNIQUE KEY seq (seq, replay),
   KEY topic (topic, id)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 6';

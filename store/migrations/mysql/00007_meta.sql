@@ -3,4 +3,4 @@
 CREATE TABLE meta (
   name  VARBINARY(64) NOT NULL PRIMARY KEY,
   value BIGINT        NOT NULL
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 7';

@@ -18,4 +18,4 @@ CREATE TABLE timers (
   body       MEDIUMBLOB      NOT NULL COMMENT 'of each run',
   KEY due (slot, next),
   KEY name (topic, id)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 14';

@@ -14,4 +14,4 @@ CREATE TABLE audit (
   amount  BIGINT          NOT NULL COMMENT 'how many it changed, or asked to change',
   KEY at (at),
   KEY task (task_id, at)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 15';

@@ -7,4 +7,4 @@ CREATE TABLE targets (
   rate          DOUBLE         NOT NULL COMMENT 'tasks a second, of all dispatchers together; 0: no limit',
   max_in_flight INT            NOT NULL COMMENT '0: no limit',
   changed       BIGINT         NOT NULL COMMENT 'Unix ms'
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 17';

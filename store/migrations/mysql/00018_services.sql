@@ -9,4 +9,4 @@ CREATE TABLE services (
   http    VARBINARY(255) NOT NULL,
   started BIGINT         NOT NULL COMMENT 'Unix ms',
   seen    BIGINT         NOT NULL COMMENT 'Unix ms'
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 18';

@@ -7,4 +7,4 @@ CREATE TABLE figures (
   process VARBINARY(255)  NOT NULL COMMENT 'services.id',
   data    VARBINARY(2048) NOT NULL COMMENT 'JSON with a version',
   PRIMARY KEY (minute, process)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 20';

@@ -9,4 +9,4 @@ CREATE TABLE members (
   beat     BIGINT          NOT NULL COMMENT 'changes while the process lives',
   data     VARBINARY(4096) NOT NULL COMMENT 'JSON: what the process says of itself',
   UNIQUE KEY instance (instance)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 24';

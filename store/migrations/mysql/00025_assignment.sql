@@ -6,4 +6,4 @@ CREATE TABLE assignment (
   epoch  BIGINT         NOT NULL,
   leader VARBINARY(255) NOT NULL COMMENT 'the member that wrote it, for operators',
   data   MEDIUMBLOB     NOT NULL COMMENT 'JSON'
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 25';

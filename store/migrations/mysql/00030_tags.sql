@@ -8,4 +8,4 @@ CREATE TABLE tags (
   pos  BIGINT        NOT NULL COMMENT 'of a task: due, Unix ms, at least 0; of a letter: its id',
   seq  BIGINT        NOT NULL COMMENT 'of the task',
   PRIMARY KEY (tag, kind, pos, seq)
-) ENGINE=InnoDB;
+) ENGINE=InnoDB COMMENT='notyet 30';
