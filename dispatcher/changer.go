@@ -86,8 +86,8 @@ func (c *changer) run(ctx context.Context) {
 			pause = pauseAfter(failures)
 		case !changing:
 			failures, pause = 0, -1
-		case worked: // others need the database too
-			failures, pause = 0, max(time.Since(began), 5*time.Millisecond)
+		case worked: // others need the database more
+			failures, pause = 0, max(2*time.Since(began), 5*time.Millisecond)
 		default:
 			failures, pause = 0, changeEvery
 		}

@@ -50,8 +50,8 @@ type shiftPlace struct {
 }
 
 const (
-	// shiftPage is how many tasks a step looks at.
-	shiftPage = tables.MaxRows
+	// shiftPage is how many tasks a step looks at. Settlements wait for what a step has locked.
+	shiftPage = 250
 	// shiftAhead is how far ahead, ms, tasks stand where they belong before held ones are looked at. Held tasks come before later
 	// ones: while they wait here, those of their target that come to the new slots are held too.
 	shiftAhead = 10_000
