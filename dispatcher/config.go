@@ -34,7 +34,8 @@ type Config struct {
 	// CreateTargets makes a target topic that does not exist when its first task is sent. Default false: such a task becomes a
 	// dead letter after UndeliverableAfter, for a mistyped name should not come into being.
 	CreateTargets bool
-	// DrainTimeout bounds how long a slot that is given away, and every slot at shutdown, is waited for. Default 20 s.
+	// DrainTimeout bounds how long a slot that is given away, and every slot at shutdown, is waited for. The next owner sends again
+	// what Kafka has not acknowledged by then. Default 20 s.
 	DrainTimeout time.Duration
 	// Retention is how long a task can be asked about and keeps its version once it has ended, counted from its due time or,
 	// where a caller or a consumer ended it, from then. Default 7 days.

@@ -322,7 +322,9 @@ type Dispatcher struct {
 	// Retention is how long an ended task can be queried and keeps its version. It counts from the
 	// due time or, if a caller or a consumer ended the task, from then. Default 168h.
 	Retention time.Duration `key:"retention"`
-	// DrainTimeout limits the wait for Kafka's acknowledgements at a stop. Default 20s.
+	// DrainTimeout limits the wait for Kafka's acknowledgements when a slot is given away or the
+	// service stops. Tasks without one by then are sent again: longer than a broker is ever slow
+	// means fewer copies. Default 20s.
 	DrainTimeout time.Duration `key:"drain-timeout"`
 	// UndeliverableAfter is how long notyet retries the tasks of a target topic that does not exist
 	// or refuses writes. Then they become dead letters. 0s: one attempt. Default 1m.
