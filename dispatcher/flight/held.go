@@ -119,7 +119,7 @@ func (f *gates) holdUnread(t *Task, h line.Head, known bool) bool {
 		return false
 	}
 	g := f.byTopic[h.Topic]
-	if g == nil || !g.Paused && (!g.behind && !t.slot.takesOver() || g.coming.has(t.seq)) {
+	if g == nil || !g.Paused && !t.slot.mayOvertake(h.Due) && (!g.behind || g.coming.has(t.seq)) {
 		return false
 	}
 	if t.at = h.Due; h.Attempt > 0 {
@@ -139,7 +139,7 @@ func (f *gates) holdUnread(t *Task, h line.Head, known bool) bool {
 // precedes says that a task comes before others that were called back: an earlier owner has called this one back, or it came late. Held, it
 // would be overtaken.
 func (f *gates) precedes(g *Gate, t *Task) bool {
-	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.takesOver() && f.arrived == f.flight.arrived && (line.HeldPlace{Pos: task.Held(t.at), Seq: t.seq}).Compare(g.back) <= 0
+	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.mayOvertake(t.at) && g.calledBackTo(t)
 }
 
 func (g *Gate) undecided() int { return len(g.unread) + len(g.judging) }
@@ -158,10 +158,8 @@ func (f *gates) restless(claims bool) (out []*Gate) {
 		oldest = never
 	}
 	here := 0 // at all gates together, or on their way
+	f.holdBack(func(t *Task) bool { return t.atGate <= oldest })
 	for _, g := range f.byTopic {
-		for _, t := range g.takeBack(oldest) {
-			f.hold(g, t, t.attempt)
-		}
 		g.forgetHeld()
 		g.coming.first(now)
 		here += len(g.waiting) + g.coming.count()
@@ -247,7 +245,7 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 			continue
 		}
 		g.found, g.behind = true, true
-		if g.coming.has(h.Seq) || !l.leaving.IsZero() || h.Pos > l.callMost {
+		if g.coming.has(h.Seq) || !l.leaving.IsZero() || h.Pos > l.callMost || l.called > g.began {
 			continue
 		}
 		at := task.HeldSince(h.Pos)
@@ -263,6 +261,6 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 		if !g.found && look.earliest == never && g.held == look.held {
 			g.behind = false
 		}
-		g.after, g.found = line.HeldPlace{}, false
+		g.begin(fl.calls)
 	}
 }
