@@ -176,6 +176,17 @@ func TestALaterTaskDoesNotPassOneThatIsHeldOnceMore(t *testing.T) {
 	require.NotNil(t, g.next(time.Now(), false))
 }
 
+// A limit is reached, and what is more is held. What has waited at the gate before goes on.
+func TestWhatIsHeldKeepsNoEarlierTaskBack(t *testing.T) {
+	fl, g, l, _ := growing(t)
+	g.behind = false
+	here := &Task{slot: l, seq: 100, at: 100, content: &content{topic: "orders"}}
+	g.push(here, 100)
+	fl.gates.hold(g, &Task{slot: l, seq: 200, at: 200, content: &content{topic: "orders"}}, 0)
+	require.True(t, g.behind)
+	require.Equal(t, here, g.next(time.Now(), false))
+}
+
 // Another slot begins to move its tasks here: what was called back before, and might overtake them, is held once more.
 func TestWhatWasCalledBackIsHeldWhileMoreComes(t *testing.T) {
 	fl, g, l, seen := growing(t)

@@ -27,7 +27,9 @@ const (
 // hold moves a task, of which so many attempts were made, to a held place of its slot. Its body may not be known.
 func (f *gates) hold(g *Gate, t *Task, made int) {
 	f.flight.metrics.Held.Inc()
-	g.behind = true
+	if !g.behind { // nothing was held: what is at the gate need not wait
+		g.behind, g.back = true, line.HeldPlace{Pos: never}
+	}
 	g.coming.arrives(t.seq)
 	g.holding = append(g.holding, t)
 	g.held++
@@ -228,6 +230,9 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 	defer func() {
 		fl.metrics.Recalled.Add(float64(len(back)))
 		fl.recall(back)
+		if len(g.waiting) > 0 { // it may go now
+			fl.kicks.Release.Now()
+		}
 	}()
 	more := len(page) == look.Most
 	for want := g.wants(now); len(page) > 0 && want > len(back); page = page[1:] {
