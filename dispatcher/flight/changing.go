@@ -5,7 +5,6 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/task"
 )
 
 // While the number of slots changes, a slot is split by its owner, and its tasks go to where they belong (docs/design/slots.md). Until they
@@ -23,7 +22,6 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 	}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	came, fewer := false, false // all held tasks of other slots; may be called back less far
 	for _, r := range rows {
 		l := fl.slots[r.Slot]
 		if l == nil || r.Epoch != l.epoch {
@@ -34,7 +32,6 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 			continue
 		}
 		l.turn = r.Turn
-		before := l.callMost
 		switch {
 		case r.Split():
 			l.claimMost, l.callMost = r.Moved, r.MovedHeld
@@ -43,26 +40,16 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 		default:
 			l.claimMost, l.callMost = never, never
 		}
-		if l.callMost != before {
-			fl.calls++
-			l.called = fl.calls
-			came, fewer = came || l.callMost == never, fewer || l.callMost < before
-		}
 	}
-	if came {
-		fl.gates.slotsCame()
-	}
-	if fewer {
-		fl.gates.holdBack(func(t *Task) bool { return t.slot.mayOvertake(t.at) })
+	if callTo != fl.callTo { // held tasks have come to slots of ours, or may be called back now
+		fl.callTo = callTo
+		fl.arrived++
 	}
 	fl.kicks.Claim.Now()
 }
 
 // takesOver says that held tasks of other slots are still to come to a slot: what its gates would let through might overtake them.
 func (l *ownedSlot) takesOver() bool { return l.callMost != never }
-
-// mayOvertake says the same of a task that was to be released at an instant.
-func (l *ownedSlot) mayOvertake(at int64) bool { return task.Held(at) > l.callMost }
 
 // Splitting is a slot that is about to be split.
 type Splitting struct {

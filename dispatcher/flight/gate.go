@@ -33,7 +33,6 @@ type Gate struct {
 	after   line.HeldPlace // what stands up to here has been called back, or is not ours
 	back    line.HeldPlace // likewise, but a look that begins anew does not change it: see precedes
 	found   bool           // something of ours, since after was at the beginning
-	began   int            // Flight.calls then
 	looked  time.Time      // at the held tasks
 }
 
@@ -57,10 +56,6 @@ const (
 func newGate(topic string, stage int) *Gate {
 	return &Gate{most: min(gateTasks, max(stage/8, 1)), Policy: admin.Policy{Topic: topic}, coming: calledBack{bySeq: map[int64]*recalled{}}, behind: true}
 }
-
-// begin lets the next look at held places begin at the first of them. Tasks of a slot that may be called back further since it began wait for
-// the next time: earlier ones of their keys were passed over.
-func (g *Gate) begin(calls int) { g.after, g.found, g.began = line.HeldPlace{}, false, calls }
 
 // set puts a policy in force, of which this dispatcher has a share.
 func (g *Gate) set(p admin.Policy, part float64) {
@@ -116,19 +111,13 @@ func (g *Gate) untilNext(now time.Time, scarce bool) (time.Duration, bool) {
 	return 0, g.pace.Limit() > 0
 }
 
-// waitsForEarlier says that a task that comes before the first one here is on its way, or may be held.
+// waitsForEarlier says that a task that comes before the first one here is on its way.
 func (g *Gate) waitsForEarlier(now time.Time) bool {
 	first, ok := g.coming.first(now)
 	if !ok {
 		first = never
 	}
-	t := g.waiting[0]
-	return min(first, g.firstUnread()) < t.at || g.behind && !t.passed && !g.calledBackTo(t)
-}
-
-// calledBackTo says that all that was held before a task was called back.
-func (g *Gate) calledBackTo(t *Task) bool {
-	return (line.HeldPlace{Pos: task.Held(t.at), Seq: t.seq}).Compare(g.back) <= 0
+	return len(g.waiting) > 0 && min(first, g.firstUnread()) < g.waiting[0].at
 }
 
 // firstUnread is the instant of the first task that may be held; never: there is none.
@@ -166,14 +155,14 @@ func (g *Gate) next(now time.Time, scarce bool) *Task {
 	return t
 }
 
-// takeBack removes some of the tasks that wait.
-func (g *Gate) takeBack(goes func(*Task) bool) (out []*Task) {
+// takeBack removes the tasks that have waited since an instant or longer.
+func (g *Gate) takeBack(since int64) (out []*Task) {
 	var stay dueHeap
 	for _, t := range g.waiting {
-		if goes(t) {
-			out = append(out, t)
-		} else {
+		if t.atGate > since {
 			stay.push(t)
+		} else {
+			out = append(out, t)
 		}
 	}
 	g.waiting = stay

@@ -14,7 +14,7 @@ import (
 // to held places, and called back from there.
 type gates struct {
 	flight  *Flight
-	arrived int // how often slots came, were to leave and stay after all, or had all held tasks of other slots come to them
+	arrived int // as flight has it, when the policies were last put in force
 	slots   int // of the installation
 
 	byTopic map[string]*Gate
@@ -35,25 +35,6 @@ func (fl *Flight) ApplyPolicies(all []admin.Policy, key task.LaneKey, slots int)
 	return fl.gates.part()
 }
 
-// slotsCame has all gates look anew at what is held: what they passed over may be ours now.
-func (f *gates) slotsCame() {
-	f.arrived++
-	for _, g := range f.byTopic {
-		g.back, g.behind = line.HeldPlace{}, true
-		g.begin(f.flight.calls)
-	}
-	f.flight.kicks.Held.Now()
-}
-
-// holdBack holds some of the tasks that wait at gates.
-func (f *gates) holdBack(goes func(*Task) bool) {
-	for _, g := range f.byTopic {
-		for _, t := range g.takeBack(goes) {
-			f.hold(g, t, t.attempt)
-		}
-	}
-}
-
 // part is which part of the slots is owned here.
 func (f *gates) part() float64 {
 	return min(float64(len(f.flight.slots))/float64(max(f.slots, 1)), 1)
@@ -63,6 +44,12 @@ func (f *gates) part() float64 {
 func (f *gates) apply(all []admin.Policy) {
 	if len(all) == 0 && len(f.byTopic) == 0 {
 		return
+	}
+	if f.arrived != f.flight.arrived { // what was passed over may be ours now
+		f.arrived = f.flight.arrived
+		for _, g := range f.byTopic {
+			g.after, g.back, g.behind, g.found = line.HeldPlace{}, line.HeldPlace{}, true, false
+		}
 	}
 	share := f.part()
 	said := make(map[string]bool, len(all))
@@ -96,7 +83,6 @@ func (f *gates) apply(all []admin.Policy) {
 // open makes the gate of a target.
 func (f *gates) open(topic string) *Gate {
 	g := newGate(topic, f.flight.cfg.StageTasks)
-	g.begin(f.flight.calls)
 	f.byTopic[topic] = g
 	for _, target := range f.key.Targets(topic) {
 		f.lanes[target] = append(f.lanes[target], g)
@@ -120,7 +106,7 @@ func (f *gates) forget(g *Gate) {
 
 // close sends what waits at a gate, or behind it for its partition, to held places.
 func (f *gates) close(g *Gate) {
-	for _, t := range g.takeBack(func(*Task) bool { return true }) {
+	for _, t := range g.takeBack(never) {
 		f.hold(g, t, t.attempt)
 	}
 	for _, o := range f.flight.outlets.byKey {

@@ -27,9 +27,7 @@ const (
 // hold moves a task, of which so many attempts were made, to a held place of its slot. Its body may not be known.
 func (f *gates) hold(g *Gate, t *Task, made int) {
 	f.flight.metrics.Held.Inc()
-	if !g.behind { // nothing was held: what is at the gate need not wait
-		g.behind, g.back = true, line.HeldPlace{Pos: never}
-	}
+	g.behind = true
 	g.coming.arrives(t.seq)
 	g.holding = append(g.holding, t)
 	g.held++
@@ -121,7 +119,7 @@ func (f *gates) holdUnread(t *Task, h line.Head, known bool) bool {
 		return false
 	}
 	g := f.byTopic[h.Topic]
-	if g == nil || !g.Paused && !t.slot.mayOvertake(h.Due) && (!g.behind || g.coming.has(t.seq)) {
+	if g == nil || !g.Paused && (!g.behind && !t.slot.takesOver() || g.coming.has(t.seq)) {
 		return false
 	}
 	if t.at = h.Due; h.Attempt > 0 {
@@ -141,7 +139,7 @@ func (f *gates) holdUnread(t *Task, h line.Head, known bool) bool {
 // precedes says that a task comes before others that were called back: an earlier owner has called this one back, or it came late. Held, it
 // would be overtaken.
 func (f *gates) precedes(g *Gate, t *Task) bool {
-	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.mayOvertake(t.at) && g.calledBackTo(t)
+	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.takesOver() && f.arrived == f.flight.arrived && (line.HeldPlace{Pos: task.Held(t.at), Seq: t.seq}).Compare(g.back) <= 0
 }
 
 func (g *Gate) undecided() int { return len(g.unread) + len(g.judging) }
@@ -160,8 +158,10 @@ func (f *gates) restless(claims bool) (out []*Gate) {
 		oldest = never
 	}
 	here := 0 // at all gates together, or on their way
-	f.holdBack(func(t *Task) bool { return t.atGate <= oldest })
 	for _, g := range f.byTopic {
+		for _, t := range g.takeBack(oldest) {
+			f.hold(g, t, t.attempt)
+		}
 		g.forgetHeld()
 		g.coming.first(now)
 		here += len(g.waiting) + g.coming.count()
@@ -230,9 +230,6 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 	defer func() {
 		fl.metrics.Recalled.Add(float64(len(back)))
 		fl.recall(back)
-		if len(g.waiting) > 0 { // it may go now
-			fl.kicks.Release.Now()
-		}
 	}()
 	more := len(page) == look.Most
 	for want := g.wants(now); len(page) > 0 && want > len(back); page = page[1:] {
@@ -250,7 +247,7 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 			continue
 		}
 		g.found, g.behind = true, true
-		if g.coming.has(h.Seq) || !l.leaving.IsZero() || h.Pos > l.callMost || l.called > g.began {
+		if g.coming.has(h.Seq) || !l.leaving.IsZero() || h.Pos > l.callMost {
 			continue
 		}
 		at := task.HeldSince(h.Pos)
@@ -266,6 +263,6 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 		if !g.found && look.earliest == never && g.held == look.held {
 			g.behind = false
 		}
-		g.begin(fl.calls)
+		g.after, g.found = line.HeldPlace{}, false
 	}
 }

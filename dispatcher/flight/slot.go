@@ -27,7 +27,6 @@ type ownedSlot struct {
 	turn      int64 // at which the slot was last seen
 	claimMost int64 // no claim goes beyond it
 	callMost  int64 // no held task beyond it is called back
-	called    int   // Flight.calls when callMost was last changed
 
 	claiming  bool      // somebody is moving claimed, and is the only one who may: the claimer, or ownership (catchUp)
 	leaving   time.Time // since when the slot is to be given away; zero: it is not
