@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/outbox"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/mysqltest"
 )
@@ -72,7 +73,7 @@ func (g *fixture) writeLetters(n int) {
 		}
 		applied, err := g.Apply(g.t.Context(), b, store.At(diedAt(i)))
 		require.NoError(g.t, err)
-		require.NoError(g.t, g.DeleteEvents(g.t.Context(), applied.Events))
+		require.NoError(g.t, outbox.New(g).Delete(g.t.Context(), applied.Events))
 	}
 }
 

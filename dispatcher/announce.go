@@ -9,6 +9,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/outbox"
 )
 
 // errNoRoom is why events are stored that the publisher did not take.
@@ -18,12 +19,13 @@ var errNoRoom = errors.New("there is no room for more events on their way")
 // to those in flight.
 type announcer struct {
 	*shared
+	outbox  outbox.Outbox
 	flight  *flight.Flight
 	results *events.Publisher
 }
 
 func newAnnouncer(sh *shared, fl *flight.Flight, results *events.Publisher) *announcer {
-	return &announcer{shared: sh, flight: fl, results: results}
+	return &announcer{shared: sh, outbox: outbox.New(sh.store), flight: fl, results: results}
 }
 
 // announce publishes the last events of a delivery, which counts as settled once they are acknowledged or stored.
@@ -44,7 +46,7 @@ func (a *announcer) storeDeferred(ctx context.Context) {
 		for _, d := range list {
 			events = append(events, d.Events()...)
 		}
-		boxes, err := a.store.StoreEvents(ctx, events, a.clock.Millis())
+		boxes, err := a.outbox.Store(ctx, events, a.clock.Millis())
 		if err != nil {
 			a.metrics.Retries.Inc()
 			if ctx.Err() == nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/outbox"
 )
 
 // Deps are what a dispatcher works with. All are required but Callbacks and Tracer.
@@ -118,7 +119,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	kcfg.MaxBufferedRecords = 2 * cfg.StageTasks
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
-	results, err := events.New(kcfg, deps.Store, events.Config{Topic: cfg.Results, Stage: "dispatcher", Sources: leftoverSources(fl)}, deps.Metrics, deps.Log)
+	results, err := events.New(kcfg, outbox.New(deps.Store), events.Config{Topic: cfg.Results, Stage: "dispatcher", Sources: leftoverSources(fl)}, deps.Metrics, deps.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func leftoverSources(fl *flight.Flight) func() []int {
 		if !fl.OwnsFirst() {
 			return nil
 		}
-		return []int{store.TransitionSource}
+		return []int{outbox.TransitionSource}
 	}
 }
 

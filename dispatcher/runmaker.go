@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/outbox"
 )
 
 // runMaker makes the runs of timers: each owner those of the timers in its slots. Its fields are set once, but for the last ones; only its own loop uses it.
@@ -52,7 +53,7 @@ const (
 	unreadableFor = 15 * time.Second
 )
 
-func newRunMaker(c *claimer, publish func([]store.Outbox), ix Index) *runMaker {
+func newRunMaker(c *claimer, publish func([]outbox.Box), ix Index) *runMaker {
 	owned := func() []store.SlotEpoch {
 		if !c.trust.trusted() || c.flight.Stopping() {
 			return nil
@@ -146,7 +147,7 @@ func (r *runMaker) retire(ctx context.Context, owned []store.SlotEpoch) error {
 type runTaker struct {
 	claimer *claimer
 	index   Index
-	publish func([]store.Outbox)
+	publish func([]outbox.Box)
 }
 
 // take makes runs known to the claim loop and the index, and publishes the events of those that were dropped. The index is a hint: what it

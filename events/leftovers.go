@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/outbox"
 )
 
 const (
@@ -46,7 +46,7 @@ func (p *Publisher) forget(ctx context.Context) {
 	}
 	bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
-	err := p.store.DeleteEvents(bound, boxes)
+	err := p.outbox.Delete(bound, boxes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
@@ -61,8 +61,8 @@ func (p *Publisher) forget(ctx context.Context) {
 
 // leftovers are boxes that were in the outbox at the last look.
 type leftovers struct {
-	seen map[key]bool   // at the last look
-	due  []store.Outbox // seen at two looks, without their events, in order
+	seen map[key]bool // at the last look
+	due  []outbox.Box // seen at two looks, without their events, in order
 }
 
 // look reads what is still in the outbox. A box that it sees for the first time may be on its way,
@@ -77,7 +77,7 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	}
 	bound, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
-	boxes, err := p.store.PendingOutboxes(bound, sources, lookBoxes)
+	boxes, err := p.outbox.Pending(bound, sources, lookBoxes)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.log.Warn("looking for unpublished events failed", zap.Error(err))
@@ -108,7 +108,7 @@ func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
 	unanswered := false
 	for len(l.due) > 0 && ctx.Err() == nil && p.hasRoom() {
 		bound, cancel := context.WithTimeout(ctx, forgetTimeout)
-		box, ok, err := p.store.ReadOutbox(bound, l.due[0])
+		box, ok, err := p.outbox.Read(bound, l.due[0])
 		cancel()
 		switch {
 		case err != nil:

@@ -19,7 +19,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/outbox"
 )
 
 // Config of a Publisher. The zero value works.
@@ -58,18 +58,18 @@ type Publisher struct {
 	cfg     Config
 	client  *kgo.Client
 	alone   *kgo.Client // one event at a time; only Run uses it
-	store   *store.Store
+	outbox  outbox.Outbox
 	log     *zap.Logger
 	metrics *metrics
 	kick    chan struct{} // something was acknowledged
 
 	mu        sync.Mutex
-	records   int            // passed to the client and not acknowledged
-	bytes     int            // of these records
-	since     time.Time      // time of the last acknowledgement, or of the first record after an idle period
-	stored    map[key]bool   // boxes that the client has, or that are published and not yet deleted from the outbox
-	published []store.Outbox // acknowledged and not yet deleted from the outbox, without their events
-	refused   map[key]bool   // boxes in the outbox whose events are to be offered alone
+	records   int          // passed to the client and not acknowledged
+	bytes     int          // of these records
+	since     time.Time    // time of the last acknowledgement, or of the first record after an idle period
+	stored    map[key]bool // boxes that the client has, or that are published and not yet deleted from the outbox
+	published []outbox.Box // acknowledged and not yet deleted from the outbox, without their events
+	refused   map[key]bool // boxes in the outbox whose events are to be offered alone
 }
 
 // key identifies a box, which is a row of the outbox.
@@ -78,10 +78,10 @@ type key struct {
 	seq    int64
 }
 
-func keyOf(box store.Outbox) key { return key{box.Source, box.Seq} }
+func keyOf(box outbox.Box) key { return key{box.Source, box.Seq} }
 
 // New makes the producer and does not connect yet.
-func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Publisher, error) {
+func New(kcfg kafka.Config, stored outbox.Outbox, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	// The room is counted here, where it is known before an event is encoded. The client's own
 	// limit is higher.
@@ -95,7 +95,7 @@ func New(kcfg kafka.Config, st *store.Store, cfg Config, reg prometheus.Register
 		client.Close()
 		return nil, fmt.Errorf("making the producer of single events: %w", err)
 	}
-	p := &Publisher{cfg: cfg, client: client, alone: alone, store: st, log: log, kick: make(chan struct{}, 1), stored: map[key]bool{}, refused: map[key]bool{}}
+	p := &Publisher{cfg: cfg, client: client, alone: alone, outbox: stored, log: log, kick: make(chan struct{}, 1), stored: map[key]bool{}, refused: map[key]bool{}}
 	p.metrics = newMetrics(reg, p)
 	return p, nil
 }
@@ -120,14 +120,14 @@ func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
 // Stored sends the events of boxes that are in the outbox, and deletes each box once all its events
 // are acknowledged. A box that finds no room stays in the outbox. Run publishes it later, in this
 // process or another.
-func (p *Publisher) Stored(boxes []store.Outbox) {
+func (p *Publisher) Stored(boxes []outbox.Box) {
 	for _, box := range boxes {
 		p.tryStored(box)
 	}
 }
 
 // tryStored returns false if there is no room for a box.
-func (p *Publisher) tryStored(box store.Outbox) bool {
+func (p *Publisher) tryStored(box outbox.Box) bool {
 	k := keyOf(box)
 	p.mu.Lock()
 	known := p.stored[k]
@@ -146,7 +146,7 @@ func (p *Publisher) tryStored(box store.Outbox) bool {
 			}
 			return
 		}
-		p.published = append(p.published, store.Outbox{Source: box.Source, Seq: box.Seq})
+		p.published = append(p.published, outbox.Box{Source: box.Source, Seq: box.Seq})
 		p.wake()
 	})
 	if !published {

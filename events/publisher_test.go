@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/outbox"
 )
 
 const bound = time.Minute // of what takes moments, on a machine that does much else
@@ -40,9 +41,9 @@ func start(t *testing.T, cfg Config) *fixture {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	require.NoError(t, st.Migrate(t.Context(), 1))
-	cfg.Sources = func() []int { return []int{store.TransitionSource} }
+	cfg.Sources = func() []int { return []int{outbox.TransitionSource} }
 	f := &fixture{T: t, cluster: cluster, kafka: kafka.Config{Brokers: cluster.ListenAddrs()}}
-	f.Publisher, err = New(f.kafka, st, cfg, prometheus.NewRegistry(), zap.NewNop())
+	f.Publisher, err = New(f.kafka, outbox.New(st), cfg, prometheus.NewRegistry(), zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { f.Close(0) })
 	return f
@@ -61,9 +62,9 @@ func (f *fixture) run() {
 }
 
 // save puts n runs of one event into the outbox.
-func (f *fixture) save(n int) (runs []store.Outbox) {
+func (f *fixture) save(n int) (runs []outbox.Box) {
 	for i := range n {
-		boxes, err := f.store.StoreEvents(f.Context(), []schemas.Event{event(i)}, time.Now().UnixMilli())
+		boxes, err := f.outbox.Store(f.Context(), []schemas.Event{event(i)}, time.Now().UnixMilli())
 		require.NoError(f, err)
 		runs = append(runs, boxes...)
 	}
@@ -93,7 +94,7 @@ func (f *fixture) ids(n int) map[string]int {
 }
 
 func (f *fixture) left() int {
-	runs, err := f.store.PendingOutboxes(context.Background(), []int{store.TransitionSource}, lookBoxes)
+	runs, err := f.outbox.Pending(context.Background(), []int{outbox.TransitionSource}, lookBoxes)
 	require.NoError(f, err)
 	return len(runs)
 }
@@ -180,7 +181,7 @@ func TestRefusedEventsHoldUpNobody(t *testing.T) {
 	for len(large.Reason) < 4000 {
 		large.Reason += rand.Text()
 	}
-	boxes, err := f.store.StoreEvents(t.Context(), append(events, large), time.Now().UnixMilli())
+	boxes, err := f.outbox.Store(t.Context(), append(events, large), time.Now().UnixMilli())
 	require.NoError(t, err)
 	f.run()
 	f.Stored(boxes)
@@ -203,7 +204,7 @@ func TestAnUnansweredEventHoldsUpNobody(t *testing.T) {
 	require.NotEqual(t, of[0], of[1])
 	f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: schemas.TopicResults, Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1})
 	for _, i := range of {
-		boxes, err := f.store.StoreEvents(t.Context(), []schemas.Event{event(i)}, time.Now().UnixMilli())
+		boxes, err := f.outbox.Store(t.Context(), []schemas.Event{event(i)}, time.Now().UnixMilli())
 		require.NoError(t, err)
 		if i == of[0] {
 			f.refused[keyOf(boxes[0])] = true

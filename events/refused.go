@@ -8,7 +8,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/outbox"
 )
 
 // The results topic may take less at once than the client gathers, or refuse an event. The client
@@ -17,7 +17,7 @@ import (
 // together with the events of others.
 
 // wasRefused tells whether a box has failed with an error that may be about one of its events.
-func (p *Publisher) wasRefused(box store.Outbox) bool {
+func (p *Publisher) wasRefused(box outbox.Box) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.refused[keyOf(box)]
@@ -32,7 +32,7 @@ func (p *Publisher) forgetRefused(outbox map[key]bool) {
 
 // publishAlone publishes the events of a box one by one. It gives up those that Kafka refuses alone.
 // After any other error it returns false, and the box stays in the outbox.
-func (p *Publisher) publishAlone(ctx context.Context, box store.Outbox) bool {
+func (p *Publisher) publishAlone(ctx context.Context, box outbox.Box) bool {
 	for _, e := range box.Events {
 		err := p.alone.ProduceSync(ctx, schemas.EncodeEvent(p.cfg.Topic, e)).FirstErr()
 		if err == nil {
@@ -48,7 +48,7 @@ func (p *Publisher) publishAlone(ctx context.Context, box store.Outbox) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stored[keyOf(box)] = true
-	p.published = append(p.published, store.Outbox{Source: box.Source, Seq: box.Seq})
+	p.published = append(p.published, outbox.Box{Source: box.Source, Seq: box.Seq})
 	p.wake()
 	return true
 }

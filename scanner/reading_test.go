@@ -17,6 +17,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/outbox"
 	"github.com/notyet/notyet/task"
 )
 
@@ -90,7 +91,7 @@ func inMemory(t *testing.T, cfg Config) (*Scanner, *store.Store) {
 	require.NoError(t, st.Migrate(t.Context(), 4))
 	deps := Deps{Store: st, Log: zap.NewNop()}
 	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: st.Clock(), parts: newPartitions(deps.Log)}
-	s.results, err = events.New(kafka.Config{}, st, events.Config{Topic: s.cfg.Results, Stage: "scanner"}, prometheus.NewRegistry(), zap.NewNop())
+	s.results, err = events.New(kafka.Config{}, outbox.New(st), events.Config{Topic: s.cfg.Results, Stage: "scanner"}, prometheus.NewRegistry(), zap.NewNop())
 	require.NoError(t, err)
 	s.build(newMetrics(prometheus.NewRegistry()), newCommits(s.parts, "", deps.Log))
 	t.Cleanup(func() { s.results.Close(0) })

@@ -31,6 +31,7 @@ import (
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/outbox"
 )
 
 // Config of a scanner. The zero value works.
@@ -142,7 +143,7 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	if s.asks, err = kafka.NewProducer(deps.Kafka, deps.Log); err != nil {
 		return nil, err
 	}
-	if s.results, err = events.New(deps.Kafka, deps.Store, events.Config{Topic: s.cfg.Results, Stage: "scanner", Sources: s.parts.ids}, deps.Metrics, deps.Log); err != nil {
+	if s.results, err = events.New(deps.Kafka, outbox.New(deps.Store), events.Config{Topic: s.cfg.Results, Stage: "scanner", Sources: s.parts.ids}, deps.Metrics, deps.Log); err != nil {
 		s.asks.Close()
 		return nil, err
 	}

@@ -26,7 +26,7 @@ type Place = handle.Place
 
 // Applied is what a batch has done.
 type Applied struct {
-	Events  []handle.Outbox // events that are decided and stored, to be published and then deleted (DeleteEvents)
+	Events  []handle.Box // events that are decided and stored, to be published and then deleted
 	Added   []handle.Place
 	Removed []handle.Place
 	Timers  []int          // slots of timers that were set or enabled: their first runs are to be made
@@ -185,13 +185,13 @@ func (w *work) finish(ctx context.Context) error {
 		w.full = append(w.full, box)
 	}
 	for _, box := range handle.EventBoxes(w.proven, w.now) {
-		w.full = append(w.full, &eventBox{Outbox: box})
+		w.full = append(w.full, &eventBox{Box: box})
 	}
 	for _, box := range w.full {
 		if err := box.Store(ctx, w.tx); err != nil {
 			return err
 		}
-		w.applied.Events = append(w.applied.Events, box.Outbox)
+		w.applied.Events = append(w.applied.Events, box.Box)
 	}
 	return nil
 }

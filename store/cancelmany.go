@@ -31,7 +31,7 @@ type CancelFilter struct {
 type Cancelled struct {
 	Cancelled, TooLate int64
 	Removed            []handle.Place  // for the index
-	Events             []handle.Outbox // their answers, which the owner of slot 0 publishes
+	Events             []handle.Box    // their answers, which the owner of slot 0 publishes
 	More               *look.ListPlace // where the next piece begins; nil: this was the last
 	Entry              int64           // in the audit log: give it back with the next piece
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/outbox"
 	"github.com/notyet/notyet/task"
 )
 
@@ -75,7 +76,7 @@ func TestCancelManyIsManyCancels(t *testing.T) {
 					}
 				}
 				told := map[string]schemas.State{}
-				pending := s.pendingEvents(100, TransitionSource)
+				pending := s.pendingEvents(100, outbox.TransitionSource)
 				require.Equal(t, len(done.Events), len(pending), "they wait in the outbox until they are published")
 				for _, box := range pending {
 					for _, e := range box.Events {

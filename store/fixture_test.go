@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/outbox"
 	"github.com/notyet/notyet/task"
 )
 
@@ -30,6 +31,7 @@ type fixture struct {
 	admin.Admin
 	line.Line
 	dead   letters.Letters
+	outbox outbox.Outbox
 	test   testing.TB
 	t      tester // what fails: the test, or one run of a model
 	ctx    context.Context
@@ -63,12 +65,12 @@ func newFixture(t testing.TB, s *Store) *fixture {
 }
 
 // pendingEvents reads what the outbox holds of some sources, as a publisher does.
-func (f *fixture) pendingEvents(limit int, sources ...int) (out []handle.Outbox) {
+func (f *fixture) pendingEvents(limit int, sources ...int) (out []handle.Box) {
 	f.t.Helper()
-	boxes, err := f.PendingOutboxes(f.ctx, sources, limit)
+	boxes, err := f.outbox.Pending(f.ctx, sources, limit)
 	require.NoError(f.t, err)
 	for _, box := range boxes {
-		box, there, err := f.ReadOutbox(f.ctx, box)
+		box, there, err := f.outbox.Read(f.ctx, box)
 		require.NoError(f.t, err)
 		require.Equal(f.t, true, there)
 		out = append(out, box)
@@ -91,7 +93,9 @@ func (f *fixture) handleAs(h *handle.Handle) {
 }
 
 // use has the test go on with a store.
-func (f *fixture) use(s *Store) { f.Store, f.Admin, f.Line = s, admin.New(s), s.Line() }
+func (f *fixture) use(s *Store) {
+	f.Store, f.Admin, f.Line, f.outbox = s, admin.New(s), s.Line(), outbox.New(s)
+}
 
 // change wraps a *schemas.Request, a schemas.Report or a *DeadLetter and gives it the next intake offset.
 func (f *fixture) change(record any) task.Change {

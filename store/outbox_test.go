@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/store/outbox"
 	"github.com/notyet/notyet/task"
 )
 
@@ -18,7 +19,7 @@ func TestOutbox(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		other, err := s.Source(s.ctx, "in", [16]byte{1}, 1, 0)
 		require.NoError(t, err)
-		var want []handle.Outbox
+		var want []handle.Box
 		for i := range 3 {
 			s.do(s.schedule(fmt.Sprint("a", i)), s.schedule(fmt.Sprint("b", i), tell(schemas.EventsNone)))
 			want = append(want, s.last.Events...)
@@ -33,11 +34,11 @@ func TestOutbox(t *testing.T) {
 		require.ElementsMatch(t, append(want, elsewhere...), s.pendingEvents(10, s.source.ID, other.ID))
 		require.Empty(t, s.pendingEvents(10))
 
-		require.NoError(t, s.DeleteEvents(s.ctx, want[:2]))
-		require.NoError(t, s.DeleteEvents(s.ctx, want[:2]), "repeated")
-		require.NoError(t, s.DeleteEvents(s.ctx, nil))
+		require.NoError(t, s.outbox.Delete(s.ctx, want[:2]))
+		require.NoError(t, s.outbox.Delete(s.ctx, want[:2]), "repeated")
+		require.NoError(t, s.outbox.Delete(s.ctx, nil))
 		require.ElementsMatch(t, append(want[2:], elsewhere...), s.pendingEvents(10, s.source.ID, other.ID))
-		require.NoError(t, s.DeleteEvents(s.ctx, append(elsewhere, want[2])))
+		require.NoError(t, s.outbox.Delete(s.ctx, append(elsewhere, want[2])))
 		require.Zero(t, s.count("outbox"))
 	})
 }
@@ -65,36 +66,17 @@ func TestOutboxOfSeveralSources(t *testing.T) {
 	})
 }
 
-// However much an outage of the results topic has left, a look at it reads what it returns.
-func TestPendingEventsAreNotSorted(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		for range 50 {
-			s.do(s.schedule("a"))
-		}
-		explain := "EXPLAIN FORMAT=JSON "
-		if s.backend.sqlite {
-			explain = "EXPLAIN QUERY PLAN "
-		}
-		rows, err := s.db.QueryContext(s.ctx, explain+pendingOutboxes(2), s.source.ID, s.source.ID+1, 10)
-		require.NoError(t, err)
-		plan := strings.Join(cells(t, rows), "\n")
-		for _, sorted := range []string{"TEMP B-TREE", `"filesort": {`, `"using_filesort": true`} { // of SQLite, MariaDB, MySQL
-			require.NotContains(t, plan, sorted)
-		}
-	})
-}
-
 // More than a statement carries.
 func TestToldMany(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		var told []handle.Outbox
+		var told []handle.Box
 		for range 25 {
 			for range 100 {
-				told = append(told, handle.Outbox{Source: s.source.ID, Seq: task.Seq(s.source.ID, s.offset)})
+				told = append(told, handle.Box{Source: s.source.ID, Seq: task.Seq(s.source.ID, s.offset)})
 				s.offset++
 			}
 		}
-		require.NoError(t, s.DeleteEvents(s.ctx, told))
+		require.NoError(t, s.outbox.Delete(s.ctx, told))
 	})
 }
 
@@ -114,7 +96,7 @@ func TestManyEventsOfExits(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, len(settled.Events), 1)
 		var stored []schemas.Event
-		for _, box := range s.pendingEvents(100, TransitionSource) {
+		for _, box := range s.pendingEvents(100, outbox.TransitionSource) {
 			stored = append(stored, box.Events...)
 		}
 		require.Equal(t, list, stored)

@@ -26,7 +26,7 @@ func (o *outcomes) addEvent(now, seq int64, e schemas.Event) {
 	}
 	box := o.events[src]
 	if box == nil {
-		box = &eventBox{Outbox: handle.Outbox{Source: src}}
+		box = &eventBox{Box: handle.Box{Source: src}}
 		o.events[src] = box
 	}
 	box.Seq = max(box.Seq, seq)
@@ -36,7 +36,7 @@ func (o *outcomes) addEvent(now, seq int64, e schemas.Event) {
 
 // eventBox gathers events of one source.
 type eventBox struct {
-	handle.Outbox
+	handle.Box
 	size int // about, in bytes
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/outbox"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/lettertest"
 )
@@ -36,8 +37,8 @@ func (f *fixture) settleProven(p Evidence) []schemas.State {
 	f.SetEvidence(p)
 	defer f.SetEvidence(nil)
 	require.NoError(f.t, f.SettleProven(f.ctx, unsent, f.now))
-	boxes := f.pendingEvents(10, TransitionSource)
-	require.NoError(f.t, f.DeleteEvents(f.ctx, boxes))
+	boxes := f.pendingEvents(10, outbox.TransitionSource)
+	require.NoError(f.t, f.outbox.Delete(f.ctx, boxes))
 	var told []schemas.State
 	for _, box := range boxes {
 		told = append(told, states(box.Events)...)
@@ -136,7 +137,7 @@ func TestRequestsAreJudgedBesideDeliveries(t *testing.T) {
 					var told []schemas.State
 					note := func(events []schemas.Event) {
 						told = append(told, states(events)...)
-						require.NoError(t, s.DeleteEvents(s.ctx, s.last.Events))
+						require.NoError(t, s.outbox.Delete(s.ctx, s.last.Events))
 					}
 					switch batches {
 					case "together":

@@ -24,7 +24,7 @@ type Made struct {
 	Timers        int // looked at: 0 says that nothing is to be made
 	Last          int // the slot of the last of them
 	Added         []handle.Place
-	Events        []handle.Outbox // of dropped runs, to be published and then deleted (DeleteEvents)
+	Events        []handle.Box // of dropped runs, to be published and then deleted
 }
 
 // MakeRuns makes the runs up to upTo of timers in the slots that are held, as tasks, in one transaction

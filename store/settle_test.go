@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/store/outbox"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/lettertest"
 )
@@ -161,7 +162,7 @@ func TestSettleExits(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, letters, 2)
 		require.Equal(t, []string{schemas.KindDead, schemas.KindExpired}, []string{letters[0].Kind, letters[1].Kind})
-		require.Equal(t, settled.Events, s.pendingEvents(10, TransitionSource))
+		require.Equal(t, settled.Events, s.pendingEvents(10, outbox.TransitionSource))
 		require.Len(t, settled.Events, 1)
 		require.Equal(t, dead.Events, settled.Events[0].Events)
 	})

@@ -75,8 +75,8 @@ type Settled struct {
 	// has moved it beyond From. Settled tasks may be replaced, so count the rest from there, the
 	// next time.
 	Stands map[int]int64
-	Events []handle.Outbox // the events, to be published and then deleted (DeleteEvents)
-	Moved  []handle.Place  // where the tasks that stay in the line stand now
+	Events []handle.Box   // the events, to be published and then deleted
+	Moved  []handle.Place // where the tasks that stay in the line stand now
 	// Reported are the transitions of tasks whose reports were there already, by seq, as the reports have made them.
 	Reported map[int64]Transition
 	// Ignored are transitions of tasks with which others have gone on, by seq. Nothing was changed, and nothing is told.

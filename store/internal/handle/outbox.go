@@ -10,10 +10,10 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Outbox is a run of events that a transaction has decided. The transaction stores them, and they
+// Box is a run of events that a transaction has decided. The transaction stores them, and they
 // stay until they are published. If the process dies before that, the next reader of the source
 // publishes them.
-type Outbox struct {
+type Box struct {
 	Source int
 	Seq    int64
 	Events []schemas.Event
@@ -30,8 +30,8 @@ const MaxBox = 2 << 20
 func EventSize(e schemas.Event) int { return 200 + len(e.Topic) + len(e.ID) + len(e.Reason) }
 
 // EventBoxes puts events about tasks that have left their line into outboxes of at most about MaxBox bytes each.
-func EventBoxes(events []schemas.Event, now int64) []Outbox {
-	var boxes []Outbox
+func EventBoxes(events []schemas.Event, now int64) []Box {
+	var boxes []Box
 	seq := now<<20 | rand.Int64N(1<<20)
 	for len(events) > 0 {
 		n, bytes := 0, 0
@@ -40,14 +40,14 @@ func EventBoxes(events []schemas.Event, now int64) []Outbox {
 			bytes += EventSize(events[n])
 			n++
 		}
-		boxes = append(boxes, Outbox{Source: TransitionSource, Seq: seq, Events: events[:n:n]})
+		boxes = append(boxes, Box{Source: TransitionSource, Seq: seq, Events: events[:n:n]})
 		events = events[n:]
 		seq++
 	}
 	return boxes
 }
 
-func (o *Outbox) Store(ctx context.Context, tx *sql.Tx) error {
+func (o *Box) Store(ctx context.Context, tx *sql.Tx) error {
 	data, err := json.Marshal(o.Events)
 	if err != nil {
 		return fmt.Errorf("encoding events: %w", err)
