@@ -90,7 +90,7 @@ func TestTheIndexOfAServiceThatStarts(t *testing.T) {
 	cfg, err := config.Load(config.Sources{Environ: []string{"NOTYET_INDEX_KIND=mysql", "NOTYET_HTTP_ADDR=127.0.0.1:0"}})
 	require.NoError(t, err)
 	cfg.MySQL.DSN = dsn
-	s, err := openService(t.Context(), cfg, "scanner", zap.NewNop())
+	s, err := openService(t.Context(), cfg, "scanner", zap.NewNop(), io.Discard)
 	require.NoError(t, err)
 	defer s.close()
 	require.NoError(t, admin.New(st).Leave(t.Context(), "before"))
@@ -98,7 +98,7 @@ func TestTheIndexOfAServiceThatStarts(t *testing.T) {
 	s.close()
 	require.NoError(t, admin.New(st).IndexBy(t.Context(), "redis"))
 
-	_, err = openService(t.Context(), cfg, "scanner", zap.NewNop())
+	_, err = openService(t.Context(), cfg, "scanner", zap.NewNop(), io.Discard)
 	require.ErrorIs(t, err, admin.ErrOtherIndex)
 	left, err := look.New(st).Services(t.Context())
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestADispatcherThatCannotReadWhoHadItsSendLog(t *testing.T) {
 	require.NoError(t, err)
 	cfg.MySQL.DSN = dsn
 	log, logged := observer.New(zap.WarnLevel)
-	s, err := openService(t.Context(), cfg, "dispatcher", zap.New(log))
+	s, err := openService(t.Context(), cfg, "dispatcher", zap.New(log), io.Discard)
 	require.NoError(t, err)
 	defer s.close()
 	require.NoError(t, s.joinDispatchers())

@@ -69,7 +69,7 @@ func (c *devCmd) Run(a *app) error {
 	if _, err := migrateDatabase(a.Ctx, cfg); err != nil {
 		return err
 	}
-	s, err := openService(a.Ctx, cfg, "dev", log)
+	s, err := openService(a.Ctx, cfg, "dev", log, a.Stdout)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestScannersWithOtherTargets(t *testing.T) {
 		cfg, err := config.Load(config.Sources{Environ: []string{"NOTYET_INDEX_KIND=mysql", "NOTYET_HTTP_ADDR=127.0.0.1:0"}, File: fileWith(t, "notyet.yaml", "intake: {topics: "+topics+"}\n")})
 		require.NoError(t, err)
 		cfg.MySQL.DSN = dsn
-		return openService(t.Context(), cfg, name, zap.NewNop())
+		return openService(t.Context(), cfg, name, zap.NewNop(), io.Discard)
 	}
 	one, err := open("scanner", "[{topic: orders.later, target: orders}]")
 	require.NoError(t, err)

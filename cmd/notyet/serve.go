@@ -18,7 +18,7 @@ func (a *app) serve(s command.Settings, more command.Servers, name string, requi
 	if err != nil {
 		return err
 	}
-	srv, err := openService(a.Ctx, cfg, name, command.NewLogger(cfg.Log, a.Stderr))
+	srv, err := openService(a.Ctx, cfg, name, command.NewLogger(cfg.Log, a.Stderr), a.Stdout)
 	if err != nil {
 		return err
 	}

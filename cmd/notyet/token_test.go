@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,7 +41,7 @@ func TestCommandsShowTheirToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	reader := newToken(t, path, "dashboard", "--role", "read")
 	admin := newToken(t, path, "root", "--role", "admin", "--topics", "orders,orders.*")
-	d := startDev(t, "--set", "http.tokens="+path)
+	d := startDev(t, "--set", "http.tokens="+path, "--set", "http.access-log=true")
 
 	r := d.cmd(t, "list")
 	require.Equal(t, command.ExitFailed, r.code)
@@ -61,6 +62,20 @@ func TestCommandsShowTheirToken(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, 200, resp.StatusCode, "health needs no token")
+
+	require.Equal(t, command.ExitDone, d.stop())
+	var callers []string
+	for line := range strings.Lines(d.out.String()) {
+		var request struct{ Msg, Who, Route string }
+		if json.Unmarshal([]byte(line), &request) == nil {
+			require.Equal(t, "request", request.Msg)
+			callers = append(callers, request.Who+" "+request.Route)
+		}
+	}
+	require.Equal(t, []string{" ", "dashboard GET /api/v1/tasks", "dashboard GET /api/v1/deadletters/count", "dashboard POST /api/v1/deadletters/purge",
+		"root GET /api/v1/deadletters/count", "root POST /api/v1/deadletters/purge", "root GET /api/v1/deadletters/count"}, callers)
+	require.NotContains(t, d.out.String()+d.errs.String(), reader)
+	require.NotContains(t, d.out.String()+d.errs.String(), admin)
 }
 
 func TestTokenAsJSON(t *testing.T) {

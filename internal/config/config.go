@@ -212,6 +212,8 @@ type HTTP struct {
 	// connections more may be open. One without a request of an admitted caller gives way to a new one.
 	// Default 1000.
 	MaxConns int `key:"max-conns"`
+	// AccessLog writes a line of JSON to standard output for each request of API and console. Default false.
+	AccessLog bool `key:"access-log"`
 	// Pprof serves Go's profiles under /debug/pprof. Default false.
 	Pprof bool `key:"pprof"`
 }

@@ -44,16 +44,24 @@ func (m *requests) around(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// statusWriter remembers the status.
+// statusWriter remembers the status, and counts the bytes of the body.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
+	bytes  int64
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.bytes += int64(n)
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.

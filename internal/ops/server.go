@@ -52,6 +52,8 @@ type Config struct {
 	// are answered 503, but health and metrics are served. With tokens, one has half of them. Some more
 	// connections may be open. Default 1000.
 	MaxConns int
+	// AccessLog gets a line for each request but those to health and metrics. Default none.
+	AccessLog *zap.Logger
 	// Pprof serves profiles, which reveal memory and code. Default false.
 	Pprof bool
 	// CheckTimeout limits each check of /readyz. Default 2s.
@@ -114,11 +116,14 @@ func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 		share = max(share/2, 1)
 	}
 	c := newConns(cfg.MaxConns, share, open.WithLabelValues("http"), shed)
-	guarded := cfg.Guard.Handler(c.bounded(newRequests(reg).around(s.mux)))
+	guarded := cfg.Guard.Handler(admitted(c.bounded(newRequests(reg).around(s.mux))))
 	if cfg.Front != nil {
 		guarded = cfg.Front(guarded)
 	}
 	guarded = access.CrossOrigin(guarded)
+	if cfg.AccessLog != nil {
+		guarded = newAccessLog(cfg.AccessLog).around(guarded)
+	}
 	health := func(mux *http.ServeMux) {
 		mux.HandleFunc("GET /healthz", alive)
 		mux.HandleFunc("GET /readyz", s.ready)
