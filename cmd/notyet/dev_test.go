@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -259,15 +260,42 @@ func TestTheDatabaseAndTheServiceAnswerTheSame(t *testing.T) {
 // process is the program in a process of its own.
 func process(t *testing.T, args ...string) (*exec.Cmd, *program.Output) {
 	t.Helper()
+	out := &program.Output{}
+	return start(t, out, out, args...), out
+}
+
+func start(t *testing.T, stdout, stderr io.Writer, args ...string) *exec.Cmd {
+	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	out := &program.Output{}
 	cmd := exec.Command(self, args...) //nolint:noctx // ended by a signal
 	cmd.Env = []string{"HOME=/", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), asProgram + "=1"}
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd, out
+	return cmd
+}
+
+// Deliveries do not end with the program that reads the access log.
+func TestAServiceOutlivesTheReaderOfItsAccessLog(t *testing.T) {
+	read, written, err := os.Pipe()
+	require.NoError(t, err)
+	var out, errs program.Output
+	cmd := start(t, written, &errs, "dev", "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--set", "http.access-log=true")
+	require.NoError(t, written.Close())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(&out, read)
+	}()
+	d := ready(t, &out)
+	require.NoError(t, read.Close())
+	<-ended
+	for range 3 {
+		require.Equal(t, command.ExitDone, d.cmd(t, "list").code, &errs)
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait(), "%s", &errs)
 }
 
 func ready(t *testing.T, out *program.Output) *dev {

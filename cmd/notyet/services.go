@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,6 +75,7 @@ func openService(ctx context.Context, cfg *config.Config, name string, log *zap.
 		return s, err
 	}
 	if cfg.HTTP.AccessLog {
+		signal.Ignore(syscall.SIGPIPE) // the program that reads the lines may end
 		ocfg.AccessLog = command.NewLogger(config.Log{Level: "info", Format: "json"}, stdout)
 	}
 	s.reg.MustRegister(ocfg.Guard.Collectors()...)
