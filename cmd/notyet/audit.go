@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -16,10 +18,12 @@ import (
 )
 
 type auditCmd struct {
-	List auditListCmd `cmd:"" help:"List changes that were made through API and command line, the latest first."`
+	List   auditListCmd   `cmd:"" help:"List changes that were made through API and command line, the latest first."`
+	Export auditExportCmd `cmd:"" help:"Write changes as JSON, one a line, the latest first."`
 }
 
-type auditListCmd struct {
+// auditFilter holds the flags that select changes.
+type auditFilter struct {
 	command.Settings
 	command.Servers
 	command.AsJSON
@@ -29,7 +33,46 @@ type auditListCmd struct {
 	ID    string `help:"Only changes of the task with this id." name:"id" placeholder:"ID"`
 	From  string `help:"Only changes at or after: RFC 3339, Unix milliseconds, or a duration ago (24h)." placeholder:"TIME"`
 	To    string `help:"Only changes before, in the forms of --from." placeholder:"TIME"`
-	Limit int    `default:"100" help:"At most this many, 1 to 100000." placeholder:"N" short:"n"`
+}
+
+// auditPage is how many changes are read at once.
+const auditPage = 1000
+
+// each passes every change that the flags select to f, the latest first, until f returns false. It reads
+// pages of the given size.
+func (c *auditFilter) each(a *app, page int, f func(api.AuditEntry) (more bool, err error)) error {
+	wanted := api.AuditFilter{Who: c.Who, What: c.What, Topic: c.Topic, TaskID: c.ID, Limit: page}
+	var err error
+	if wanted.From, err = instant("--from", c.From, -1); err != nil {
+		return err
+	}
+	if wanted.To, err = instant("--to", c.To, -1); err != nil {
+		return err
+	}
+	b, err := a.backend(c.Settings, c.Servers)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	for {
+		found, err := b.Audit(a.Ctx, wanted)
+		if err != nil {
+			return err
+		}
+		for _, e := range found.Entries {
+			if more, err := f(e); err != nil || !more {
+				return err
+			}
+		}
+		if wanted.Cursor = found.Cursor; wanted.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+type auditListCmd struct {
+	auditFilter
+	Limit int `default:"100" help:"At most this many, 1 to 100000." placeholder:"N" short:"n"`
 }
 
 // Help is part of --help.
@@ -48,30 +91,12 @@ func (c *auditListCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 100_000 {
 		return command.Usage("--limit %d: write 1 to 100000", c.Limit)
 	}
-	f := api.AuditFilter{Who: c.Who, What: c.What, Topic: c.Topic, TaskID: c.ID}
-	var err error
-	if f.From, err = instant("--from", c.From, -1); err != nil {
-		return err
-	}
-	if f.To, err = instant("--to", c.To, -1); err != nil {
-		return err
-	}
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
 	entries := []api.AuditEntry{}
-	for {
-		f.Limit = min(c.Limit-len(entries), 1000)
-		page, err := b.Audit(a.Ctx, f)
-		if err != nil {
-			return err
-		}
-		entries = append(entries, page.Entries...)
-		if f.Cursor = page.Cursor; f.Cursor == "" || len(entries) >= c.Limit {
-			break
-		}
+	if err := c.each(a, min(c.Limit, auditPage), func(e api.AuditEntry) (bool, error) {
+		entries = append(entries, e)
+		return len(entries) < c.Limit, nil
+	}); err != nil {
+		return err
 	}
 	if c.JSON {
 		return a.JSON(entries)
@@ -94,6 +119,35 @@ func (c *auditListCmd) print(a *app, entries []api.AuditEntry) {
 		rows = append(rows, []any{stamp(e.At), command.Plain(who), e.Via, e.What, command.Plain(e.Topic), command.Plain(e.Task), e.Count, shortened(command.Plain(string(e.Extra)), 80)})
 	}
 	a.Table([]any{"AT", "WHO", "VIA", "WHAT", "TOPIC", "TASK", "COUNT", "FILTER"}, rows)
+}
+
+type auditExportCmd struct {
+	auditFilter
+	Output string `help:"Write here instead of standard output." placeholder:"FILE" short:"o" type:"path"`
+}
+
+// Help is part of --help.
+func (auditExportCmd) Help() string {
+	return whereFrom + `
+Every change as one JSON object a line, with the fields of GET /api/v1/audit. To go on where an export ended, let the next one
+begin a minute earlier, and drop the ids that are there already.
+
+Examples:
+  notyet audit export --from 2027-01-01T00:00:00Z --to 2027-02-01T00:00:00Z -o audit-2027-01.ndjson
+  notyet audit export --from 25h | jq -r 'select(.what == "purge") | .who'`
+}
+
+// Run writes NDJSON, with or without --json.
+func (c *auditExportCmd) Run(a *app) error {
+	return a.export(c.Output, "changes", func(w io.Writer) (n int, err error) {
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		err = c.each(a, auditPage, func(e api.AuditEntry) (bool, error) {
+			n++
+			return true, enc.Encode(e)
+		})
+		return n, err
+	})
 }
 
 // noteTimeout limits the wait for a service that is to note a request.

@@ -2,14 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // What a command changes is in the audit log with its user, whichever way it goes.
@@ -80,4 +86,50 @@ func TestCommandsAreAudited(t *testing.T) {
 
 	neither := append(d.environ, "NOTYET_HTTP_ADDR=127.0.0.1:1")
 	require.Contains(t, change(neither), "not in the audit log")
+}
+
+// An export has what its token may see, as often as it is made, and however long it is.
+func TestAuditExports(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	reader, shop, bills := newToken(t, path, "reader", "--role", "read"), newToken(t, path, "shop", "--role", "operate", "--topics", "orders"), newToken(t, path, "bills", "--role", "operate", "--topics", "bills")
+	d := startDev(t, "--set", "http.tokens="+path)
+	exported := func(environ []string, args ...string) (out []string) {
+		t.Helper()
+		r := notyet(t, environ, "", append([]string{"audit", "export"}, args...)...)
+		require.Equal(t, command.ExitDone, r.code, r.stderr)
+		for line := range strings.Lines(r.stdout) {
+			var e api.AuditEntry
+			require.NoError(t, json.Unmarshal([]byte(line), &e), line)
+			out = append(out, e.Topic+"/"+e.Task)
+		}
+		return out
+	}
+	for topic, token := range map[string]string{"orders": shop, "bills": bills} {
+		r := d.cmd(t, "schedule", "-t", topic, "--id", "a<b", "--delay", "1h", "--value", "v", "--http-token", token)
+		require.Equal(t, command.ExitDone, r.code, r.stderr)
+	}
+	require.ElementsMatch(t, []string{"orders/a<b", "bills/a<b"}, exported(d.environ, "--http-token", reader))
+	require.Equal(t, []string{"orders/a<b"}, exported(d.environ, "--http-token", shop))
+	require.Empty(t, exported(d.environ, "--http-token", reader, "--to", "1h"))
+	require.NotEqual(t, command.ExitDone, d.cmd(t, "audit", "export").code, "without a token")
+
+	dsn := "sqlite:" + t.TempDir() + "/notyet.db"
+	direct := append(d.environ, "NOTYET_MYSQL_DSN="+dsn)
+	require.Equal(t, command.ExitDone, notyet(t, direct, "", "migrate").code)
+	st, err := store.Open(t.Context(), store.Config{DSN: dsn}, zap.NewNop())
+	require.NoError(t, err)
+	defer func() { _ = st.Close() }()
+	var entries []admin.AuditEntry
+	var want []string
+	for i := range 2*auditPage + 1 {
+		entries = append(entries, admin.AuditEntry{What: "cancel", Topic: "orders", TaskID: strconv.Itoa(i), Detail: "{}", Count: 1})
+		want = append([]string{"orders/" + strconv.Itoa(i)}, want...)
+	}
+	require.NoError(t, admin.New(st).Audit(t.Context(), entries))
+	require.Equal(t, want, exported(direct), "each once, over several pages")
+	file := filepath.Join(t.TempDir(), "audit.ndjson")
+	require.Empty(t, exported(direct, "-o", file))
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, len(want), strings.Count(string(text), "\n"))
 }

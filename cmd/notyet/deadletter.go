@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -196,7 +197,7 @@ Examples:
 }
 
 // Run writes NDJSON, with or without --json.
-func (c *deadExportCmd) Run(a *app) (err error) {
+func (c *deadExportCmd) Run(a *app) error {
 	f, err := c.filter(nil)
 	if err != nil {
 		return err
@@ -206,18 +207,23 @@ func (c *deadExportCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer b.close()
-	if c.Output == "" {
-		_, err = deadletter.Export(a.Ctx, b, f, a.Stdout)
+	return a.export(c.Output, "dead letters", func(w io.Writer) (int, error) { return deadletter.Export(a.Ctx, b, f, w) })
+}
+
+// export lets write put things into the file at path, or on standard output if path is empty.
+func (a *app) export(path, things string, write func(io.Writer) (n int, err error)) error {
+	if path == "" {
+		_, err := write(a.Stdout)
 		return err
 	}
-	file, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // it has the content of messages
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // not for other users of the machine
 	if err != nil {
 		return command.Usage("--output: %v", err)
 	}
 	w := bufio.NewWriter(file)
-	n, err := deadletter.Export(a.Ctx, b, f, w)
+	n, err := write(w)
 	if err = errors.Join(err, w.Flush(), file.Close()); err == nil {
-		fmt.Fprintf(a.Stderr, "wrote %d dead letters to %s\n", n, c.Output)
+		fmt.Fprintf(a.Stderr, "wrote %d %s to %s\n", n, things, path)
 	}
 	return err
 }
