@@ -67,6 +67,7 @@ type Publisher struct {
 	records   int          // passed to the client and not acknowledged
 	bytes     int          // of these records
 	since     time.Time    // time of the last acknowledgement, or of the first record after an idle period
+	failing   bool         // the topic has refused since then what it would refuse of any event
 	stored    map[key]bool // boxes that the client has, or that are published and not yet deleted from the outbox
 	published []outbox.Box // acknowledged and not yet deleted from the outbox, without their events
 	refused   map[key]bool // boxes in the outbox whose events are to be offered alone
@@ -172,7 +173,7 @@ func (p *Publisher) reserve(records, bytes int) bool {
 	if p.records > 0 && (p.records+records > p.cfg.MaxRecords || p.bytes+bytes > p.cfg.MaxBytes) {
 		return false
 	}
-	if p.records == 0 {
+	if p.records == 0 && !p.failing {
 		p.since = time.Now()
 	}
 	p.records += records
@@ -205,8 +206,11 @@ func (p *Publisher) acknowledged(e schemas.Event, err error) {
 	p.mu.Lock()
 	p.records--
 	p.bytes -= size(e)
-	if err == nil {
-		p.since = time.Now()
+	switch {
+	case err == nil:
+		p.since, p.failing = time.Now(), false
+	case !kafka.MaybeCollateral(err):
+		p.failing = true
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -220,7 +224,7 @@ func (p *Publisher) acknowledged(e schemas.Event, err error) {
 func (p *Publisher) Unanswered() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.records == 0 {
+	if p.records == 0 && !p.failing {
 		return 0
 	}
 	return time.Since(p.since)

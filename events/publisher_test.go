@@ -99,6 +99,19 @@ func (f *fixture) left() int {
 	return len(runs)
 }
 
+// A topic that refuses everything, because it is gone or may not be written, has acknowledged nothing either.
+func TestATopicThatRefusesEverythingIsUnanswered(t *testing.T) {
+	f := start(t, Config{LookEvery: 20 * time.Millisecond})
+	allow := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: schemas.TopicResults, Err: kerr.TopicAuthorizationFailed, Count: -1}).Remove
+	f.run()
+	f.Stored(f.save(1))
+	require.Eventually(t, func() bool { return f.Unanswered() > time.Second }, bound, time.Millisecond, "several looks have offered it")
+	require.Equal(t, 1, f.left())
+	allow()
+	f.ids(1)
+	require.Eventually(t, func() bool { return f.left() == 0 && f.Unanswered() == 0 }, bound, time.Millisecond)
+}
+
 // A topic that does not answer takes its room and no more, blocks nobody, and once it answers
 // everything is published.
 func TestSilentTopicBlocksNobody(t *testing.T) {

@@ -23,10 +23,11 @@ func (p *Publisher) wasRefused(box outbox.Box) bool {
 	return p.refused[keyOf(box)]
 }
 
-// forgetRefused forgets the boxes that are not among those in the outbox.
+// forgetRefused forgets the boxes that are not among those in the outbox. Without any there, nothing waits for the topic.
 func (p *Publisher) forgetRefused(outbox map[key]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.failing = p.failing && len(outbox) > 0
 	maps.DeleteFunc(p.refused, func(k key, _ bool) bool { return !outbox[k] })
 }
 
