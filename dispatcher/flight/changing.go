@@ -5,11 +5,17 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/task"
 )
 
 // While the number of slots changes, a slot is split by its owner, and its tasks go to where they belong (docs/design/slots.md). Until they
 // are there, neither the slot nor those that take its tasks over are claimed, or have held tasks called back, beyond the place up to which
 // all is where it belongs.
+
+// raiseEvery is how often held tasks of a slot may be called back further while others are still to come: each time, all gates look anew from
+// there.
+const raiseEvery = time.Second
 
 // SlotsSeen takes all slots as the database has them: how far those that are owned may be claimed. Whoever reads them calls it before they
 // are read again.
@@ -22,6 +28,7 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 	}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	risen, fewer := int64(never), false // the place from which on held tasks may be called back now; some may not any more
 	for _, r := range rows {
 		l := fl.slots[r.Slot]
 		if l == nil || r.Epoch != l.epoch {
@@ -31,25 +38,43 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 			fl.kicks.Sweep.Now()
 			continue
 		}
+		if r.Turn > l.turn { // a slot was split: what it has moved here until now may stand anywhere
+			risen = 0
+		}
 		l.turn = r.Turn
+		callMost := int64(never)
 		switch {
 		case r.Split():
-			l.claimMost, l.callMost = r.Moved, r.MovedHeld
+			l.claimMost, callMost = r.Moved, r.MovedHeld
 		case r.Changing() && !slots.Leaving(r.Slot, r.Base, r.Target):
-			l.claimMost, l.callMost = claimTo, callTo
+			l.claimMost, callMost = claimTo, callTo
 		default:
-			l.claimMost, l.callMost = never, never
+			l.claimMost = never
+		}
+		switch {
+		case callMost < l.callMost:
+			l.callMost, fewer = callMost, true
+		case callMost > l.callMost && (callMost == never || time.Since(l.raised) >= raiseEvery):
+			risen = min(risen, l.callMost)
+			l.callMost, l.raised = callMost, time.Now()
 		}
 	}
-	if callTo != fl.callTo { // held tasks have come to slots of ours, or may be called back now
-		fl.callTo = callTo
-		fl.arrived++
+	if risen < never {
+		fl.gates.lookAgain(line.HeldPlace{Pos: risen})
+	}
+	for _, g := range fl.gates.byTopic {
+		if fewer {
+			fl.gates.holdBack(g, func(t *Task) bool { return t.slot.mayOvertake(t.at) })
+		}
 	}
 	fl.kicks.Claim.Now()
 }
 
 // takesOver says that held tasks of other slots are still to come to a slot: what its gates would let through might overtake them.
 func (l *ownedSlot) takesOver() bool { return l.callMost != never }
+
+// mayOvertake says that a task of the slot, to be released at an instant, might overtake held tasks that are still to come.
+func (l *ownedSlot) mayOvertake(at int64) bool { return task.Held(at) > l.callMost }
 
 // Splitting is a slot that is about to be split.
 type Splitting struct {

@@ -36,7 +36,6 @@ type Flight struct {
 
 	mu          sync.Mutex
 	slots       map[int]*ownedSlot // Took adds; abandon and Released delete
-	arrived     int                // how often slots came, or were to leave and stay after all
 	strays      strays             // slots that are not worked on
 	lost        map[int]lostSlot   // slots that were abandoned, and not taken since
 	entries     int                // tasks in slots, with their bodies or without
@@ -50,7 +49,6 @@ type Flight struct {
 	runs        []*Task             // of timers, that wait for what the database says
 	outlets     *outlets
 	gates       *gates
-	callTo      int64 // SlotsSeen: no held task beyond it is called back from slots that take tasks over
 }
 
 // New makes it with nothing in flight. Without origins no callbacks are made.
@@ -59,7 +57,7 @@ func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks
 		env:     env{cfg: cfg, clock: clock, log: log, metrics: metrics, kicks: kicks},
 		backlog: newBacklog(), inbox: &inbox{}, origins: origins, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]lostSlot{}, proofs: Proofs{}, stuck: map[int64]*Task{},
 		staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, unsettled: unsettled{pace: firstPace},
-		callTo: never, unannounced: unannounced{published: map[*Task]announcement{}}, underWay: map[*Task]time.Time{},
+		unannounced: unannounced{published: map[*Task]announcement{}}, underWay: map[*Task]time.Time{},
 	}
 	fl.gates = newGates(fl)
 	fl.outlets = newOutlets(fl)

@@ -28,12 +28,12 @@ type Gate struct {
 	unread  dueHeap        // claimed while nothing was let through; their bodies are not read
 	judging []*Task        // the first of them, in order, until it is known whose they are
 	holding []*Task        // on their way to be held
-	held    int            // tasks ever moved to held places; callBack compares it to notice new ones
 	behind  bool           // something is held, or may be: what comes new goes behind it
 	after   line.HeldPlace // what stands up to here has been called back, or is not ours
-	back    line.HeldPlace // likewise, but a look that begins anew does not change it: see precedes
+	back    line.HeldPlace // likewise, of slots that stay and as far as callMost lets; a look that begins anew does not change it. Not behind: never
 	found   bool           // something of ours, since after was at the beginning
 	looked  time.Time      // at the held tasks
+	skips   bool           // the latest look called nothing back, and there was more
 }
 
 const (
@@ -41,7 +41,7 @@ const (
 	gateAhead = 500 * time.Millisecond
 	// gateTasks bounds the tasks that are at a gate or on their way to it: what moves in gateAhead at full speed.
 	gateTasks = 3000
-	// gateWait is for how long a task waits at the gate, where it cannot be cancelled, before it is held.
+	// gateWait is for how long a task waits at the gate, where it cannot be cancelled, before it is held; see patience.
 	gateWait = time.Second
 	// recallWait is how long a task that was called back may be on its way, once that is durable, before the later ones go without it.
 	recallWait = 5 * time.Second
@@ -56,6 +56,9 @@ const (
 func newGate(topic string, stage int) *Gate {
 	return &Gate{most: min(gateTasks, max(stage/8, 1)), Policy: admin.Policy{Topic: topic}, coming: calledBack{bySeq: map[int64]*recalled{}}, behind: true}
 }
+
+// nothingHeld notes that all tasks may come to the gate.
+func (g *Gate) nothingHeld() { g.behind, g.back = false, line.HeldPlace{Pos: never} }
 
 // set puts a policy in force, of which this dispatcher has a share.
 func (g *Gate) set(p admin.Policy, part float64) {
@@ -99,7 +102,7 @@ func (g *Gate) ahead(now time.Time) int {
 // untilNext is how long until the gate lets the next task through, if nothing else happens; false: it lets none through for now. Where
 // room for bodies is scarce, no task waits for one that may be waiting for that room.
 func (g *Gate) untilNext(now time.Time, scarce bool) (time.Duration, bool) {
-	if g.Paused || len(g.waiting) == 0 || g.full() || !scarce && g.waitsForEarlier(now) {
+	if g.Paused || len(g.waiting) == 0 || g.full() || g.waitsForHeld() || !scarce && g.waitsForEarlier(now) {
 		return 0, false
 	}
 	if g.pace == nil || g.waiting[0].passed {
@@ -118,6 +121,25 @@ func (g *Gate) waitsForEarlier(now time.Time) bool {
 		first = never
 	}
 	return len(g.waiting) > 0 && min(first, g.firstUnread()) < g.waiting[0].at
+}
+
+// waitsForHeld says that a task may be held that comes before all that wait here.
+func (g *Gate) waitsForHeld() bool {
+	return len(g.waiting) > 0 && !g.calledBackTo(g.waiting[0])
+}
+
+// patience is for how long tasks wait here before they are held. Until those come that go before them, to hold them would only begin their way
+// anew; but they take room for bodies.
+func (g *Gate) patience(now time.Time, scarce bool) time.Duration {
+	if !scarce && (g.waitsForHeld() || g.waitsForEarlier(now)) {
+		return recallWait
+	}
+	return gateWait
+}
+
+// calledBackTo says that all that was held before a task was called back, as far as its slot has it.
+func (g *Gate) calledBackTo(t *Task) bool {
+	return (line.HeldPlace{Pos: task.Held(t.at), Seq: t.seq}).Compare(g.back) <= 0
 }
 
 // firstUnread is the instant of the first task that may be held; never: there is none.
@@ -155,14 +177,14 @@ func (g *Gate) next(now time.Time, scarce bool) *Task {
 	return t
 }
 
-// takeBack removes the tasks that have waited since an instant or longer.
-func (g *Gate) takeBack(since int64) (out []*Task) {
+// takeBack removes some of the tasks that wait.
+func (g *Gate) takeBack(goes func(*Task) bool) (out []*Task) {
 	var stay dueHeap
 	for _, t := range g.waiting {
-		if t.atGate > since {
-			stay.push(t)
-		} else {
+		if goes(t) {
 			out = append(out, t)
+		} else {
+			stay.push(t)
 		}
 	}
 	g.waiting = stay
@@ -185,7 +207,6 @@ func (g *Gate) forgetHeld() {
 
 // earliest is the instant of the first task that is on its way to be held: what comes later is not called back before it is there.
 func (g *Gate) earliest() int64 {
-	g.forgetHeld()
 	at := int64(never)
 	for _, t := range g.holding {
 		at = min(at, t.at)
@@ -227,6 +248,10 @@ type recalled struct {
 func (c *calledBack) count() int { return len(c.bySeq) }
 
 func (c *calledBack) has(seq int64) bool { _, ok := c.bySeq[seq]; return ok }
+
+// comes says that a task, which a look has found held in a slot, was called back from there. From another slot it was moved meanwhile, and held
+// once more.
+func (c *calledBack) comes(seq int64, l *ownedSlot) bool { return c.has(seq) && c.bySeq[seq].slot == l }
 
 func (c *calledBack) arrives(seq int64) { delete(c.bySeq, seq) }
 

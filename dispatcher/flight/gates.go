@@ -13,9 +13,9 @@ import (
 // gates keep the operators' policies in force: targets that are paused, or limited. Tasks that a gate does not let through soon are moved
 // to held places, and called back from there.
 type gates struct {
-	flight  *Flight
-	arrived int // as flight has it, when the policies were last put in force
-	slots   int // of the installation
+	flight *Flight
+	anew   int // how often lookAgain was called
+	slots  int // of the installation
 
 	byTopic map[string]*Gate
 	lanes   map[uint32][]*Gate // the same, by what a task's lane tells of its topic
@@ -35,6 +35,37 @@ func (fl *Flight) ApplyPolicies(all []admin.Policy, key task.LaneKey, slots int)
 	return fl.gates.part()
 }
 
+// lookAgain has all gates look anew at what is held behind a place: of what they passed over, or was not there, some may be called back now.
+func (f *gates) lookAgain(from line.HeldPlace) {
+	f.anew++
+	for _, g := range f.byTopic {
+		g.behind, g.found = true, true
+		for _, place := range []*line.HeldPlace{&g.after, &g.back} {
+			if from.Compare(*place) < 0 {
+				*place = from
+			}
+		}
+	}
+	f.flight.kicks.Held.Now()
+}
+
+// leaves holds what waits at gates of a slot that is to leave: what was called back before it, and is not here, goes with the slot.
+func (f *gates) leaves(l *ownedSlot) {
+	for _, g := range f.byTopic {
+		if g.coming.count() > 0 {
+			g.behind, g.found = true, true
+		}
+		f.holdBack(g, func(t *Task) bool { return g.behind && t.slot == l })
+	}
+}
+
+// holdBack holds some of the tasks that wait at a gate.
+func (f *gates) holdBack(g *Gate, goes func(*Task) bool) {
+	for _, t := range g.takeBack(goes) {
+		f.hold(g, t, t.attempt)
+	}
+}
+
 // part is which part of the slots is owned here.
 func (f *gates) part() float64 {
 	return min(float64(len(f.flight.slots))/float64(max(f.slots, 1)), 1)
@@ -44,12 +75,6 @@ func (f *gates) part() float64 {
 func (f *gates) apply(all []admin.Policy) {
 	if len(all) == 0 && len(f.byTopic) == 0 {
 		return
-	}
-	if f.arrived != f.flight.arrived { // what was passed over may be ours now
-		f.arrived = f.flight.arrived
-		for _, g := range f.byTopic {
-			g.after, g.back, g.behind, g.found = line.HeldPlace{}, line.HeldPlace{}, true, false
-		}
 	}
 	share := f.part()
 	said := make(map[string]bool, len(all))
@@ -106,9 +131,7 @@ func (f *gates) forget(g *Gate) {
 
 // close sends what waits at a gate, or behind it for its partition, to held places.
 func (f *gates) close(g *Gate) {
-	for _, t := range g.takeBack(never) {
-		f.hold(g, t, t.attempt)
-	}
+	f.holdBack(g, func(*Task) bool { return true })
 	for _, o := range f.flight.outlets.byKey {
 		if o.topic != g.Topic {
 			continue

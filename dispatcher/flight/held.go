@@ -28,12 +28,11 @@ const (
 func (f *gates) hold(g *Gate, t *Task, made int) {
 	f.flight.metrics.Held.Inc()
 	g.behind = true
+	if g.calledBackTo(t) {
+		g.back = line.HeldPlace{Pos: task.Held(t.at), Seq: t.seq - 1}
+	}
 	g.coming.arrives(t.seq)
 	g.holding = append(g.holding, t)
-	g.held++
-	if at := task.Held(t.at); at <= g.back.Pos {
-		g.back = line.HeldPlace{Pos: at - 1}
-	}
 	delete(t.slot.parked, t.seq)
 	f.flight.putBack(t, t.unsentState(), task.Held(t.at), made)
 	f.flight.kicks.Held.Now()
@@ -119,7 +118,7 @@ func (f *gates) holdUnread(t *Task, h line.Head, known bool) bool {
 		return false
 	}
 	g := f.byTopic[h.Topic]
-	if g == nil || !g.Paused && (!g.behind && !t.slot.takesOver() || g.coming.has(t.seq)) {
+	if g == nil || !g.Paused && !t.slot.mayOvertake(h.Due) && (!g.behind || g.coming.has(t.seq)) {
 		return false
 	}
 	if t.at = h.Due; h.Attempt > 0 {
@@ -139,7 +138,7 @@ func (f *gates) holdUnread(t *Task, h line.Head, known bool) bool {
 // precedes says that a task comes before others that were called back: an earlier owner has called this one back, or it came late. Held, it
 // would be overtaken.
 func (f *gates) precedes(g *Gate, t *Task) bool {
-	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.takesOver() && f.arrived == f.flight.arrived && (line.HeldPlace{Pos: task.Held(t.at), Seq: t.seq}).Compare(g.back) <= 0
+	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.mayOvertake(t.at) && g.calledBackTo(t)
 }
 
 func (g *Gate) undecided() int { return len(g.unread) + len(g.judging) }
@@ -153,20 +152,19 @@ func (fl *Flight) Restless(mayClaim bool) []*Gate {
 }
 
 func (f *gates) restless(claims bool) (out []*Gate) {
-	oldest, now := f.flight.clock.Millis()-gateWait.Milliseconds(), time.Now()
-	if f.flight.stopping.Load() {
-		oldest = never
-	}
-	here := 0 // at all gates together, or on their way
+	here, now, stops := 0, time.Now(), f.flight.stopping.Load() // here: at all gates together, or on their way
 	for _, g := range f.byTopic {
-		for _, t := range g.takeBack(oldest) {
-			f.hold(g, t, t.attempt)
-		}
+		oldest := f.flight.clock.Millis() - g.patience(now, f.flight.staging.scarce()).Milliseconds()
+		f.holdBack(g, func(t *Task) bool { // what is held of a slot that leaves is not called back here
+			return stops || t.atGate <= oldest || g.behind && !t.slot.leaving.IsZero()
+		})
 		g.forgetHeld()
 		g.coming.first(now)
-		here += len(g.waiting) + g.coming.count()
+		if here += g.coming.count(); !g.waitsForHeld() {
+			here += len(g.waiting)
+		}
 	}
-	if f.flight.stopping.Load() || !claims {
+	if stops || !claims {
 		return nil
 	}
 	for _, g := range f.byTopic {
@@ -197,8 +195,14 @@ func (f *gates) fewest(all []*Gate) (out []*Gate) {
 	return out
 }
 
-// wants is how many more tasks may be called back now.
-func (g *Gate) wants(now time.Time) int { return g.ahead(now) - len(g.waiting) - g.coming.count() }
+// wants is how many more tasks may be called back now. Those that wait for them take none of their room.
+func (g *Gate) wants(now time.Time) int {
+	n := g.ahead(now) - g.coming.count()
+	if !g.waitsForHeld() {
+		n -= len(g.waiting)
+	}
+	return n
+}
 
 // HeldLook is a look at the held places of a gate's target.
 type HeldLook struct {
@@ -206,16 +210,20 @@ type HeldLook struct {
 	After line.HeldPlace
 	Most  int // tasks that are read
 
-	gate          *Gate
-	earliest      int64
-	held, arrived int
+	gate *Gate
+	anew int
 }
 
-// LookBehind begins a look at what is held behind a gate; CalledBack takes what was read.
+// LookBehind begins a look at what is held behind a gate; HeldRead takes what was read.
 func (fl *Flight) LookBehind(g *Gate) HeldLook {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	return HeldLook{Topic: g.Topic, After: g.after, Most: min(max(2*g.wants(time.Now()), 100), heldPage), gate: g, earliest: g.earliest(), held: g.held, arrived: fl.gates.arrived}
+	g.forgetHeld() // what is on its way from here on may be missing from what is read
+	most := heldPage
+	if !g.skips {
+		most = min(max(2*g.wants(time.Now()), 100), heldPage)
+	}
+	return HeldLook{Topic: g.Topic, After: g.after, Most: most, gate: g, anew: fl.gates.anew}
 }
 
 // HeldRead calls back the next of the held tasks that a look found.
@@ -223,18 +231,21 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	g, now := look.gate, time.Now()
-	if g.looked = now; g.Paused || g.after != look.After || fl.gates.arrived != look.arrived {
-		return // something was held before that place meanwhile, or a slot came
+	if g.looked = now; g.Paused || g.after != look.After || fl.gates.anew != look.anew {
+		return // something was held before that place meanwhile, or lookAgain was called
 	}
 	var back []Transition
 	defer func() {
 		fl.metrics.Recalled.Add(float64(len(back)))
 		fl.recall(back)
+		if len(g.waiting) > 0 { // it may go now
+			fl.kicks.Release.Now()
+		}
 	}()
-	more := len(page) == look.Most
+	more, earliest := len(page) == look.Most, g.earliest()
 	for want := g.wants(now); len(page) > 0 && want > len(back); page = page[1:] {
 		h := page[0]
-		if task.HeldSince(h.Pos) > look.earliest {
+		if task.HeldSince(h.Pos) >= earliest {
 			fl.kicks.Held.Now()
 			return
 		}
@@ -246,8 +257,11 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 		if h.Topic != g.Topic || l == nil {
 			continue
 		}
+		if !g.behind { // what comes new goes behind it
+			g.back = g.after
+		}
 		g.found, g.behind = true, true
-		if g.coming.has(h.Seq) || !l.leaving.IsZero() || h.Pos > l.callMost {
+		if g.coming.comes(h.Seq, l) || !l.leaving.IsZero() || h.Pos > l.callMost {
 			continue
 		}
 		at := task.HeldSince(h.Pos)
@@ -256,12 +270,17 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 		one.gate = g
 		back = append(back, one)
 	}
+	g.skips = more && len(back) == 0
 	switch {
 	case more || len(back) > 0:
 		fl.kicks.Held.Now()
 	case len(page) == 0: // that was the end
-		if !g.found && look.earliest == never && g.held == look.held {
-			g.behind = false
+		switch now := (line.HeldPlace{Pos: task.Held(fl.clock.Millis())}); {
+		case earliest < never:
+		case !g.found:
+			g.nothingHeld()
+		case g.back.Compare(now) < 0: // what may be called back was, until now
+			g.back = now
 		}
 		g.after, g.found = line.HeldPlace{}, false
 	}

@@ -108,7 +108,7 @@ func (fl *Flight) Took(got []store.Slot, epoch int64, entries []line.Entry, prov
 		fl.slots[s.Slot] = l
 		delete(fl.lost, s.Slot)
 	}
-	fl.arrived++
+	fl.gates.lookAgain(line.HeldPlace{})
 	maps.Copy(fl.proofs, proven)
 	fl.enter(fl.slots, entries, true)
 	fl.metrics.Doubts.Add(float64(len(entries)))
@@ -228,6 +228,7 @@ func (fl *Flight) Leavers(assigned []int) map[int64][]int {
 		}
 		if l.leaving.IsZero() {
 			l.leaving = time.Now()
+			fl.gates.leaves(l)
 		}
 		switch {
 		case l.drained() && !ending[l.number]:
@@ -246,7 +247,7 @@ func (fl *Flight) Leavers(assigned []int) map[int64][]int {
 // stays keeps a slot that was to leave. Loops that passed the slot over meanwhile look again.
 func (fl *Flight) stays(l *ownedSlot) {
 	l.leaving = time.Time{}
-	fl.arrived++
+	fl.gates.lookAgain(line.HeldPlace{})
 	fl.kicks.Claim.Now()
 	fl.kicks.Timers.Now()
 }

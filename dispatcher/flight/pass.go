@@ -13,11 +13,11 @@ import (
 // held in its slot.
 func (f *gates) detains(t *Task, now int64) bool {
 	switch g := f.byTopic[t.topic]; {
-	case g == nil, g.free() && !t.slot.takesOver(), t.passed && !g.Paused && !g.full():
+	case g == nil, g.free() && !t.slot.mayOvertake(t.at), t.passed && !g.Paused && !g.full():
 		return false
-	case g.Paused, !t.passed && !t.wasHeld && !f.precedes(g, t) && (g.behind || t.slot.takesOver() || len(g.waiting) >= max(g.ahead(time.Now()), 1)):
+	case g.Paused, !t.passed && t.slot.mayOvertake(t.at), !t.passed && (!t.wasHeld || !t.slot.leaving.IsZero()) && !f.precedes(g, t) && (g.behind || len(g.waiting) >= max(g.ahead(time.Now()), 1)):
 		f.hold(g, t, t.attempt)
-	default: // if it has passed, others of its target were faster
+	default:
 		g.push(t, now)
 	}
 	return true
