@@ -55,6 +55,8 @@ var rules = []rule{
 	{name: "NotyetIntakeBacklog", judge: (*evidence).intakeFails},
 	{name: "NotyetIntakeHalted", level: figures.Halted, why: "%d partitions of intakes are not read any further: their logs lost records that are stored"},
 	{name: "NotyetIntakeStands", level: figures.Standing, why: "nothing of a partition of an intake has been stored for %d s"},
+	{name: "NotyetIntakeAtQuota", level: figures.QuotaWait, most: 3600, why: "requests have waited at the quota of their intake for %d s"},
+	{name: "NotyetIntakeQuotaRetention", level: figures.QuotaWait, most: 604_800, why: "requests have waited at the quota of their intake for %d s: its retention deletes them in the end"},
 	{name: "NotyetBacklog", level: figures.Claimed, most: 500_000, why: "%d tasks are claimed and not settled"},
 	{name: "NotyetOverdue", level: figures.Unclaimed, why: "%d slots have tasks that have been due for a minute and that nobody claims"},
 	{name: "NotyetStuck", level: figures.Unsettled, why: "%d slots have claimed tasks that have been due for a minute and are not settled"},

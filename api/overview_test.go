@@ -323,5 +323,9 @@ func TestAlertsByLevel(t *testing.T) {
 		require.Empty(t, alerts(e))
 		e.now.Levels[figures.Overdue]++
 		require.Equal(t, "NotyetOldestOverdue", alerts(e)[0].Name)
+		e.now.Levels = map[string]int64{figures.QuotaWait: 3600}
+		require.Empty(t, alerts(e))
+		e.now.Levels[figures.QuotaWait]++
+		require.Equal(t, "NotyetIntakeAtQuota", alerts(e)[0].Name)
 	}
 }

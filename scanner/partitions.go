@@ -101,7 +101,7 @@ func (p *partitions) begin(begins kafka.Offsets, offsets map[string]map[int32]kg
 			if src := p.sources[key]; src != nil {
 				from = start{at: src.Next, stored: true}
 			}
-			p.begun(key, from.at)
+			p.begun(key, from.at).paid.Store(parts[part].EpochOffset().Offset)
 			out[key] = from
 		}
 	}
@@ -109,9 +109,14 @@ func (p *partitions) begin(begins kafka.Offsets, offsets map[string]map[int32]kg
 }
 
 // begun begins a new reading of a partition. The caller holds the lock.
-func (p *partitions) begun(key partitionKey, first int64) {
+func (p *partitions) begun(key partitionKey, first int64) *reading {
+	r := &reading{key: key, first: first, polled: first, epoch: -1}
+	if before := p.readings[key]; before != nil {
+		r.paid.Store(before.paid.Load())
+	}
 	p.endReading(key)
-	p.readings[key] = &reading{key: key, first: first, polled: first, epoch: -1}
+	p.readings[key] = r
+	return r
 }
 
 // endReading ends the present reading of a partition: nothing of it is stored any more. The caller holds the lock.
@@ -130,6 +135,16 @@ func (p *partitions) source(key partitionKey) (*store.Source, [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sources[key], p.topicIDs[key.topic]
+}
+
+// paid is the offset of a partition below which nothing counts against its intake's quota.
+func (p *partitions) paid(key partitionKey) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.readings[key]; r != nil {
+		return r.paid.Load()
+	}
+	return 0
 }
 
 // set notes a source, unless its partition has been revoked while a batch of it was at hand.

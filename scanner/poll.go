@@ -30,6 +30,7 @@ type poller struct {
 	parts     *partitions
 	inspector *inspector
 	checker   *checker
+	pacer     *pacer
 	queue     *queue
 	metrics   *metrics
 	log       *zap.Logger
@@ -69,7 +70,8 @@ func (p *poller) fetchFailed(key partitionKey, err error) {
 func (p *poller) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		stretches := p.unstuck() // before the client is moved behind them
-		polling, polledAll := p.parts.polling(ctx, p.move)
+		p.pacer.divide()
+		polling, polledAll := p.parts.polling(ctx, p.pacer.next(kafka.PollAtMost), p.move)
 		fetches := p.group.PollRecords(polling, 10_000)
 		woken := polling.Err() != nil
 		polledAll()
@@ -94,6 +96,7 @@ func (p *poller) run(ctx context.Context) error {
 				p.fetchFailed(partitionKey{topic, partition}, err)
 			}
 		})
+		p.pacer.expect(fetches)
 		looking, looked := context.WithTimeout(ctx, inspectPatience)
 		fetches.EachPartition(func(of kgo.FetchTopicPartition) {
 			received, ok := p.receive(looking, of)
@@ -101,7 +104,7 @@ func (p *poller) run(ctx context.Context) error {
 		})
 		looked()
 		p.group.AllowRebalance() // until here, no partition could be revoked and assigned again since the poll
-		p.queue.put(ctx, stretches)
+		p.queue.put(ctx, append(stretches, p.pacer.release()...))
 		var rest time.Duration
 		switch {
 		case failed: // an error that persists must not make this loop spin
@@ -131,14 +134,17 @@ func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (stret
 		p.log.Warn("a batch of the intake is too large to be read or damaged, and becomes a dead letter", zap.Error(e))
 		bad = tooLarge(e)
 	}
+	if n := p.pacer.fit(key, records); n < len(records) {
+		records, bad = records[:n], nil
+	}
 	if len(records) > 0 {
 		if r, ok := p.parts.received(records); ok {
-			stretches = append(stretches, r)
+			stretches = append(stretches, p.pacer.admit(r)...)
 		}
 	}
 	if bad != nil {
 		if r, ok := p.parts.receivedUnreadable(key, bad); ok {
-			stretches = append(stretches, r)
+			stretches = append(stretches, p.pacer.admit(r)...)
 		}
 	}
 	return stretches, true
@@ -152,24 +158,34 @@ func (p *poller) unstuck() (stretches []stretch) {
 		}
 		p.inspector.logUnreadable(r.key, bad)
 		if out, ok := p.parts.receivedUnreadable(r.key, bad); ok {
-			stretches = append(stretches, out)
+			stretches = append(stretches, p.pacer.admit(out)...)
 		}
 	}
 	return stretches
 }
 
-// move has the client fetch nothing of the halted partitions, and read on from the offsets to. at is for the Mover.
+// move has the client fetch nothing of the halted partitions and of intakes at their quotas, and read on from the offsets to. at is for
+// the Mover.
 func (p *poller) move(to kafka.Offsets, halted map[partitionKey]bool, at func(func(string, int32, kgo.EpochOffset))) {
-	for key := range p.paused {
-		if !halted[key] {
-			p.group.ResumeFetchPartitions(map[string][]int32{key.topic: {key.partition}})
-		}
+	pause := halted
+	p.pacer.pause(pause)
+	if gone := missing(p.paused, pause); len(gone) > 0 {
+		p.group.ResumeFetchPartitions(gone)
 	}
-	for key := range halted {
-		if !p.paused[key] {
-			p.group.PauseFetchPartitions(map[string][]int32{key.topic: {key.partition}})
-		}
+	if added := missing(pause, p.paused); len(added) > 0 {
+		p.group.PauseFetchPartitions(added)
 	}
-	p.paused = halted
+	p.paused = pause
 	p.mover.Move(to, at)
+}
+
+// missing returns those of some partitions that are not among others.
+func missing(some, others map[partitionKey]bool) map[string][]int32 {
+	out := map[string][]int32{}
+	for key := range some {
+		if !others[key] {
+			out[key.topic] = append(out[key.topic], key.partition)
+		}
+	}
+	return out
 }

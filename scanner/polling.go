@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -9,13 +10,13 @@ import (
 )
 
 // polling prepares the next poll. It begins the partitions that are to be read again, and returns a
-// context that ends when there are more of them. It calls move with the offsets at which partitions
+// context that ends when there are more of them, or after atMost. It calls move with the offsets at which partitions
 // are to be read on, with the halted partitions, and with a function that lists where each
 // partition is read from next. No partition is assigned or revoked while move runs.
-func (p *partitions) polling(ctx context.Context, move func(to kafka.Offsets, halted map[partitionKey]bool, at func(func(string, int32, kgo.EpochOffset)))) (context.Context, context.CancelFunc) {
+func (p *partitions) polling(ctx context.Context, atMost time.Duration, move func(to kafka.Offsets, halted map[partitionKey]bool, at func(func(string, int32, kgo.EpochOffset)))) (context.Context, context.CancelFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ctx, p.wake = context.WithTimeout(ctx, kafka.PollAtMost)
+	ctx, p.wake = context.WithTimeout(ctx, atMost)
 	offsets := kafka.Offsets{}
 	for key, to := range p.again {
 		p.begun(key, to)

@@ -28,7 +28,10 @@ type reading struct {
 	epoch     int32 // of the leader, of the last record before it; -1: none has been read
 	ended     atomic.Bool
 	// until is the offset from which on nothing is stored, because from there the log is another one; 0: there is none.
-	until  atomic.Int64
+	until atomic.Int64
+	// paid is the offset below which nothing counts against the intake's quota any more: it has passed, or was stored before the database
+	// was set back. Only the poller moves it.
+	paid   atomic.Int64
 	queued atomic.Int32 // stretches that are neither stored nor given up; the poller adds, workers subtract
 }
 
@@ -123,6 +126,16 @@ func (r stretch) split(n int) (head, tail stretch) {
 	head.to = r.records[n].Offset
 	tail.from = head.to
 	return head, tail
+}
+
+// cut is split, where there may be nothing behind the n-th record. The caller is the poller.
+func (r stretch) cut(n int) (head stretch, rest *stretch) {
+	if n == len(r.records) {
+		return r, nil
+	}
+	head, tail := r.split(n)
+	r.reading.queued.Add(1)
+	return head, &tail
 }
 
 // errGap says that records are missing between what is stored and the stretch that is to be stored.

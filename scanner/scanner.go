@@ -52,6 +52,8 @@ type Config struct {
 	Limits schemas.Limits
 	// IntakeLimits replace Limits for the intake topics that they name.
 	IntakeLimits map[string]schemas.Limits
+	// Quotas bound what is taken from the intake topics that they name. Default none.
+	Quotas map[string]Quota
 	// Window is the near future that the index holds. Default 2 h.
 	Window time.Duration
 	// Workers is how many batches are stored at the same time, each on its own connection. A
@@ -158,7 +160,7 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	s.health.rejoin = s.group.ForceRebalance
 	s.poller = &poller{
 		group: s.group, mover: kafka.NewMover(s.group), parts: s.parts, queue: s.worker.queue, checker: s.checker,
-		inspector: newInspector(s.asks, decompressor, s.cfg.Read, s.parts, deps.Log), metrics: metrics, log: deps.Log, failing: map[partitionKey]failing{},
+		inspector: newInspector(s.asks, decompressor, s.cfg.Read, s.parts, deps.Log), pacer: newPacer(s.cfg.Quotas, s.cfg.Read, s.parts, s.asks, deps.Metrics, deps.Log), metrics: metrics, log: deps.Log, failing: map[partitionKey]failing{},
 	}
 	s.recreate = &recreated{asks: s.asks, group: s.group, topics: s.cfg.Read, parts: s.parts, commits: commits, log: deps.Log}
 	return s, nil
@@ -219,6 +221,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, 5*time.Second, s.recreate.readAnew) })
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.checker.check) })
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.poller.inspector.lookStuck) })
+	if pacer := s.poller.pacer; len(pacer.intakes) > 0 {
+		background(ctx, func(ctx context.Context) { loop.Every(ctx, countEvery, pacer.run) })
+	}
 	commit := func(ctx context.Context) { s.worker.commits.commit(ctx, s.group) }
 	if s.cfg.CommitEvery > 0 {
 		background(ctx, func(ctx context.Context) { loop.Every(ctx, s.cfg.CommitEvery, commit) })

@@ -179,6 +179,15 @@ func scannerConfig(cfg *config.Config, intakes []api.Intake) scanner.Config {
 	return out
 }
 
+// quotas are those of the intakes. Reconcile has none: what it reads has passed, or is behind what did.
+func quotas(cfg *config.Config) map[string]scanner.Quota {
+	out := map[string]scanner.Quota{}
+	for _, in := range cfg.Intake.Topics {
+		out[in.Topic] = scanner.Quota{RequestsPerSecond: in.RequestsPerSecond}
+	}
+	return out
+}
+
 // warnUnrestricted warns of intake topics whose writers may write, cancel and replace everywhere.
 func (s *service) warnUnrestricted() {
 	if names := s.cfg.Unrestricted(); len(names) > 0 {
@@ -197,6 +206,7 @@ func (s *service) addWarnedScanner() error {
 func (s *service) addScanner() error {
 	scfg := scannerConfig(s.cfg, s.in)
 	scfg.Installation = s.installation
+	scfg.Quotas = quotas(s.cfg)
 	if err := s.checkGroup(); err != nil {
 		return err
 	}

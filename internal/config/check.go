@@ -302,8 +302,14 @@ func (l *loader) topics(c *Config) {
 	if c.IsSet("intake.allowed-targets") && len(c.Intake.AllowedTargets) == 0 {
 		l.bad("intake.allowed-targets", "", "is empty", "write patterns; * allows every topic, https://* every HTTP callback")
 	}
+	if c.IsSet("intake.requests-per-second") {
+		l.quota("intake.requests-per-second", "", c.Intake.RequestsPerSecond)
+	}
 	for _, in := range c.Intake.Topics {
 		l.topic("intake.topics", in.Topic)
+		if in.own["requests-per-second"] {
+			l.quota("intake.topics", in.Topic+", requests-per-second: ", in.RequestsPerSecond)
+		}
 		if len(in.Topic) > schemas.MaxIntakeTopicLen {
 			l.bad("intake.topics", in.Topic, "is too long to make ids from", fmt.Sprintf("write at most %d characters", schemas.MaxIntakeTopicLen))
 		}
@@ -324,6 +330,16 @@ func (l *loader) topics(c *Config) {
 			l.bad("intake.topics", name, "is named twice among intake, reports, results and wakes", "give each topic a name of its own")
 		}
 		seen[name] = true
+	}
+}
+
+// maxRequestsPerSecond is that of a target's rate, too.
+const maxRequestsPerSecond = 1_000_000
+
+// quota checks a quota of requests.
+func (l *loader) quota(key, of string, perSecond int) {
+	if perSecond < 1 || perSecond > maxRequestsPerSecond {
+		l.bad(key, of+strconv.Itoa(perSecond), "is a quota out of range", fmt.Sprintf("write requests-per-second: 1 to %d, or remove it", maxRequestsPerSecond))
 	}
 }
 

@@ -263,7 +263,7 @@ type Ops struct {
 // Intakes are the topics that requests come from, and their common settings.
 type Intakes struct {
 	// Topics are names. In the file an entry can also be a mapping with topic, target, allowed-targets,
-	// max-delay, max-value-bytes and aliases: {topic: orders.later, target: orders}. An intake with a
+	// max-delay, max-value-bytes, aliases and requests-per-second: {topic: orders.later, target: orders}. An intake with a
 	// target of its own takes requests for that topic alone, and they need not name it. Default
 	// notyet.intake.
 	Topics []Intake `key:"topics"`
@@ -278,6 +278,9 @@ type Intakes struct {
 	MaxValueBytes Size `key:"max-value-bytes"`
 	// Aliases are other schedulers whose records are understood too: etf1, nats. Default none.
 	Aliases []string `key:"aliases"`
+	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together. The requests beyond it wait in Kafka, in
+	// their order. Default none: no quota.
+	RequestsPerSecond int `key:"requests-per-second"`
 }
 
 // Intake is one intake topic. It inherits what it leaves out from Intakes.
@@ -288,6 +291,8 @@ type Intake struct {
 	MaxDelay       time.Duration `key:"max-delay"`
 	MaxValueBytes  Size          `key:"max-value-bytes"`
 	Aliases        []string      `key:"aliases"`
+
+	RequestsPerSecond int `key:"requests-per-second"` // 0: no quota
 
 	own map[string]bool // the keys that the entry itself has
 }

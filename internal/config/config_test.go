@@ -98,6 +98,23 @@ intake:
 	require.Equal(t, schemas.Limits{MaxDelay: time.Hour, MaxValueBytes: 2048, AllowedTargets: []string{"bills", "bills.*"}, InternalTopics: cfg.OwnTopics()}, special)
 }
 
+func TestAnIntakeCanHaveAQuota(t *testing.T) {
+	cfg, err := load(t, "intake: {requests-per-second: 50, topics: [plain, {topic: special, requests-per-second: 1000}]}", nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, 50, cfg.Intake.Topics[0].RequestsPerSecond)
+	require.Equal(t, 1000, cfg.Intake.Topics[1].RequestsPerSecond)
+	require.Zero(t, Default().Intake.Topics[0].RequestsPerSecond)
+	for _, wrong := range []string{"0", "-1", "1000001", "1.5", "many"} {
+		_, err := load(t, "intake: {topics: [plain, {topic: special, requests-per-second: "+wrong+"}]}", nil, nil)
+		require.ErrorContains(t, err, "requests-per-second", wrong)
+		require.ErrorContains(t, err, "intake.topics", wrong)
+		_, err = load(t, "intake: {requests-per-second: "+wrong+"}", nil, nil)
+		require.ErrorContains(t, err, "intake.requests-per-second", wrong)
+	}
+	_, err = load(t, "intake: {topics: [{topic: a, requests-per-sec: 5}]}", nil, nil)
+	require.ErrorContains(t, err, "did you mean requests-per-second?")
+}
+
 func TestAnIntakeCanHaveATargetOfItsOwn(t *testing.T) {
 	cfg, err := load(t, `
 intake:

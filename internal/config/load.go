@@ -244,6 +244,9 @@ func (c *Config) inherit() {
 		if in.MaxValueBytes == 0 {
 			in.MaxValueBytes = c.Intake.MaxValueBytes
 		}
+		if !in.own["requests-per-second"] {
+			in.RequestsPerSecond = c.Intake.RequestsPerSecond
+		}
 	}
 }
 

@@ -51,6 +51,7 @@ const (
 	Unsettled    = "unsettled"     // slots whose owner does not settle
 	Halted       = "halted"        // intake partitions that lost records
 	Standing     = "standing"      // seconds for which an intake partition stands, at most
+	QuotaWait    = "quota_wait"    // seconds for which a request has waited at the quota of its intake, at most
 	LetterBytes  = "letter_bytes"  // space of dead letters
 	SendLogFull  = "send_log_full" // 1: it has no room
 	Unanswered   = "unanswered"    // seconds for which the results topic has acknowledged nothing

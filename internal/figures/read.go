@@ -46,6 +46,7 @@ var levels = map[string]string{
 	"notyet_scanner_unsettled_slots":               Unsettled,
 	"notyet_scanner_halted_partition":              Halted,
 	"notyet_scanner_standing_partition_seconds":    Standing,
+	"notyet_scanner_quota_wait_seconds":            QuotaWait,
 	"notyet_dispatcher_dead_letter_bytes":          LetterBytes,
 	"notyet_dispatcher_send_log_full":              SendLogFull,
 	"notyet_dispatcher_results_unanswered_seconds": Unanswered,

@@ -45,5 +45,5 @@ func (t *Total) Targets() []string { return slices.Sorted(maps.Keys(t.targets)) 
 // most are levels of which the processes' highest counts: each of them speaks of the whole
 // installation, or of a state that no sum describes.
 var most = map[string]bool{
-	Unclaimed: true, Unsettled: true, Standing: true, LetterBytes: true, SendLogFull: true, Unanswered: true, Overdue: true, TokensUnusable: true,
+	Unclaimed: true, Unsettled: true, Standing: true, QuotaWait: true, LetterBytes: true, SendLogFull: true, Unanswered: true, Overdue: true, TokensUnusable: true,
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // onlyInTrouble are metrics whose series are there only while something is wrong.
-var onlyInTrouble = []string{"notyet_scanner_standing_partition_seconds", "notyet_scanner_halted_partition"}
+var onlyInTrouble = []string{"notyet_scanner_standing_partition_seconds", "notyet_scanner_halted_partition", "notyet_scanner_quota_wait_seconds"}
 
 // moving are panels of which some line must be above zero: what the load does shows in them.
 var moving = []string{

@@ -1,0 +1,325 @@
+package scanner
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// Quota bounds what the scanners take from an intake topic. The requests beyond it wait in Kafka, in their order.
+type Quota struct {
+	// RequestsPerSecond is for all scanners together. A scanner has the part of it that it has of the topic's partitions, and may
+	// take what it has not used of the last second. 0: no bound.
+	RequestsPerSecond int
+}
+
+const (
+	// heldBytes limits the memory of what waits at quotas. Each intake has at most an eighth of what is left, or one record.
+	heldBytes = 32 << 20
+	// countEvery is how often the partitions of intakes with quotas are counted.
+	countEvery    = 10 * time.Second
+	countPatience = 5 * time.Second
+	// backEvery limits how often the client is set back to what did not fit: it then gives up what it has fetched of all intakes.
+	backEvery = time.Second
+	// waitLogged is how long requests wait at a quota before the log says so.
+	waitLogged = time.Minute
+)
+
+// pacer has the intakes with quotas wait. What was polled beyond a quota is held in front of the queue, as stretches like those in the
+// queue. As long as something of an intake is held, nothing more of it is fetched. So the others' records find the queue and the
+// memory of the client free.
+//
+// The poller alone uses it, except for run and the metrics.
+type pacer struct {
+	parts    *partitions
+	asks     *kgo.Client
+	log      *zap.Logger
+	memory   int // of what is held
+	intakes  map[string]*paced
+	behind   map[partitionKey]bool // partitions of which something did not fit; nothing of them is fetched until they are polled again from there
+	wentBack time.Time
+	sizes    atomic.Pointer[map[string][]int32] // the partitions of the intakes' topics; run writes it
+}
+
+// paced is an intake with a quota.
+type paced struct {
+	quota  Quota
+	bucket *rate.Limiter // this scanner's share
+	held   []stretch     // in the order in which they came
+	bytes  int           // of what is held
+	room   int           // bytes that each partition of the present poll may have held
+	oldest atomic.Int64  // when the first request that is held came to Kafka, Unix ms; 0: nothing is held
+	logged bool          // that requests wait; run's
+}
+
+func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *kgo.Client, reg prometheus.Registerer, log *zap.Logger) *pacer {
+	p := &pacer{parts: parts, asks: asks, log: log, memory: heldBytes, intakes: map[string]*paced{}, behind: map[partitionKey]bool{}}
+	for topic, quota := range quotas {
+		if quota.RequestsPerSecond <= 0 || !slices.Contains(read, topic) {
+			continue
+		}
+		in := &paced{quota: quota, bucket: rate.NewLimiter(rate.Limit(quota.RequestsPerSecond), quota.RequestsPerSecond)}
+		p.intakes[topic] = in
+		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "quota_wait_seconds", ConstLabels: prometheus.Labels{"topic": topic},
+			Help: "How long ago the first request that waits at the quota of an intake came to Kafka. 0: none waits."}, func() float64 { return in.wait().Seconds() })
+	}
+	return p
+}
+
+// wait is how long ago the first request that is held came to Kafka.
+func (in *paced) wait() time.Duration {
+	oldest := in.oldest.Load()
+	if oldest == 0 {
+		return 0
+	}
+	return max(time.Since(time.UnixMilli(oldest)), 0)
+}
+
+// run counts the topics' partitions, and logs which intakes wait.
+func (p *pacer) run(ctx context.Context) {
+	bound, cancel := context.WithTimeout(ctx, countPatience)
+	defer cancel()
+	var topics []string
+	for topic, in := range p.intakes {
+		topics = append(topics, topic)
+		if waits := in.wait() >= waitLogged; waits && !in.logged {
+			p.log.Warn("requests wait at the quota of their intake, and the intake's retention is the limit of that wait", zap.String("topic", topic),
+				zap.Int("requests_per_second", in.quota.RequestsPerSecond), zap.Duration("wait", in.wait()))
+			in.logged = true
+		} else if in.wait() == 0 {
+			in.logged = false
+		}
+	}
+	sizes, err := kafka.Partitions(bound, p.asks, topics...)
+	if err != nil {
+		p.log.Debug("counting the partitions of intakes with quotas failed", zap.Error(err))
+		return // their number seldom changes
+	}
+	p.sizes.Store(&sizes)
+}
+
+// divide gives each bucket this scanner's share.
+func (p *pacer) divide() {
+	if len(p.intakes) == 0 {
+		return
+	}
+	sizes := map[string][]int32{}
+	if known := p.sizes.Load(); known != nil {
+		sizes = *known
+	}
+	mine, most := p.parts.numbers()
+	for topic, in := range p.intakes {
+		if mine[topic] == 0 {
+			continue
+		}
+		all := max(len(sizes[topic]), most[topic]+1)
+		limit := rate.Limit(float64(in.quota.RequestsPerSecond) * float64(mine[topic]) / float64(all))
+		if in.bucket.Limit() != limit {
+			in.bucket.SetLimit(limit)
+			in.bucket.SetBurst(max(int(limit), 1))
+		}
+	}
+}
+
+// numbers returns how many partitions of each topic are assigned, and the highest of them.
+func (p *partitions) numbers() (count, highest map[string]int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	count, highest = map[string]int{}, map[string]int{}
+	for key := range p.sources {
+		count[key.topic]++
+		highest[key.topic] = max(highest[key.topic], int(key.partition))
+	}
+	return count, highest
+}
+
+// expect divides the room of each intake among its partitions of a poll.
+func (p *pacer) expect(fetches kgo.Fetches) {
+	if len(p.intakes) == 0 {
+		return
+	}
+	left, polled := p.memory, map[string]int{}
+	for _, in := range p.intakes {
+		left -= in.bytes
+	}
+	fetches.EachPartition(func(of kgo.FetchTopicPartition) { polled[of.Topic]++ })
+	for topic, in := range p.intakes {
+		in.room = left / 8 / max(polled[topic], 1)
+	}
+}
+
+// fit returns how many of a partition's polled records can be taken: those that pass at once, and those for which there is room. There
+// is room for one where nothing is held. The rest is polled again.
+func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
+	in := p.intakes[key.topic]
+	switch {
+	case in == nil:
+		return len(records)
+	case p.behind[key]: // it would leave a gap
+		return 0
+	}
+	n, kept := 0, 0
+	if !in.holds(key) {
+		n, _ = in.passing(p.parts.paid(key), records, time.Now())
+	}
+	for ; n < len(records); n++ {
+		kept += weight(records[n])
+		if kept > in.room && (in.bytes > 0 || kept > weight(records[n])) {
+			p.behind[key] = true
+			break
+		}
+	}
+	return n
+}
+
+// admit takes a stretch, and returns the part of it that may be stored now. It holds the rest.
+func (p *pacer) admit(s stretch) (now []stretch) {
+	in := p.intakes[s.key().topic]
+	if in == nil {
+		return []stretch{s}
+	}
+	n := 0
+	if !in.holds(s.key()) {
+		n = in.pay(s, time.Now())
+	}
+	if n > 0 {
+		head, rest := s.cut(n)
+		now = append(now, head)
+		if rest == nil {
+			return now
+		}
+		s = *rest
+	}
+	in.hold(s)
+	return now
+}
+
+// release returns what need not be held any longer.
+func (p *pacer) release() (out []stretch) {
+	now := time.Now()
+	for _, in := range p.intakes {
+		held := in.held
+		in.held = nil
+		for _, s := range held {
+			n := len(s.records)
+			switch {
+			case s.reading.ended.Load(): // it is read again, or is another scanner's
+				in.bytes -= weigh([]stretch{s})
+				s.reading.queued.Add(-1)
+				continue
+			case in.holds(s.key()):
+				n = 0
+			case !p.parts.halted.has(s.key()): // what a halted partition has is stored before anybody decides how it goes on
+				n = in.pay(s, now)
+			}
+			if n > 0 {
+				head, rest := s.cut(n)
+				out = append(out, head)
+				in.bytes -= weigh([]stretch{head})
+				if rest == nil {
+					continue
+				}
+				s = *rest
+			}
+			in.held = append(in.held, s)
+		}
+		in.note()
+	}
+	p.goBack(now)
+	return out
+}
+
+// goBack has what did not fit polled again, now and then.
+func (p *pacer) goBack(now time.Time) {
+	if len(p.behind) == 0 || now.Sub(p.wentBack) < backEvery {
+		return
+	}
+	for key := range p.behind {
+		p.parts.pollAgain(key)
+	}
+	clear(p.behind)
+	p.wentBack = now
+}
+
+// next is how long the poller may poll before something that is held may pass.
+func (p *pacer) next(atMost time.Duration) time.Duration {
+	now := time.Now()
+	for _, in := range p.intakes {
+		if limit := float64(in.bucket.Limit()); len(in.held) > 0 && limit > 0 {
+			lacks := time.Duration((1 - in.bucket.TokensAt(now)) / limit * float64(time.Second))
+			atMost = min(atMost, max(lacks, pollPause))
+		}
+	}
+	return atMost
+}
+
+// pause adds the partitions of which nothing is to be fetched. The caller holds the lock of partitions.
+func (p *pacer) pause(partitions map[partitionKey]bool) {
+	for key := range p.parts.sources {
+		if in := p.intakes[key.topic]; in != nil && (len(in.held) > 0 || p.behind[key]) {
+			partitions[key] = true
+		}
+	}
+}
+
+// passing returns how many of the records may pass now, and what they cost. Those below the offset paid passed before, and are read again.
+func (in *paced) passing(paid int64, records []*kgo.Record, now time.Time) (n, cost int) {
+	free := slices.IndexFunc(records, func(r *kgo.Record) bool { return r.Offset >= paid })
+	if free < 0 {
+		return len(records), 0
+	}
+	cost = min(max(int(in.bucket.TokensAt(now)), 0), len(records)-free)
+	return free + cost, cost
+}
+
+// pay takes from the bucket what those of a stretch's first records cost that may pass now, and returns their number.
+func (in *paced) pay(s stretch, now time.Time) int {
+	n, cost := in.passing(s.reading.paid.Load(), s.records, now)
+	if n > 0 {
+		in.bucket.AllowN(now, cost)
+		s.reading.paid.Store(max(s.reading.paid.Load(), s.records[n-1].Offset+1))
+	}
+	return n
+}
+
+func (in *paced) holds(key partitionKey) bool {
+	return slices.ContainsFunc(in.held, func(s stretch) bool { return s.key() == key })
+}
+
+// hold keeps copies of the records: a record keeps all in memory that was fetched with it.
+func (in *paced) hold(s stretch) {
+	s.records = slices.Clone(s.records)
+	for i, r := range s.records {
+		own := *r
+		own.Key, own.Value, own.Headers = bytes.Clone(r.Key), bytes.Clone(r.Value), slices.Clone(r.Headers)
+		for h := range own.Headers {
+			own.Headers[h].Value = bytes.Clone(own.Headers[h].Value)
+		}
+		s.records[i] = &own
+	}
+	in.held = append(in.held, s)
+	in.bytes += weigh([]stretch{s})
+}
+
+// note notes for how long requests wait.
+func (in *paced) note() {
+	if len(in.held) == 0 {
+		in.oldest.Store(0)
+		return
+	}
+	came := in.held[0].records[0].Timestamp
+	if came.IsZero() || in.held[0].unreadable != nil {
+		came = in.held[0].read
+	}
+	in.oldest.Store(came.UnixMilli())
+}

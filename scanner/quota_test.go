@@ -1,0 +1,233 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+)
+
+const noisy = "noisy.intake"
+
+// pacing is a pacer of the intake noisy with so many requests a second, to whose scanner the partitions 0 and 1 of 4 are assigned, beside
+// one of another intake.
+func pacing(perSecond int) *pacer {
+	parts := newPartitions(zap.NewNop())
+	p := newPacer(map[string]Quota{noisy: {RequestsPerSecond: perSecond}}, []string{noisy, "calm.intake"}, parts, nil, prometheus.NewRegistry(), zap.NewNop())
+	for _, key := range []partitionKey{{noisy, 0}, {noisy, 1}, {"calm.intake", 0}} {
+		parts.sources[key] = nil
+		parts.begun(key, 0)
+	}
+	p.sizes.Store(&map[string][]int32{noisy: {0, 1, 2, 3}})
+	p.divide()
+	return p
+}
+
+// polled is what a poll has of a partition: n records from an offset on.
+func polled(topic string, partition int32, from, n int64) (out []*kgo.Record) {
+	for at := from; at < from+n; at++ {
+		out = append(out, &kgo.Record{Topic: topic, Partition: partition, Offset: at, Timestamp: time.Now(), Value: []byte("v"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("v")}}})
+	}
+	return out
+}
+
+// take has the pacer take n records of a partition, and returns what passes at once.
+func (p *pacer) take(t *testing.T, topic string, partition int32, from, n int64) []stretch {
+	r, ok := p.parts.received(polled(topic, partition, from, n))
+	require.True(t, ok)
+	return p.admit(r)
+}
+
+// covered requires that stretches of a partition follow each other without a gap, and returns where they end.
+func follow(t *testing.T, from int64, stretches []stretch) int64 {
+	for _, s := range stretches {
+		require.Equal(t, from, s.from)
+		for i, r := range s.records {
+			require.Equal(t, from+int64(i), r.Offset)
+			require.Equal(t, "v", string(r.Value)+string(r.Headers[0].Value[1:]))
+		}
+		from = s.to
+	}
+	return from
+}
+
+func (p *pacer) paused() map[partitionKey]bool {
+	out := map[partitionKey]bool{}
+	p.pause(out)
+	return out
+}
+
+func TestAnIntakeBeyondItsQuotaWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacing(20) // 10/s here: it has half of the partitions
+		began := time.Now()
+		require.Len(t, p.take(t, "calm.intake", 0, 0, 100)[0].records, 100, "an intake without a quota")
+		require.Empty(t, p.paused())
+		at := follow(t, 0, p.take(t, noisy, 0, 0, 100))
+		require.EqualValues(t, 10, at, "what was not used of the last second")
+		require.Empty(t, p.take(t, noisy, 1, 0, 20))
+		require.Empty(t, p.release())
+		require.Equal(t, map[partitionKey]bool{{noisy, 0}: true, {noisy, 1}: true}, p.paused(), "nothing more of it is fetched")
+		var second []stretch
+		for len(p.paused()) > 0 {
+			wait := p.next(kafka.PollAtMost)
+			require.LessOrEqual(t, wait, 100*time.Millisecond)
+			require.GreaterOrEqual(t, wait, pollPause)
+			time.Sleep(wait)
+			for _, s := range p.release() {
+				if s.key().partition == 0 {
+					at = follow(t, at, []stretch{s})
+				} else {
+					second = append(second, s)
+				}
+			}
+			require.InDelta(t, time.Since(began).Seconds()*10+10, float64(at+int64(len(second))), 1)
+		}
+		require.EqualValues(t, 100, at)
+		require.EqualValues(t, 20, follow(t, 0, second))
+		require.InDelta(t, 11, time.Since(began).Seconds(), 0.2)
+		require.Equal(t, kafka.PollAtMost, p.next(kafka.PollAtMost))
+		require.Zero(t, p.intakes[noisy].bytes)
+		require.Zero(t, p.intakes[noisy].wait())
+		require.EqualValues(t, len(second), p.parts.readings[partitionKey{noisy, 1}].queued.Load(), "each stretch is counted")
+	})
+}
+
+func TestASlowQuotaIsSharedAmongScanners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacing(1) // one in two seconds here
+		require.Len(t, p.take(t, noisy, 0, 0, 10), 1)
+		time.Sleep(10 * time.Second)
+		n := 0
+		for _, s := range p.release() {
+			n += len(s.records)
+		}
+		require.Equal(t, 1, n, "no more than a second's are saved up, but one")
+		require.Equal(t, 10*time.Second, p.intakes[noisy].wait())
+		time.Sleep(2 * time.Second)
+		require.Len(t, p.release(), 1)
+		p.sizes.Store(&map[string][]int32{noisy: {0, 1}}) // the other scanner has left
+		p.divide()
+		time.Sleep(time.Second)
+		require.Len(t, p.release(), 1)
+	})
+}
+
+func TestWhatIsReadAgainCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacing(20)
+		require.EqualValues(t, 10, follow(t, 0, p.take(t, noisy, 0, 0, 15)))
+		key := partitionKey{noisy, 0}
+		p.parts.setBack(p.parts.readings[key], 0) // a batch has failed
+		p.parts.begun(key, 0)
+		require.Empty(t, p.release())
+		require.Empty(t, p.paused(), "what belongs to the reading before is dropped")
+		require.EqualValues(t, 10, follow(t, 0, p.take(t, noisy, 0, 0, 15)), "the first ten have passed before")
+		time.Sleep(500 * time.Millisecond)
+		require.EqualValues(t, 15, follow(t, 10, p.release()))
+	})
+}
+
+func TestWhatAHaltedPartitionHasDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacing(20)
+		p.take(t, noisy, 0, 0, 50)
+		require.Empty(t, p.release())
+		require.True(t, p.parts.halt(partitionKey{noisy, 0}, halt{}))
+		require.EqualValues(t, 50, follow(t, 10, p.release()))
+	})
+}
+
+// However much a poll brings, an intake at its quota keeps a bounded part of it. The rest is polled again.
+func TestWhatIsHeldIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacing(2)
+		p.memory = 80_000
+		records, more := polled(noisy, 0, 0, 100), polled(noisy, 1, 0, 100)
+		each := weight(records[0])
+		p.expect(kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: noisy, Partitions: []kgo.FetchPartition{{Partition: 0, Records: records}, {Partition: 1, Records: more}}}}}})
+		n := p.fit(partitionKey{noisy, 0}, records)
+		require.Equal(t, 1+5000/each, n, "one passes, the others have half of an eighth")
+		p.take(t, noisy, 0, 0, int64(n))
+		require.Zero(t, p.fit(partitionKey{noisy, 0}, polled(noisy, 0, 100, 5)), "nothing is taken behind what did not fit")
+		require.Equal(t, 5000/each, p.fit(partitionKey{noisy, 1}, more))
+		p.release()
+		require.Equal(t, map[partitionKey]int64{{noisy, 0}: int64(n), {noisy, 1}: 0}, p.parts.skip, "they are polled again from there")
+		p.memory = 0
+		p.expect(nil)
+		require.Zero(t, p.fit(partitionKey{noisy, 1}, more), "there is something to release")
+		clear(p.parts.skip)
+		p.release()
+		require.Empty(t, p.parts.skip, "not more often than once a second")
+		require.True(t, p.paused()[partitionKey{noisy, 1}])
+		time.Sleep(time.Minute)
+		for len(p.paused()) > 0 {
+			p.release()
+			time.Sleep(time.Second)
+		}
+		require.NotZero(t, p.fit(partitionKey{noisy, 1}, more), "one goes on its way always")
+		require.Equal(t, 100, p.fit(partitionKey{"calm.intake", 0}, polled("calm.intake", 0, 0, 100)))
+	})
+}
+
+// One intake floods, with a cancel behind the flood, and the other goes on without a delay. Scanners come and go meanwhile, and each
+// request is stored once. What is held has so little room that most is polled again.
+func TestAnIntakeAtItsQuotaDelaysNoOther(t *testing.T) {
+	f := newFixture(t)
+	_, err := kafka.EnsureTopics(f.Context(), f.client, []kafka.TopicSpec{{Name: noisy, Partitions: 2, Replication: 1}})
+	require.NoError(t, err)
+	const n, perSecond = 1000, 100
+	cfg := Config{Intake: []string{noisy, schemas.TopicIntake}, Quotas: map[string]Quota{noisy: {RequestsPerSecond: perSecond}}}
+	small := func() *running {
+		ctx, cancel := context.WithCancel(context.Background())
+		r := &running{Scanner: f.scanner(f.open(), cfg), f: f, stop: cancel, done: make(chan error, 1)}
+		r.poller.pacer.memory = 300_000
+		go func() { r.done <- r.Run(ctx) }()
+		f.Cleanup(r.end)
+		return r
+	}
+	var flood []*kgo.Record
+	for i := range n {
+		flood = append(flood, record(noisy, int32(i%2), schemas.HeaderTopic, "orders", schemas.HeaderID, fmt.Sprintf("noisy-%d", i), schemas.HeaderDelay, "1h"))
+	}
+	flood = append(flood, record(noisy, 0, schemas.HeaderOp, "cancel", schemas.HeaderTopic, "orders", schemas.HeaderID, fmt.Sprintf("noisy-%d", n-2)))
+	f.publish(flood...)
+	began := time.Now()
+	stored := func() int { return f.count("SELECT COUNT(*) FROM tasks WHERE CAST(id AS TEXT) LIKE 'noisy-%'") }
+	first := small()
+	f.eventually("it goes on, at its pace", func() bool { return stored() > perSecond })
+	f.publish(asksIn("calm", 50, 0)...)
+	f.eventually("the other intake is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks WHERE CAST(id AS TEXT) LIKE 'calm%'") == 50 })
+	require.Less(t, stored(), n, "while the first is at its quota")
+	second := small()
+	f.eventually("both scanners read", func() bool { return len(second.reads()) > 0 })
+	first.end()
+	f.eventually("all are stored", func() bool { return stored() == n })
+	require.GreaterOrEqual(t, time.Since(began), (n-2*perSecond)*time.Second/perSecond, "a start may take a second's at once, and so may its successor")
+	events := f.events(func(all []schemas.Event) bool {
+		return slices.ContainsFunc(all, func(e schemas.Event) bool { return e.State == schemas.StateCancelled })
+	})
+	require.Equal(t, 1, byID(events, schemas.StateCancelled)[fmt.Sprintf("noisy-%d", n-2)], "a cancel waits behind what it cancels")
+	sources, err := f.store.Sources(t.Context())
+	require.NoError(t, err)
+	total := int64(0)
+	for _, src := range store.InUse(sources) {
+		if strings.HasPrefix(src.Topic, "noisy") {
+			total += src.Next
+		}
+	}
+	require.EqualValues(t, n+1, total)
+	require.Zero(t, f.count("SELECT COUNT(*) FROM dead_letters"))
+}

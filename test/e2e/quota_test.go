@@ -1,0 +1,60 @@
+package e2e
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/schemas"
+)
+
+// One tenant floods its intake, whose quota is far below that. Another tenant's tasks come in time all the same. A second scanner joins
+// in the middle, and the first one leaves. Each task of the flood is delivered once, and the cancel behind it still finds its task.
+func TestTheQuotaOfAnIntakeDelaysThatIntakeOnly(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		const flood, perSecond, calm = 3000, 250, 40
+		noisy, loud, quiet := s.name+".noisy", s.name+".loud", s.name+".quiet"
+		s.judging(8, noisy)
+		s.judging(4, loud, quiet)
+		limited := func() *process {
+			sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake, noisy}, Reports: s.reports, Results: s.results,
+				Quotas: map[string]scanner.Quota{noisy: {RequestsPerSecond: perSecond}}})
+			require.NoError(t, err)
+			return s.start(sc.Run)
+		}
+		first := limited()
+		s.dispatcher("one")
+		send := func(r *kgo.Record, key string) { s.client.Produce(context.Background(), keyed(r, key, key), nil) }
+		send(request(noisy, loud, schemas.HeaderID, "doomed", schemas.HeaderDelay, "1h"), "0")
+		for i := range flood {
+			send(request(noisy, loud, schemas.HeaderID, strconv.Itoa(i), schemas.HeaderDelay, "0s"), strconv.Itoa(i%16))
+		}
+		send(request(noisy, loud, schemas.HeaderOp, "cancel", schemas.HeaderID, "doomed"), "0")
+		require.NoError(t, s.client.Flush(t.Context()))
+		flooded := time.Now()
+
+		seen := map[string]int{}
+		count := func(r *kgo.Record) { seen[header(r, schemas.HeaderID)]++ }
+		reader := s.reader([]string{loud})
+		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool { count(r); return len(seen) > 20 })
+		limited()
+		for i := range calm {
+			send(request(s.intake, quiet, schemas.HeaderID, strconv.Itoa(i), schemas.HeaderDelay, "1s"), strconv.Itoa(i))
+		}
+		got := 0
+		s.read(s.reader([]string{quiet}), 2*time.Minute, func(*kgo.Record) bool { got++; return got == calm })
+		require.Less(t, time.Since(flooded), (flood/perSecond-1)*time.Second, "while the other intake waits")
+		first.shutdown(t)
+		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool { count(r); return len(seen) == flood })
+		require.Greater(t, time.Since(flooded), (flood/perSecond-3)*time.Second, "each of two scanners may begin with a second's, and ends with one")
+		for id, n := range seen {
+			require.Equal(t, 1, n, id)
+		}
+		require.Contains(t, s.answers(map[string]schemas.State{"doomed": schemas.StateCancelled}), "doomed")
+	})
+}
