@@ -25,6 +25,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
@@ -41,7 +42,7 @@ type world struct {
 	url     string
 	client  *Client
 	tokens  map[string]string // by name: a role, or a role with topics of its own
-	source  store.Source
+	source  intake.Source
 	next    int64
 }
 
@@ -76,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	server := httptest.NewServer(guard.Handler(mux))
 	t.Cleanup(server.Close)
 	w.url, w.client = server.URL, NewClient(ClientConfig{Addr: strings.TrimPrefix(server.URL, "http://"), Token: w.tokens["admin"]})
-	w.source, err = st.Source(t.Context(), "in.a", [16]byte{1}, 0, 0)
+	w.source, err = intake.New(st).Source(t.Context(), "in.a", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
 	return w
 }
@@ -105,7 +106,7 @@ func (w *world) put(c task.Change) {
 	if c.Rejected != nil {
 		c.Rejected.Seq = c.Seq
 	}
-	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, store.At(time.Now().UnixMilli()))
+	_, err := intake.New(w.store).Apply(w.t.Context(), intake.Batch{Advance: []intake.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, store.At(time.Now().UnixMilli()))
 	require.NoError(w.t, err)
 	w.next++
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -66,7 +67,7 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 	if err != nil {
 		return TimerRun{}, err
 	}
-	since, err := l.store.Remembered(ctx, now.UnixMilli())
+	since, err := intake.New(l.store).Remembered(ctx, now.UnixMilli())
 	if err != nil {
 		return TimerRun{}, err
 	}
@@ -81,7 +82,7 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 	if err != nil {
 		return TimerRun{}, err
 	}
-	done, err := l.store.AskRun(ctx, topic, id, at, now.UnixMilli())
+	done, err := intake.New(l.store).AskRun(ctx, topic, id, at, now.UnixMilli())
 	leave()
 	switch {
 	case err != nil:
@@ -124,7 +125,7 @@ func (l *Local) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 			return out, err
 		}
 		began := time.Now()
-		done, err := l.store.BackfillPiece(ctx, topic, id, span, entry, now.UnixMilli(), r.DryRun)
+		done, err := intake.New(l.store).BackfillPiece(ctx, topic, id, span, entry, now.UnixMilli(), r.DryRun)
 		leave()
 		if err != nil {
 			return out, fmt.Errorf("after %d runs were made: %w", out.Made, err)
@@ -169,7 +170,7 @@ func (l *Local) backfillRange(ctx context.Context, topic, id string, r Backfill,
 		return span, wrong("and to hold several runs, and the timer's overlap skip drops all that begin while one is unfinished: write a range of one run, and go on when that has finished")
 	}
 	span = task.Range{From: from, To: to, Forgotten: r.Forgotten}
-	span.Remembered, err = l.store.Remembered(ctx, now)
+	span.Remembered, err = intake.New(l.store).Remembered(ctx, now)
 	return span, err
 }
 

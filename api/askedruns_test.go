@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -17,7 +18,7 @@ import (
 // remember says that tasks are kept for a day.
 func (w *world) remember() {
 	w.t.Helper()
-	require.NoError(w.t, w.store.ForgetUpTo(w.t.Context(), time.Now().Add(-24*time.Hour).UnixMilli()))
+	require.NoError(w.t, intake.New(w.store).ForgetUpTo(w.t.Context(), time.Now().Add(-24*time.Hour).UnixMilli()))
 }
 
 // TestOneRunOfATimer: made once for one instant, whatever characters the id has, and in the audit log.

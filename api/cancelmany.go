@@ -11,8 +11,8 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -98,7 +98,7 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: admin.AuditDetail(map[string]any{
 		"topic": r.Topic, "id_prefix": r.IDPrefix, "tag": r.Tag, "from": r.From, "to": r.To, "all": r.All,
 	})})
-	f := store.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From, To: r.To, After: after, Ends: ends}
+	f := intake.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From, To: r.To, After: after, Ends: ends}
 	turn := ctx
 	for entry := int64(0); ; turn = waiting(ctx) {
 		leave, err := l.changes.take(turn, 1)
@@ -108,7 +108,7 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 		if err != nil {
 			return out, err
 		}
-		done, err := l.store.CancelPiece(ctx, f, entry, loop.Rest)
+		done, err := intake.New(l.store).CancelPiece(ctx, f, entry, loop.Rest)
 		leave()
 		out.Cancelled, out.TooLate, entry = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, done.Entry
 		out.Matched = out.Cancelled + out.TooLate

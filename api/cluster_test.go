@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // Intakes often have the names of teams: a caller for some topics sees those that may write them.
@@ -46,9 +47,9 @@ func TestCluster(t *testing.T) {
 
 	require.NoError(t, admin.New(w.store).Beat(t.Context(), admin.Service{ID: "s1", Kind: "scanner", Version: "v1", HTTP: "host:1", Started: 5}))
 	require.NoError(t, admin.New(w.store).Beat(t.Context(), admin.Service{ID: "d1", Kind: "dispatcher", Member: "me", Version: "v2"}))
-	_, err = w.store.Line().Acquire(t.Context(), []int{0, 2}, 7, "me")
+	_, err = intake.New(w.store).Line().Acquire(t.Context(), []int{0, 2}, 7, "me")
 	require.NoError(t, err)
-	_, err = w.store.Line().Acquire(t.Context(), []int{3}, 7, "gone")
+	_, err = intake.New(w.store).Line().Acquire(t.Context(), []int{3}, 7, "gone")
 	require.NoError(t, err)
 	w.local.Lag = func(context.Context) ([]Lag, error) {
 		return []Lag{{Topic: "in.a", State: "ok", Next: 5, End: 9, Lag: 4}}, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
 
@@ -56,7 +57,7 @@ func TestOverview(t *testing.T) {
 	require.NoError(t, admin.New(w.store).Beat(ctx, admin.Service{ID: "d2", Kind: "dispatcher", Member: "other",
 		Figures: []byte(`{"v":1,"window_ms":30000,"last":{"n":{"delivered":60},"lateness":[0,0,0,0,60]},"levels":{"claimed":1},"targets":["orders"],"more":3}`)}))
 	require.NoError(t, admin.New(w.store).Beat(ctx, admin.Service{ID: "later", Kind: "scanner", Figures: []byte(`{"v":2}`)}))
-	_, err := w.store.Line().Acquire(ctx, []int{0, 1, 2, 3}, 7, "me")
+	_, err := intake.New(w.store).Line().Acquire(ctx, []int{0, 1, 2, 3}, 7, "me")
 	require.NoError(t, err)
 	for topic, p := range map[string]admin.Policy{"paused": {Paused: true, Rate: 5}, "limited": {Rate: 5}, "open": {}} {
 		_, err := admin.New(w.store).SetPolicy(ctx, topic, 1, func(admin.Policy) admin.Policy { return p })

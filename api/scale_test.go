@@ -21,6 +21,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/mysqltest"
 )
@@ -88,18 +89,18 @@ func TestFiftyClientsOfMany(t *testing.T) {
 // fill stores n tasks of ten topics, as a scanner would.
 func fill(t *testing.T, st *store.Store, n int) {
 	t.Helper()
-	source, err := st.Source(t.Context(), "in.a", [16]byte{1}, 0, 0)
+	source, err := intake.New(st).Source(t.Context(), "in.a", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
 	due := time.Now().Add(time.Hour).UnixMilli()
 	const batch = 2000
 	for first := 0; first < n; first += batch {
-		b := store.Batch{Advance: []store.Advance{{Source: source.ID, From: int64(first), To: int64(first + batch)}}}
+		b := intake.Batch{Advance: []intake.Advance{{Source: source.ID, From: int64(first), To: int64(first + batch)}}}
 		for i := first; i < first+batch; i++ {
 			r := schemas.NewRequest(schemas.OpSchedule, fmt.Sprint("orders-", i%10), strconv.Itoa(i))
 			r.Due, r.GivenID, r.Settings = due+int64(i), true, schemas.DefaultSettings()
 			b.Changes = append(b.Changes, task.Change{Seq: task.Seq(source.ID, int64(i)), Request: &r})
 		}
-		_, err := st.Apply(t.Context(), b, store.At(time.Now().UnixMilli()))
+		_, err := intake.New(st).Apply(t.Context(), b, store.At(time.Now().UnixMilli()))
 		require.NoError(t, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -88,7 +89,7 @@ func (l *Local) auditTimer(ctx context.Context, topic, id string, f TimerAuditFi
 		return out, err
 	}
 	// In this order: what was forgotten meanwhile is not taken for missed.
-	remembered, err := l.store.Remembered(ctx, now)
+	remembered, err := intake.New(l.store).Remembered(ctx, now)
 	for i := range out.Runs {
 		r := &out.Runs[i]
 		if made, ok := tasks[r.ID]; ok {

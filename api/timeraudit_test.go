@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -30,7 +31,7 @@ func TestTimerAudit(t *testing.T) {
 	for _, op := range []schemas.Op{schemas.OpTimerDisable, schemas.OpTimerEnable} {
 		w.timerOp(op, "orders", "a/b")
 	}
-	require.NoError(t, w.store.ForgetUpTo(t.Context(), at(-14))) // remembered from two minutes later on
+	require.NoError(t, intake.New(w.store).ForgetUpTo(t.Context(), at(-14))) // remembered from two minutes later on
 	now4, err := w.client.RunTimer(t.Context(), "orders", "a/b", RunTimer{At: TimeText(fmt.Sprint(at(-4)))})
 	require.NoError(t, err)
 	cancel := schemas.NewRequest(schemas.OpCancel, "orders", now4.ID)
@@ -87,23 +88,23 @@ func TestTimerAudit(t *testing.T) {
 }
 
 // batch is a request as the next record of the intake.
-func (w *world) batch(r *schemas.Request) store.Batch {
+func (w *world) batch(r *schemas.Request) intake.Batch {
 	w.next++
-	return store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next - 1, To: w.next}}, Changes: []task.Change{{Seq: task.Seq(w.source.ID, w.next-1), Request: r}}}
+	return intake.Batch{Advance: []intake.Advance{{Source: w.source.ID, From: w.next - 1, To: w.next}}, Changes: []task.Change{{Seq: task.Seq(w.source.ID, w.next-1), Request: r}}}
 }
 
 // TestMissedRunsAreAudited: missed is said of a run that was dropped or passed while the timer was disabled, and of no other.
 func TestMissedRunsAreAudited(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now().UnixMilli() / 60_000 * 60_000
-	require.NoError(t, w.store.ForgetUpTo(t.Context(), now-86_400_000))
+	require.NoError(t, intake.New(w.store).ForgetUpTo(t.Context(), now-86_400_000))
 	r := schemas.NewRequest(schemas.OpTimer, "orders", "a")
 	r.Timer, r.Accepted = schemas.Timer{Every: time.Minute, Misfire: schemas.MisfireSkip}, now-20*60_000
-	_, err := w.store.Apply(t.Context(), w.batch(&r), store.At(now-20*60_000))
+	_, err := intake.New(w.store).Apply(t.Context(), w.batch(&r), store.At(now-20*60_000))
 	require.NoError(t, err)
-	epoch, err := w.store.Line().NextEpoch(t.Context())
+	epoch, err := intake.New(w.store).Line().NextEpoch(t.Context())
 	require.NoError(t, err)
-	slots, err := w.store.Line().Acquire(t.Context(), []int{0, 1, 2, 3}, epoch, "me")
+	slots, err := intake.New(w.store).Line().Acquire(t.Context(), []int{0, 1, 2, 3}, epoch, "me")
 	require.NoError(t, err)
 	require.Len(t, slots, 4)
 	var owned []store.SlotEpoch
@@ -112,13 +113,13 @@ func TestMissedRunsAreAudited(t *testing.T) {
 	}
 	makeRuns := func(at int64) {
 		t.Helper()
-		_, err := w.store.MakeRuns(t.Context(), owned, at+90_000, at, time.Minute, map[[16]byte]bool{})
+		_, err := intake.New(w.store).MakeRuns(t.Context(), owned, at+90_000, at, time.Minute, map[[16]byte]bool{})
 		require.NoError(t, err)
 	}
 	makeRuns(now - 20*60_000) // 20 and 19 minutes ago
 	makeRuns(now - 10*60_000) // 18 to 12 are missed
 	off := schemas.NewRequest(schemas.OpTimerDisable, "orders", "a")
-	_, err = w.store.Apply(t.Context(), w.batch(&off), store.At(now-10*60_000+1))
+	_, err = intake.New(w.store).Apply(t.Context(), w.batch(&off), store.At(now-10*60_000+1))
 	require.NoError(t, err)
 	out, err := w.client.AuditTimer(t.Context(), "orders", "a", TimerAuditFilter{From: TimeText(fmt.Sprint(now - 25*60_000)), To: TimeText(fmt.Sprint(now + 5*60_000))})
 	require.NoError(t, err)

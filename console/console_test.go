@@ -24,6 +24,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
 
@@ -35,7 +36,7 @@ type world struct {
 	url      string
 	tokens   map[string]string // by role
 	file     string
-	source   store.Source
+	source   intake.Source
 	next     int64
 }
 
@@ -65,7 +66,7 @@ func newWorld(t *testing.T, withTokens bool, change ...func(*access.Config)) *wo
 	server := httptest.NewServer(access.CrossOrigin(w.sessions.Front(guard.Handler(mux))))
 	t.Cleanup(server.Close)
 	w.url = server.URL
-	w.source, err = st.Source(t.Context(), "in", [16]byte{1}, 0, 0)
+	w.source, err = intake.New(st).Source(t.Context(), "in", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
 	return w
 }
@@ -87,7 +88,7 @@ func (w *world) schedule(topic, id string, value []byte) {
 	c := task.Change{Seq: task.Seq(w.source.ID, w.next), Request: &schemas.Request{
 		Topic: topic, ID: id, GivenID: true, Due: time.Now().Add(time.Hour).UnixMilli(), Accepted: time.Now().UnixMilli(), Version: -1, Value: value, Settings: schemas.DefaultSettings(),
 	}}
-	_, err := w.store.Apply(w.t.Context(), store.Batch{Advance: []store.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, store.At(time.Now().UnixMilli()))
+	_, err := intake.New(w.store).Apply(w.t.Context(), intake.Batch{Advance: []intake.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, store.At(time.Now().UnixMilli()))
 	require.NoError(w.t, err)
 	w.next++
 }

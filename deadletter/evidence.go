@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/sendlog"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
 
@@ -25,7 +25,7 @@ type evidence struct {
 	refused map[sendlog.Subject]string // error text of tasks whose newest answer was a refusal
 	topics  []string
 	topicAt map[string]uint32
-	runs    map[int64]store.SentRun // runs of timers, which no intake record would make again
+	runs    map[int64]intake.SentRun // runs of timers, which no intake record would make again
 }
 
 // sent is what is known of one task's sending.
@@ -38,7 +38,7 @@ type sent struct {
 }
 
 func newEvidence() *evidence {
-	return &evidence{tasks: map[sendlog.Subject]sent{}, noted: sendlog.Subjects{}, refused: map[sendlog.Subject]string{}, topicAt: map[string]uint32{}, runs: map[int64]store.SentRun{}}
+	return &evidence{tasks: map[sendlog.Subject]sent{}, noted: sendlog.Subjects{}, refused: map[sendlog.Subject]string{}, topicAt: map[string]uint32{}, runs: map[int64]intake.SentRun{}}
 }
 
 // LogRead is the result of reading one send log.
@@ -80,7 +80,7 @@ func (e *evidence) note(entry sendlog.Entry) {
 		s.topic = e.topic(in.Topic)
 		e.tasks[subject] = s
 		if src, _ := task.SplitSeq(in.Seq); src == task.RunSource {
-			e.runs[in.Seq] = store.SentRun{Seq: in.Seq, Topic: in.Topic, ID: in.ID}
+			e.runs[in.Seq] = intake.SentRun{Seq: in.Seq, Topic: in.Topic, ID: in.ID}
 		}
 		return
 	}
@@ -121,7 +121,7 @@ func subjectOf(t *task.Task) sendlog.Subject {
 	return sendlog.SubjectOf(t.Seq, t.Topic, t.ID, xxhash.Sum64(t.Body))
 }
 
-// Of implements store.Evidence. The task must be the one that was sent, by name and content.
+// Of implements intake.Evidence. The task must be the one that was sent, by name and content.
 func (e *evidence) Of(t *task.Task) (task.Proof, bool) {
 	subject := subjectOf(t)
 	s := e.tasks[subject]
@@ -139,8 +139,8 @@ func (e *evidence) same(t *task.Task) bool {
 }
 
 // sentRuns returns the runs of timers that were noted, in order.
-func (e *evidence) sentRuns() []store.SentRun {
-	out := make([]store.SentRun, 0, len(e.runs))
+func (e *evidence) sentRuns() []intake.SentRun {
+	out := make([]intake.SentRun, 0, len(e.runs))
 	for _, seq := range slices.Sorted(maps.Keys(e.runs)) {
 		out = append(out, e.runs[seq])
 	}

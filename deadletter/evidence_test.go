@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/sendlog"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
 
@@ -128,7 +128,7 @@ func TestEvidenceNamesRunsOfTimers(t *testing.T) {
 		e.note(sendlog.Entry{Intent: &in})
 	}
 	first, second := task.Seq(task.RunSource, 4), task.Seq(task.RunSource, 9)
-	require.Equal(t, []store.SentRun{{Seq: first, Topic: "orders", ID: fmt.Sprintf("t@%d", first)}, {Seq: second, Topic: "orders", ID: fmt.Sprintf("t@%d", second)}}, e.sentRuns())
+	require.Equal(t, []intake.SentRun{{Seq: first, Topic: "orders", ID: fmt.Sprintf("t@%d", first)}, {Seq: second, Topic: "orders", ID: fmt.Sprintf("t@%d", second)}}, e.sentRuns())
 	run := task.Task{Seq: first, Topic: "orders", ID: fmt.Sprintf("t@%d", first), Body: []byte("body")}
 	require.True(t, e.same(&run), "though it is not proven")
 	run.Body = []byte("other")

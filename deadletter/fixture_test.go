@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
@@ -19,7 +20,7 @@ import (
 type fixture struct {
 	*store.Store
 	t      *testing.T
-	source store.Source
+	source intake.Source
 	next   int64
 }
 
@@ -35,7 +36,7 @@ func newFixtureOn(t *testing.T, dsn string) *fixture {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	require.NoError(t, st.Migrate(ctx, 1))
-	source, err := st.Source(ctx, "notyet.intake", [16]byte{1}, 0, 0)
+	source, err := intake.New(st).Source(ctx, "notyet.intake", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
 	return &fixture{Store: st, t: t, source: source}
 }
@@ -49,7 +50,7 @@ func (g *fixture) apply(changes ...task.Change) {
 		}
 	}
 	to := g.next + int64(len(changes))
-	_, err := g.Apply(g.t.Context(), store.Batch{Advance: []store.Advance{{Source: g.source.ID, From: g.next, To: to}}, Changes: changes}, store.At(time.Now().UnixMilli()))
+	_, err := intake.New(g).Apply(g.t.Context(), intake.Batch{Advance: []intake.Advance{{Source: g.source.ID, From: g.next, To: to}}, Changes: changes}, store.At(time.Now().UnixMilli()))
 	require.NoError(g.t, err)
 	g.next = to
 }
@@ -77,15 +78,15 @@ func (g *fixture) kill(topic, id, reason string, value []byte) {
 	slots, err := g.Slots(ctx)
 	require.NoError(g.t, err)
 	epoch := slots[0].Epoch + 1
-	_, err = g.Line().Acquire(ctx, []int{0}, epoch, "me")
+	_, err = intake.New(g).Line().Acquire(ctx, []int{0}, epoch, "me")
 	require.NoError(g.t, err)
-	_, pos, err := g.Line().Next(ctx, []int{0})
+	_, pos, err := intake.New(g).Line().Next(ctx, []int{0})
 	require.NoError(g.t, err)
 	require.Len(g.t, pos, 1)
-	require.NoError(g.t, g.Line().Claim(ctx, 0, []int{0}, []int64{0}, epoch, pos[0].Pos))
+	require.NoError(g.t, intake.New(g).Line().Claim(ctx, 0, []int{0}, []int64{0}, epoch, pos[0].Pos))
 	seq := task.Seq(g.source.ID, g.next-1)
 	now := time.Now().UnixMilli()
-	_, err = g.Line().Settle(ctx, []line.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []line.Transition{{
+	_, err = intake.New(g).Line().Settle(ctx, []line.Done{{Slot: 0, Epoch: epoch, From: slots[0].Done, To: pos[0].Pos}}, []line.Transition{{
 		Seq: seq, Slot: 0, Epoch: epoch, State: task.StateDead, Attempt: 1,
 		Dead: &task.DeadLetter{Seq: seq, Kind: schemas.KindDead, Topic: topic, TaskID: id, Due: scheduled.Due, Attempt: 1, Reason: reason, DiedAt: now, Body: scheduled.Body},
 	}}, store.At(now))

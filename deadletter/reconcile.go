@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
 
@@ -106,7 +106,7 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	if err := l.noteReconcile(ctx, r, out); err != nil {
 		return fail(err)
 	}
-	l.store.SetEvidence(known)
+	intake.New(l.store).SetEvidence(known)
 	for _, step := range []struct {
 		what string
 		do   func() error
@@ -160,9 +160,9 @@ const seqsAtOnce = 500
 
 // unsent calls f with the tasks that the database has still to send although the evidence proves
 // them sent.
-func (l *Local) unsent(ctx context.Context, known store.Evidence, seqs []int64, f func([]task.Task) error) error {
+func (l *Local) unsent(ctx context.Context, known intake.Evidence, seqs []int64, f func([]task.Task) error) error {
 	for part := range slices.Chunk(seqs, seqsAtOnce) {
-		tasks, err := l.store.Unsent(ctx, part, known)
+		tasks, err := intake.New(l.store).Unsent(ctx, part, known)
 		if err == nil && len(tasks) > 0 {
 			err = f(tasks)
 		}
@@ -173,7 +173,7 @@ func (l *Local) unsent(ctx context.Context, known store.Evidence, seqs []int64, 
 	return nil
 }
 
-func (l *Local) count(ctx context.Context, known store.Evidence, seqs []int64) (n int, err error) {
+func (l *Local) count(ctx context.Context, known intake.Evidence, seqs []int64) (n int, err error) {
 	err = l.unsent(ctx, known, seqs, func(tasks []task.Task) error { n += len(tasks); return nil })
 	return n, err
 }
@@ -185,7 +185,7 @@ func (l *Local) restoreRuns(ctx context.Context, known *evidence) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.store.RestoreRuns(ctx, known.sentRuns(), now.UnixMilli(), known.same)
+	_, err = intake.New(l.store).RestoreRuns(ctx, known.sentRuns(), now.UnixMilli(), known.same)
 	return err
 }
 
@@ -196,13 +196,13 @@ func (l *Local) settleSent(ctx context.Context, known *evidence) error {
 		if err != nil {
 			return err
 		}
-		return l.store.SettleProven(ctx, tasks, now.UnixMilli()) // the next scanner publishes the events
+		return intake.New(l.store).SettleProven(ctx, tasks, now.UnixMilli()) // the next scanner publishes the events
 	})
 }
 
 // measure compares the evidence with the present database.
 func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, known *evidence, out *Reconciled) error {
-	sources, err := l.store.DeliverySources(ctx)
+	sources, err := intake.New(l.store).DeliverySources(ctx)
 	if err != nil {
 		return err
 	}
@@ -263,11 +263,11 @@ func (l *Local) again(ctx context.Context, known *evidence) (int, error) {
 // lookOnTopics reads the target topics from the time of the first doubtful task. It counts each
 // delivery that it finds as acknowledged.
 func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka.Config, known *evidence) (found int, err error) {
-	sources, err := l.store.DeliverySources(ctx)
+	sources, err := intake.New(l.store).DeliverySources(ctx)
 	if err != nil {
 		return 0, err
 	}
-	byID := map[int]store.Source{}
+	byID := map[int]intake.Source{}
 	for _, src := range sources {
 		byID[src.ID] = src
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 )
 
@@ -21,9 +22,9 @@ const PageSize = 500
 
 // Page is the result for one page of letters.
 type Page struct {
-	Letters []store.Replayed `json:"letters"`
-	Next    int64            `json:"next"    doc:"id to go on after; 0: that was the last page"`
-	UpTo    int64            `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
+	Letters []intake.Replayed `json:"letters"`
+	Next    int64             `json:"next"    doc:"id to go on after; 0: that was the last page"`
+	UpTo    int64             `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
 }
 
 // Pager replays the first letters that a filter selects, at most f.Limit (0: PageSize). upTo is the
@@ -64,7 +65,7 @@ func (l *Local) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dr
 	if err != nil {
 		return Page{}, err
 	}
-	page := Page{Letters: []store.Replayed{}, UpTo: upTo}
+	page := Page{Letters: []intake.Replayed{}, UpTo: upTo}
 	if f.UpTo = upTo; upTo == 0 {
 		return page, nil
 	}
@@ -81,7 +82,7 @@ func (l *Local) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dr
 		return Page{}, err
 	}
 	var places []store.Place
-	if page.Letters, places, err = l.store.Replay(auditing(ctx, "replay", f), found.IDs, l.operator(ctx), now.UnixMilli(), dryRun); err != nil {
+	if page.Letters, places, err = intake.New(l.store).Replay(auditing(ctx, "replay", f), found.IDs, l.operator(ctx), now.UnixMilli(), dryRun); err != nil {
 		return Page{}, err
 	}
 	if err := faultpoint.At(faultpoint.DeadletterReplayed); err != nil {
@@ -141,7 +142,7 @@ type Options struct {
 	// Progress is called after each page. Default: none.
 	Progress func(Progress)
 	// Each is called with the result for each letter. Default: none.
-	Each func(store.Replayed)
+	Each func(intake.Replayed)
 }
 
 // Replay replays, page by page, all letters that the filter selects and that exist when it begins.

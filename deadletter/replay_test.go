@@ -12,7 +12,7 @@ import (
 
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/index"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 )
@@ -35,7 +35,7 @@ func TestReplayOnceAndOnlyWhatCanBe(t *testing.T) {
 	require.Equal(t, "dead", v.State, "a dry run changes nothing")
 
 	var told []string
-	real, err := Replay(t.Context(), g.local(nil), letters.Filter{}, Options{Each: func(r store.Replayed) { told = append(told, r.TaskID+":"+r.Skipped) }})
+	real, err := Replay(t.Context(), g.local(nil), letters.Filter{}, Options{Each: func(r intake.Replayed) { told = append(told, r.TaskID+":"+r.Skipped) }})
 	require.NoError(t, err)
 	require.Equal(t, want, real, "the rehearsal told what then happened")
 	require.Len(t, told, 3)
@@ -66,7 +66,7 @@ func TestReplayTellsTheIndex(t *testing.T) {
 	members, err := ix.Members(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, members, 1)
-	_, next, err := g.Line().Next(t.Context(), []int{0})
+	_, next, err := intake.New(g).Line().Next(t.Context(), []int{0})
 	require.NoError(t, err)
 	require.Equal(t, next[0].Pos, members[0].Pos)
 }
@@ -99,7 +99,7 @@ func (p *pages) ReplayPage(_ context.Context, f letters.Filter, upTo int64, _ bo
 	}
 	out := Page{UpTo: 99}
 	for id := f.After + 1; id <= min(p.all, f.After+int64(f.Limit)); id++ {
-		out.Letters = append(out.Letters, store.Replayed{ID: id})
+		out.Letters = append(out.Letters, intake.Replayed{ID: id})
 	}
 	if len(out.Letters) == f.Limit {
 		out.Next = f.After + int64(f.Limit)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/outbox"
 	"github.com/notyet/notyet/task"
@@ -65,13 +66,13 @@ func diedAt(i int) int64 { return firstDeath + int64(i/batchSize)*batchSize*1000
 func (g *fixture) writeLetters(n int) {
 	g.t.Helper()
 	for i := 0; i < n; i += batchSize {
-		b := store.Batch{Advance: []store.Advance{{Source: g.source.ID, From: int64(i), To: int64(min(n, i+batchSize))}}}
+		b := intake.Batch{Advance: []intake.Advance{{Source: g.source.ID, From: int64(i), To: int64(min(n, i+batchSize))}}}
 		for int64(i+len(b.Changes)) < b.Advance[0].To {
 			d := letter(i + len(b.Changes))
 			d.Seq = task.Seq(g.source.ID, int64(i+len(b.Changes)))
 			b.Changes = append(b.Changes, task.Change{Seq: d.Seq, Rejected: d})
 		}
-		applied, err := g.Apply(g.t.Context(), b, store.At(diedAt(i)))
+		applied, err := intake.New(g).Apply(g.t.Context(), b, store.At(diedAt(i)))
 		require.NoError(g.t, err)
 		require.NoError(g.t, outbox.New(g).Delete(g.t.Context(), applied.Events))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // share gives the slots that are to have owners to members in turn, as a leader does.
@@ -145,13 +146,13 @@ func TestASplitThatTheDatabaseForgets(t *testing.T) {
 			before := f.slot(0)
 			_, err := admin.New(f.store).SetSlots(t.Context(), 2)
 			require.NoError(t, err)
-			_, err = f.store.Line().Acquire(t.Context(), []int{1}, 1, "two")
+			_, err = intake.New(f.store).Line().Acquire(t.Context(), []int{1}, 1, "two")
 			require.NoError(t, err)
 			_, worked, err := d.changer.round(t.Context())
 			require.NoError(t, err)
 			require.True(t, worked)
 			require.True(t, f.slot(0).Split())
-			require.NoError(t, f.store.Line().Claim(t.Context(), f.slot(1).Turn, []int{1}, []int64{0}, 1, due.UnixMilli()))
+			require.NoError(t, intake.New(f.store).Line().Claim(t.Context(), f.slot(1).Turn, []int{1}, []int64{0}, 1, due.UnixMilli()))
 
 			f.setBack(forgotten, "UPDATE tasks SET slot = 0", "UPDATE slots SET claimed = 0 WHERE slot = 1", fmt.Sprintf("UPDATE slots SET turn = %d, moved = %d, moved_held = %d", before.Turn, before.Moved, before.MovedHeld))
 			told := f.answers(f.schedule(cancels...))
@@ -217,7 +218,7 @@ func TestASlotThatDoesNotDrain(t *testing.T) {
 	require.NoError(t, err)
 	_, err = admin.New(f.store).SetSlots(t.Context(), 2)
 	require.NoError(t, err)
-	_, err = f.store.Line().Acquire(t.Context(), []int{1}, 1, "two")
+	_, err = intake.New(f.store).Line().Acquire(t.Context(), []int{1}, 1, "two")
 	require.NoError(t, err)
 	began := time.Now()
 	_, _, err = d.changer.round(t.Context())

@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // rounds counts how often the claim loop asks whether it is trusted: once a round.
@@ -46,7 +47,7 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 				require.NoError(t, err)
 				defer st.Close()
 				require.NoError(t, st.Migrate(ctx, 1))
-				src, err := st.Source(ctx, "intake", [16]byte{7}, 0, 0)
+				src, err := intake.New(st).Source(ctx, "intake", [16]byte{7}, 0, 0)
 				require.NoError(t, err)
 				f := &fixture{T: t, store: st, slots: []int{0}, source: src}
 				ix, err := index.New(index.Config{Addrs: []string{"127.0.0.1:1"}}, zap.NewNop()) // away: it is a hint

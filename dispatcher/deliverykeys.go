@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
 
 // sources returns idempotency keys from intake positions and send numbers.
 type sources struct {
-	store *store.Store
-	known map[int]store.Source
+	intake intake.Intake
+	known  map[int]intake.Source
 }
 
 // learn reads the sources anew if one of the tasks came from another than is known. Sources are only ever added.
@@ -21,11 +21,11 @@ func (s *sources) learn(ctx context.Context, rows []task.Task) error {
 		if _, ok := s.known[src]; ok {
 			continue
 		}
-		all, err := s.store.DeliverySources(ctx)
+		all, err := s.intake.DeliverySources(ctx)
 		if err != nil {
 			return err
 		}
-		s.known = make(map[int]store.Source, len(all))
+		s.known = make(map[int]intake.Source, len(all))
 		for _, a := range all {
 			s.known[a.ID] = a
 		}

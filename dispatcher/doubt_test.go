@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/test/lettertest"
 )
@@ -17,7 +18,7 @@ func TestTasksInDoubtDoNotExpire(t *testing.T) {
 	orders := f.read("orders")
 	past := time.Now().Add(-time.Minute)
 	f.schedule(askMany(5, "orders", "doubt", past, schemas.HeaderMaxLateness, "1s")...)
-	_, err := f.store.Line().Acquire(t.Context(), f.slots, 4, "one")
+	_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 4, "one")
 	require.NoError(t, err)
 	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()))
 	f.schedule(askMany(5, "orders", "late", past, schemas.HeaderMaxLateness, "1s")...)

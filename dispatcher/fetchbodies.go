@@ -24,7 +24,7 @@ type fetcher struct {
 }
 
 func newFetcher(sh *shared, fl *flight.Flight, tr *trust, sent *sendlog.Log, tracer *tracing.Tracer) *fetcher {
-	return &fetcher{shared: sh, flight: fl, trust: tr, sent: sent, sources: &sources{store: sh.store}, tracer: tracer}
+	return &fetcher{shared: sh, flight: fl, trust: tr, sent: sent, sources: &sources{intake: sh.intake}, tracer: tracer}
 }
 
 // run reads bodies while there is room for them, notes the intents, and stages the tasks.

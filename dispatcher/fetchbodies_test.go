@@ -8,6 +8,7 @@ import (
 
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
@@ -32,7 +33,7 @@ func TestEndedBetweenReadAndEntryIsNotSent(t *testing.T) {
 			require.Len(t, entries, 2)
 
 			end.Seq, end.Epoch, end.Lane = entries[0].Seq, 5, entries[0].Lane
-			_, err = f.store.Line().Settle(t.Context(), nil, []line.Transition{end}, nowMillis)
+			_, err = intake.New(f.store).Line().Settle(t.Context(), nil, []line.Transition{end}, nowMillis)
 			require.NoError(t, err)
 
 			d.flight.Claimed(ready, entries)
@@ -69,7 +70,7 @@ func TestNoIntentOfWhatAnotherHasTaken(t *testing.T) {
 
 	m.trust(false)
 	require.False(t, d.trust.trusted())
-	_, err = f.store.Line().Acquire(t.Context(), f.slots, 6, "two")
+	_, err = intake.New(f.store).Line().Acquire(t.Context(), f.slots, 6, "two")
 	require.NoError(t, err)
 	asked, done := d.trust.suspended.look(), make(chan struct{})
 	go func() {

@@ -32,6 +32,7 @@ import (
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/counter"
 )
@@ -51,7 +52,7 @@ type fixture struct {
 	path    string // of the database
 	store   *store.Store
 	slots   []int
-	source  store.Source
+	source  intake.Source
 	calls   *callback.Sender // of the dispatchers made from now on; nil: they make no callbacks
 	tracer  *tracing.Tracer  // likewise; nil: they trace nobody
 }
@@ -72,7 +73,7 @@ func newFixture(t *testing.T, slots int, topics ...string) *fixture {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = f.store.Close() })
 	require.NoError(t, f.store.Migrate(t.Context(), slots))
-	f.source, err = f.store.Source(t.Context(), "intake", [16]byte{7}, 0, 0)
+	f.source, err = intake.New(f.store).Source(t.Context(), "intake", [16]byte{7}, 0, 0)
 	require.NoError(t, err)
 	for slot := range slots {
 		f.slots = append(f.slots, slot)
@@ -97,15 +98,15 @@ func (f *fixture) setBack(undo ...string) {
 }
 
 // schedule stores tasks as a scanner does, in one batch.
-func (f *fixture) schedule(requests ...*kgo.Record) store.Applied {
+func (f *fixture) schedule(requests ...*kgo.Record) intake.Applied {
 	f.Helper()
-	b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(len(requests))}}}
+	b := intake.Batch{Advance: []intake.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(len(requests))}}}
 	for i, r := range requests {
 		request, err := schemas.Decode(r, schemas.Limits{})
 		require.NoError(f, err)
 		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request})
 	}
-	done, err := f.store.Apply(f.Context(), b, nowMillis)
+	done, err := intake.New(f.store).Apply(f.Context(), b, nowMillis)
 	require.NoError(f, err)
 	f.source.Next += int64(len(requests))
 	return done
@@ -114,7 +115,7 @@ func (f *fixture) schedule(requests ...*kgo.Record) store.Applied {
 // change stores one change as a scanner does.
 func (f *fixture) change(c task.Change) {
 	f.Helper()
-	_, err := f.store.Apply(f.Context(), store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}}, Changes: []task.Change{c}}, nowMillis)
+	_, err := intake.New(f.store).Apply(f.Context(), intake.Batch{Advance: []intake.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}}, Changes: []task.Change{c}}, nowMillis)
 	require.NoError(f, err)
 	f.source.Next++
 }
@@ -456,7 +457,7 @@ func released(d *Dispatcher) []flight.Sendable {
 }
 
 func claimTo(ctx context.Context, s *store.Store, slots []int, epoch, pos int64) error {
-	return s.Line().Claim(ctx, 0, slots, make([]int64, len(slots)), epoch, pos)
+	return intake.New(s).Line().Claim(ctx, 0, slots, make([]int64, len(slots)), epoch, pos)
 }
 
 func nowMillis() int64 { return time.Now().UnixMilli() }
@@ -506,7 +507,7 @@ func newSlowFixture(t *testing.T, slow string, took time.Duration) (*fixture, *D
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	require.NoError(t, st.Migrate(t.Context(), 1))
-	src, err := st.Source(t.Context(), "intake", [16]byte{7}, 0, 0)
+	src, err := intake.New(st).Source(t.Context(), "intake", [16]byte{7}, 0, 0)
 	require.NoError(t, err)
 	f := &fixture{T: t, store: st, slots: []int{0}, source: src}
 	ix, err := index.New(index.Config{Addrs: []string{"127.0.0.1:1"}}, zap.NewNop()) // away: it is a hint

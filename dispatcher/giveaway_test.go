@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -178,7 +179,7 @@ func TestSlotTakenAndNotBegunIsGivenBack(t *testing.T) {
 	f := newFixture(t, 2, "orders")
 	m := f.elect(5)
 	d := f.stepped(m, Config{MemberID: "one"})
-	_, err := f.store.Line().Acquire(t.Context(), f.slots, 5, "one")
+	_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 5, "one")
 	require.NoError(t, err)
 	d.flight.Taking(f.slots, 5)
 	require.True(t, f.assign(m, d, 6, 1))
@@ -194,7 +195,7 @@ func TestReleaseWithoutAReply(t *testing.T) {
 	m, d := f.owning(Config{})
 	m.change(func() { m.current.Epoch, m.current.Slots = 6, nil })
 	require.Len(t, d.flight.Leavers(m.Current().Slots), 1)
-	_, err := f.store.Line().Release(t.Context(), []int{0}, 5)
+	_, err := intake.New(f.store).Line().Release(t.Context(), []int{0}, 5)
 	require.NoError(t, err)
 	require.True(t, f.assign(m, d, 7, 0))
 	require.Equal(t, int64(7), d.flight.Look(0).Epoch, "anew")
@@ -205,14 +206,14 @@ func TestReleaseWithoutAReply(t *testing.T) {
 // A look at the slots that began before a slot was taken here ends later: the line stays.
 func TestLookOfThePastAbandonsNothing(t *testing.T) {
 	f := newFixture(t, 1, "orders")
-	_, err := f.store.Line().Acquire(t.Context(), f.slots, 4, "another")
+	_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 4, "another")
 	require.NoError(t, err)
 	past, err := f.store.Slots(t.Context())
 	require.NoError(t, err)
 	_, d := f.owning(Config{})
 	require.NoError(t, d.ownership.compare(t.Context(), past, nil))
 	require.Equal(t, 1, d.flight.Figures().Slots)
-	_, err = f.store.Line().Acquire(t.Context(), f.slots, 6, "another")
+	_, err = intake.New(f.store).Line().Acquire(t.Context(), f.slots, 6, "another")
 	require.NoError(t, err)
 	require.NoError(t, d.ownership.verify(t.Context()))
 	require.Zero(t, d.flight.Figures().Slots)
@@ -225,7 +226,7 @@ func TestGiveAwayBesideAFence(t *testing.T) {
 	m.change(func() { m.current.Epoch, m.current.Slots = 6, nil })
 	drained := d.flight.Leavers(m.Current().Slots)
 	require.Len(t, drained[5], 4)
-	_, err := f.store.Line().Acquire(t.Context(), []int{1, 2}, 6, "two")
+	_, err := intake.New(f.store).Line().Acquire(t.Context(), []int{1, 2}, 6, "two")
 	require.NoError(t, err)
 	d.ownership.fenced(t.Context()) // of another loop
 	require.Equal(t, 2, d.flight.Figures().Slots)
@@ -286,7 +287,7 @@ func TestALateAnswerOfASlotThatMayBeGone(t *testing.T) {
 		d.settler.settle(t.Context())
 
 		require.NotEmpty(t, d.flight.Leavers(nil))
-		_, err = f.store.Line().Release(t.Context(), []int{0}, 5)
+		_, err = intake.New(f.store).Line().Release(t.Context(), []int{0}, 5)
 		require.NoError(t, err)
 		d.sender.answered(sent[0].Task, sent[0].Record, nil)
 		d.settler.note(t.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 )
 
@@ -73,7 +74,7 @@ func (l *lastCall) note(err error) {
 func (l *lastCall) noteWrite(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, store.ErrFenced), errors.Is(err, line.ErrTurned), store.BadRecord(err):
+	case errors.Is(err, store.ErrFenced), errors.Is(err, line.ErrTurned), intake.BadRecord(err):
 		l.note(nil)
 	default:
 		l.note(err)

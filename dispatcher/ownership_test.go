@@ -10,13 +10,14 @@ import (
 
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 )
 
 func TestWhatAnotherTookMeanwhileIsAbandoned(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	orders := f.read("orders")
 	m, d, due := f.suspend()
-	got, err := f.store.Line().Acquire(t.Context(), f.slots, 6, "two")
+	got, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 6, "two")
 	require.NoError(t, err)
 	require.Len(t, got, 4)
 
@@ -52,7 +53,7 @@ func TestFencedOwnerClaimsNothing(t *testing.T) {
 	d := f.start(m, t.TempDir(), Config{MemberID: "one"})
 	f.eventually("it owns its slots", func() bool { return d.owned() == 2 })
 	m.change(func() { m.alive["two"] = true })
-	_, err := f.store.Line().Acquire(t.Context(), f.slots, 6, "two")
+	_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 6, "two")
 	require.NoError(t, err)
 	f.schedule(askMany(10, "orders", "t", time.Now())...)
 	d.kicks.Sweep.Now()
@@ -232,7 +233,7 @@ func TestALargeDoubtIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, d := newSlowFixture(t, "SELECT slot, pos, seq, lane FROM tasks", answerWithin+time.Second)
 		f.schedule(ask("orders", "a", time.Now(), schemas.HeaderEvents, "none"))
-		_, err := f.store.Line().Acquire(t.Context(), f.slots, 4, "two")
+		_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 4, "two")
 		require.NoError(t, err)
 		require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()+1000))
 		defer following(t, d)()
@@ -248,7 +249,7 @@ func TestAnOwnerIsNotWaitedForAnewWithEachAssignment(t *testing.T) {
 		f, d := newSlowFixture(t, "nothing", 0)
 		m := d.trust.members.(*members)
 		m.change(func() { m.alive["two"] = true })
-		_, err := f.store.Line().Acquire(t.Context(), f.slots, 4, "two")
+		_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 4, "two")
 		require.NoError(t, err)
 		defer following(t, d)()
 		owned := func() int {
@@ -270,7 +271,7 @@ func TestAnOwnerThatKeptItsSlotIsWaitedForAnew(t *testing.T) {
 		f, d := newSlowFixture(t, "nothing", 0)
 		m := d.trust.members.(*members)
 		m.change(func() { m.alive["two"] = true })
-		_, err := f.store.Line().Acquire(t.Context(), f.slots, 4, "two")
+		_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 4, "two")
 		require.NoError(t, err)
 		for range 4 {
 			for _, slots := range [][]int{{0}, nil} {

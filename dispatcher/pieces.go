@@ -6,7 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/dispatcher/flight"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // An outage can end with a million tasks that leave their places at once. They are settled in pieces, so that no transaction grows
@@ -41,7 +41,7 @@ func (s *settler) settlePiece(ctx context.Context, piece []flight.Transition) []
 	switch {
 	case err == nil:
 		return nil
-	case !store.BadRecord(err):
+	case !intake.BadRecord(err):
 		return piece
 	case len(piece) > 1:
 		half := len(piece) / 2

@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/lettertest"
@@ -29,7 +30,7 @@ func (f *fixture) useDatabase(driver, dsn, cfg string) *sql.DB {
 	require.NoError(f, err)
 	f.Cleanup(func() { _ = f.store.Close() })
 	require.NoError(f, f.store.Migrate(f.Context(), len(f.slots)))
-	f.source, err = f.store.Source(f.Context(), "intake", [16]byte{7}, 0, 0)
+	f.source, err = intake.New(f.store).Source(f.Context(), "intake", [16]byte{7}, 0, 0)
 	require.NoError(f, err)
 	return db
 }

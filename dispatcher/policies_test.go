@@ -14,8 +14,8 @@ import (
 
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -74,9 +74,9 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 
 	cancel := func(op schemas.Op, id string) {
 		r := schemas.NewRequest(op, "orders", id)
-		b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}}}
+		b := intake.Batch{Advance: []intake.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}}}
 		b.Changes = []task.Change{{Seq: task.Seq(f.source.ID, f.source.Next), Request: &r}}
-		done, err := f.store.Apply(t.Context(), b, nowMillis)
+		done, err := intake.New(f.store).Apply(t.Context(), b, nowMillis)
 		require.NoError(t, err)
 		f.source.Next++
 		want := map[schemas.Op]schemas.State{schemas.OpCancel: schemas.StateCancelled, schemas.OpFire: schemas.StateFired}[op]

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
@@ -23,10 +24,10 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 	t.Cleanup(func() { d.client.Close(); d.results.Close(0); _ = sent.Close() })
 	now := time.Now()
 	f.schedule(askMany(3, "orders", "t", now.Add(-time.Second))...)
-	_, err := f.store.Line().Acquire(t.Context(), f.slots, 4, "one")
+	_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 4, "one")
 	require.NoError(t, err)
 	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, now.UnixMilli()))
-	entries, err := f.store.Line().Entries(t.Context(), []line.Range{{Slot: 0, To: now.UnixMilli()}})
+	entries, err := intake.New(f.store).Line().Entries(t.Context(), []line.Range{{Slot: 0, To: now.UnixMilli()}})
 	require.NoError(t, err)
 	require.Len(t, entries, 3)
 	outcomes := []sendlog.Outcome{
@@ -41,7 +42,7 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 	for _, o := range outcomes {
 		intents = append(intents, sendlog.Intent{Seq: o.Seq, Attempt: 1})
 	}
-	rows, _, err := f.store.Line().Tasks(t.Context(), []int64{entries[0].Seq, entries[1].Seq, entries[2].Seq}, 1<<20)
+	rows, _, err := intake.New(f.store).Line().Tasks(t.Context(), []int64{entries[0].Seq, entries[1].Seq, entries[2].Seq}, 1<<20)
 	require.NoError(t, err)
 	for i, row := range rows {
 		intents = append(intents, sendlog.Intent{Seq: row.Seq, Attempt: 1, Topic: row.Topic, ID: row.ID, BodyHash: xxhash.Sum64(row.Body)})
@@ -76,7 +77,7 @@ func TestProofsWhereClocksDisagree(t *testing.T) {
 			defer st.Close()
 			f.store = st
 			claimed := clock().Add(c.setBack).UnixMilli()
-			_, err = st.Line().Acquire(t.Context(), f.slots, 4, "one")
+			_, err = intake.New(st).Line().Acquire(t.Context(), f.slots, 4, "one")
 			require.NoError(t, err)
 			require.NoError(t, claimTo(t.Context(), st, f.slots, 4, claimed))
 			f.schedule(ask("orders", "a", clock(), schemas.HeaderEvents, "none"))
@@ -104,7 +105,7 @@ func TestProofOfAnotherTaskWithTheSameNumber(t *testing.T) {
 	require.NoError(t, err)
 	f.noteSent(sent, "a", task.Seq(f.source.ID, 0))
 	require.NoError(t, sent.Close())
-	_, err = f.store.Line().Acquire(t.Context(), f.slots, 4, "one")
+	_, err = intake.New(f.store).Line().Acquire(t.Context(), f.slots, 4, "one")
 	require.NoError(t, err)
 	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()))
 

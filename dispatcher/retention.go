@@ -25,7 +25,7 @@ type retirer struct {
 	trust  *trust                                      // asked whether the owner of a slot that was given up is alive
 	follow func(ctx context.Context, moved line.Moved) // tells the index, and owners, of tasks that have moved
 	tasks  *taskRetirer
-	swept  *store.TagPlace // where the sweep of the tags goes on
+	swept  *line.TagPlace // where the sweep of the tags goes on
 }
 
 func newRetirer(c *changer) *retirer {
@@ -38,7 +38,7 @@ func newRetirer(c *changer) *retirer {
 func (r *retirer) slots() []int { return slotsOf(r.flight.Views()) }
 
 func (r *retirer) run(ctx context.Context) {
-	if err := r.store.ForgetUpTo(ctx, r.before(r.cfg.Retention)); err != nil && ctx.Err() == nil { // backfills want to know it
+	if err := r.intake.ForgetUpTo(ctx, r.before(r.cfg.Retention)); err != nil && ctx.Err() == nil { // backfills want to know it
 		r.log.Warn("noting up to when tasks are forgotten failed, trying again later", zap.Error(err))
 	}
 	loop.Every(ctx, r.tasks.every, func(ctx context.Context) {
@@ -67,7 +67,7 @@ func (r *retirer) round(ctx context.Context) (err error) {
 // forgetAll forgets what ended longer ago than its retention.
 func (r *retirer) forgetAll(ctx context.Context) error {
 	before := r.before(r.cfg.Retention)
-	if err := r.store.ForgetUpTo(ctx, before); err != nil {
+	if err := r.intake.ForgetUpTo(ctx, before); err != nil {
 		return err
 	}
 	if err := r.tasks.round(ctx, before); err != nil {
@@ -163,7 +163,7 @@ func (r *retirer) audit(ctx context.Context) error {
 func (r *retirer) sweep(ctx context.Context) error {
 	for until := time.Now().Add(r.tasks.every / 10); r.flight.OwnsFirst() && ctx.Err() == nil; {
 		began := time.Now()
-		_, next, err := r.store.SweepTags(ctx, r.swept)
+		_, next, err := r.line.SweepTags(ctx, r.swept)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
@@ -26,7 +27,7 @@ import (
 type retention struct {
 	*testing.T
 	store  *store.Store
-	source store.Source
+	source intake.Source
 	now    int64
 	rows   int // stored and not forgotten
 
@@ -42,13 +43,13 @@ func newRetention(t *testing.T, slots int) *retention {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.store.Close() })
 	require.NoError(t, r.store.Migrate(t.Context(), slots))
-	r.source, err = r.store.Source(t.Context(), "intake", [16]byte{7}, 0, 0)
+	r.source, err = intake.New(r.store).Source(t.Context(), "intake", [16]byte{7}, 0, 0)
 	require.NoError(t, err)
 	all := make([]int, slots)
 	for i := range all {
 		all[i] = i
 	}
-	_, err = r.store.Line().Acquire(t.Context(), all, 1, "me")
+	_, err = intake.New(r.store).Line().Acquire(t.Context(), all, 1, "me")
 	require.NoError(t, err)
 	return r
 }
@@ -66,7 +67,7 @@ type countedStore struct {
 }
 
 func (c countedStore) Retire(ctx context.Context, piece line.Range) (int, line.Range, error) {
-	n, rest, err := c.r.store.Line().Retire(ctx, piece)
+	n, rest, err := intake.New(c.r.store).Line().Retire(ctx, piece)
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	c.r.calls++
@@ -79,7 +80,7 @@ func (c countedStore) NextEnded(ctx context.Context, after int64) (int64, bool, 
 	c.r.mu.Lock()
 	c.r.calls++
 	c.r.mu.Unlock()
-	return c.r.store.Line().NextEnded(ctx, after)
+	return intake.New(c.r.store).Line().NextEnded(ctx, after)
 }
 
 // second lets n tasks be scheduled and end within a second: half are cancelled, a quarter reported, a quarter delivered.
@@ -87,7 +88,7 @@ func (r *retention) second(n int) {
 	r.Helper()
 	ctx := r.Context()
 	r.now += 1000
-	var b store.Batch
+	var b intake.Batch
 	add := func(op schemas.Op, id string) {
 		request := schemas.NewRequest(op, "orders", id)
 		request.Accepted = r.now
@@ -103,8 +104,8 @@ func (r *retention) second(n int) {
 			add(schemas.OpCancel, id)
 		}
 	}
-	b.Advance = []store.Advance{{Source: r.source.ID, From: r.source.Next, To: r.source.Next + int64(len(b.Changes))}}
-	_, err := r.store.Apply(ctx, b, store.At(r.now))
+	b.Advance = []intake.Advance{{Source: r.source.ID, From: r.source.Next, To: r.source.Next + int64(len(b.Changes))}}
+	_, err := intake.New(r.store).Apply(ctx, b, store.At(r.now))
 	require.NoError(r, err)
 	r.source.Next = b.Advance[0].To
 	r.rows += n
@@ -120,7 +121,7 @@ func (r *retention) settle(reported int) {
 	var exits []line.Transition
 	for _, s := range slots {
 		require.NoError(r, claimTo(r.Context(), r.store, []int{s.Slot}, 1, r.now))
-		entries, err := r.store.Line().Entries(r.Context(), []line.Range{{Slot: s.Slot, From: s.Done, To: r.now}})
+		entries, err := intake.New(r.store).Line().Entries(r.Context(), []line.Range{{Slot: s.Slot, From: s.Done, To: r.now}})
 		require.NoError(r, err)
 		count := len(entries)
 		for _, e := range entries {
@@ -132,7 +133,7 @@ func (r *retention) settle(reported int) {
 		}
 		done = append(done, line.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Count: count})
 	}
-	settled, err := r.store.Line().Settle(r.Context(), done, exits, store.At(r.now))
+	settled, err := intake.New(r.store).Line().Settle(r.Context(), done, exits, store.At(r.now))
 	require.NoError(r, err)
 	require.Empty(r, settled.Mismatch)
 }
@@ -156,7 +157,7 @@ func TestRetentionKeepsUpWithTheRate(t *testing.T) {
 	}
 	require.Less(t, most, 2*rate*int(keep.Seconds()), "rows")
 	require.InDelta(t, r.retired["a"], r.retired["b"], float64(r.retired["a"]+r.retired["b"])/4, "the owners share the work: %v", r.retired)
-	gone, ok, err := r.store.Line().NextEnded(t.Context(), 0)
+	gone, ok, err := intake.New(r.store).Line().NextEnded(t.Context(), 0)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Greater(t, gone, r.now-keep.Milliseconds()-retireEvery(keep).Milliseconds()-1000)
@@ -202,7 +203,7 @@ func TestRetiringStops(t *testing.T) {
 	o.pause = func(context.Context, time.Duration) {}
 	require.NoError(t, o.round(t.Context(), r.now))
 	// A bite that was stopped may have been forgotten all the same, so they are counted, not summed up.
-	left, err := r.store.Line().Count(t.Context(), []line.Range{{To: r.now}, {Slot: task.OutOfLine, To: r.now}})
+	left, err := intake.New(r.store).Line().Count(t.Context(), []line.Range{{To: r.now}, {Slot: task.OutOfLine, To: r.now}})
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
@@ -224,7 +225,7 @@ func TestRetiringBesideAnOlderProgram(t *testing.T) {
 	rows := func(t *testing.T, f *fixture) map[int]int {
 		count := map[int]int{}
 		for slot := range 4 {
-			left, err := f.store.Line().Count(t.Context(), []line.Range{{Slot: slot, To: 1 << 60}})
+			left, err := intake.New(f.store).Line().Count(t.Context(), []line.Range{{Slot: slot, To: 1 << 60}})
 			require.NoError(t, err)
 			for _, n := range left {
 				count[slot] += n
@@ -259,7 +260,7 @@ func TestRetiringBesideAnOlderProgram(t *testing.T) {
 		}
 		place("first")
 		require.NoError(t, d.retirer.round(t.Context()))
-		ended, err := f.store.Line().Count(t.Context(), []line.Range{{Slot: 3, To: 1}})
+		ended, err := intake.New(f.store).Line().Count(t.Context(), []line.Range{{Slot: 3, To: 1}})
 		require.NoError(t, err)
 		require.Empty(t, ended)
 	})
@@ -294,12 +295,12 @@ func TestRetiringDeadLetters(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, 2, "orders")
 			dead := func(n int, at time.Time) {
-				b := store.Batch{Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(n)}}}
+				b := intake.Batch{Advance: []intake.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(n)}}}
 				for i := range int64(n) {
 					seq := task.Seq(f.source.ID, f.source.Next+i)
 					b.Changes = append(b.Changes, task.Change{Seq: seq, Rejected: &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint(seq)}})
 				}
-				_, err := f.store.Apply(t.Context(), b, store.At(at.UnixMilli()))
+				_, err := intake.New(f.store).Apply(t.Context(), b, store.At(at.UnixMilli()))
 				require.NoError(t, err)
 				f.source.Next += int64(n)
 			}
@@ -366,8 +367,8 @@ func TestRetiringTags(t *testing.T) {
 			for _, op := range []schemas.Op{schemas.OpSchedule, schemas.OpCancel} {
 				request := schemas.NewRequest(op, "orders", "a")
 				request.Due, request.Settings.Tag = time.Now().Add(time.Hour).UnixMilli(), "vip,shop:7"
-				_, err := f.store.Apply(t.Context(), store.Batch{
-					Advance: []store.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}},
+				_, err := intake.New(f.store).Apply(t.Context(), intake.Batch{
+					Advance: []intake.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + 1}},
 					Changes: []task.Change{{Seq: task.Seq(f.source.ID, f.source.Next), Request: &request}},
 				}, store.At(time.Now().Add(-2*time.Hour).UnixMilli()))
 				require.NoError(t, err)
@@ -378,10 +379,10 @@ func TestRetiringTags(t *testing.T) {
 			require.Len(t, page.Tasks, 1)
 			d := f.stepped(f.elect(1), Config{})
 			d.flight.Took([]store.Slot{{Slot: c.slot}}, 1, nil, nil)
-			_, _, err = f.store.Line().Retire(t.Context(), line.Range{Slot: task.OutOfLine, To: time.Now().UnixMilli()})
+			_, _, err = intake.New(f.store).Line().Retire(t.Context(), line.Range{Slot: task.OutOfLine, To: time.Now().UnixMilli()})
 			require.NoError(t, err)
 			require.NoError(t, d.retirer.round(t.Context()))
-			left, _, err := f.store.SweepTags(t.Context(), nil)
+			left, _, err := intake.New(f.store).Line().SweepTags(t.Context(), nil)
 			require.NoError(t, err)
 			require.Equal(t, c.left, left)
 		})

@@ -13,17 +13,18 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/outbox"
 )
 
 // runMaker makes the runs of timers: each owner those of the timers in its slots. Its fields are set once, but for the last ones; only its own loop uses it.
 type runMaker struct {
 	store  timers
-	now    func() int64                      // the database's time, Unix ms
-	owned  func() []store.SlotEpoch          // the owned slots, ascending; none while nothing may be made
-	stored func(context.Context, store.Made) // called with what was made
-	fenced func(context.Context)             // a slot has another owner
-	kick   flight.Kick                       // timers were set or enabled
+	now    func() int64                       // the database's time, Unix ms
+	owned  func() []store.SlotEpoch           // the owned slots, ascending; none while nothing may be made
+	stored func(context.Context, intake.Made) // called with what was made
+	fenced func(context.Context)              // a slot has another owner
+	kick   flight.Kick                        // timers were set or enabled
 	cfg    Config
 	log    *zap.Logger
 
@@ -35,7 +36,7 @@ type runMaker struct {
 
 // timers is what the runMaker needs of the store. Both calls may be repeated.
 type timers interface {
-	MakeRuns(ctx context.Context, owned []store.SlotEpoch, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (store.Made, error)
+	MakeRuns(ctx context.Context, owned []store.SlotEpoch, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (intake.Made, error)
 	RetireTimers(ctx context.Context, before int64) (int, error)
 }
 
@@ -61,7 +62,7 @@ func newRunMaker(c *claimer, publish func([]outbox.Box), ix Index) *runMaker {
 		return c.flight.Staying()
 	}
 	rt := &runTaker{claimer: c, index: ix, publish: publish}
-	return &runMaker{store: c.store, now: c.clock.Millis, owned: owned, stored: rt.take, fenced: c.ownership.fenced, kick: c.kicks.Timers, cfg: c.cfg, log: c.log}
+	return &runMaker{store: c.intake, now: c.clock.Millis, owned: owned, stored: rt.take, fenced: c.ownership.fenced, kick: c.kicks.Timers, cfg: c.cfg, log: c.log}
 }
 
 func (r *runMaker) run(ctx context.Context) {
@@ -152,7 +153,7 @@ type runTaker struct {
 
 // take makes runs known to the claim loop and the index, and publishes the events of those that were dropped. The index is a hint: what it
 // does not take, the sweep finds.
-func (t *runTaker) take(ctx context.Context, made store.Made) {
+func (t *runTaker) take(ctx context.Context, made intake.Made) {
 	c := t.claimer
 	c.metrics.runs.Add(float64(made.Runs))
 	c.metrics.DroppedRuns.WithLabelValues(flight.DropMissed).Add(float64(made.Dropped))

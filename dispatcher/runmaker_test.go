@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/timer"
 )
@@ -30,22 +31,22 @@ type pages struct {
 	retired int
 }
 
-func (p *pages) MakeRuns(ctx context.Context, owned []store.SlotEpoch, upTo, _ int64, _ time.Duration, _ map[[16]byte]bool) (store.Made, error) {
+func (p *pages) MakeRuns(ctx context.Context, owned []store.SlotEpoch, upTo, _ int64, _ time.Duration, _ map[[16]byte]bool) (intake.Made, error) {
 	p.calls++
 	p.upTo = upTo
 	if p.never {
 		<-ctx.Done()
-		return store.Made{}, ctx.Err()
+		return intake.Made{}, ctx.Err()
 	}
 	if p.failing > 0 {
 		p.failing--
-		return store.Made{}, p.err
+		return intake.Made{}, p.err
 	}
 	if p.left == 0 || len(owned) == 0 {
-		return store.Made{}, nil
+		return intake.Made{}, nil
 	}
 	p.left--
-	return store.Made{Runs: 3, Timers: 1, Added: make([]store.Place, 3)}, nil
+	return intake.Made{Runs: 3, Timers: 1, Added: make([]store.Place, 3)}, nil
 }
 
 func (p *pages) RetireTimers(context.Context, int64) (int, error) {
@@ -57,7 +58,7 @@ func runnerOf(p *pages) (*runMaker, *int, *int) {
 	made, fenced := new(int), new(int)
 	return &runMaker{
 		store: p, now: func() int64 { return time.Now().UnixMilli() }, owned: func() []store.SlotEpoch { return []store.SlotEpoch{{Slot: 0, Epoch: 1}} },
-		stored: func(_ context.Context, m store.Made) { *made += len(m.Added) }, fenced: func(context.Context) { *fenced++ }, kick: make(flight.Kick, 1),
+		stored: func(_ context.Context, m intake.Made) { *made += len(m.Added) }, fenced: func(context.Context) { *fenced++ }, kick: make(flight.Kick, 1),
 		cfg: Config{MisfireAfter: time.Minute, Retention: time.Hour}, log: zap.NewNop(),
 	}, made, fenced
 }
@@ -153,12 +154,12 @@ func TestMissedRunsAreDroppedAtTheirRelease(t *testing.T) {
 		{Key: schemas.HeaderEvery, Value: []byte("2m")}, {Key: schemas.HeaderMisfire, Value: []byte("once")},
 	}}
 	f.schedule(set)
-	epoch, err := f.store.Line().NextEpoch(t.Context())
+	epoch, err := intake.New(f.store).Line().NextEpoch(t.Context())
 	require.NoError(t, err)
-	_, err = f.store.Line().Acquire(t.Context(), f.slots, epoch, "before")
+	_, err = intake.New(f.store).Line().Acquire(t.Context(), f.slots, epoch, "before")
 	require.NoError(t, err)
 	// An owner of ten minutes ago made the runs of the first five minutes, and went.
-	made, err := f.store.MakeRuns(t.Context(), []store.SlotEpoch{{Slot: 0, Epoch: epoch}}, accepted.Add(5*time.Minute).UnixMilli(), accepted.UnixMilli(), time.Minute, map[[16]byte]bool{})
+	made, err := intake.New(f.store).MakeRuns(t.Context(), []store.SlotEpoch{{Slot: 0, Epoch: epoch}}, accepted.Add(5*time.Minute).UnixMilli(), accepted.UnixMilli(), time.Minute, map[[16]byte]bool{})
 	require.NoError(t, err)
 	require.Equal(t, 3, made.Runs)
 	d := f.start(f.elect(epoch+1), f.TempDir(), Config{})

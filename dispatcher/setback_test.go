@@ -12,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // The database forgets its last commits while a dispatcher runs: the slot is taken anew, and what is stored from then on is found, though
@@ -50,7 +51,7 @@ func cancelRecord(topic, id string) *kgo.Record {
 }
 
 // answers are the states that answer requests, those that had waited among them.
-func (f *fixture) answers(done store.Applied) (out []schemas.State) {
+func (f *fixture) answers(done intake.Applied) (out []schemas.State) {
 	f.Helper()
 	for _, box := range done.Events {
 		for _, e := range box.Events {
@@ -63,12 +64,12 @@ func (f *fixture) answers(done store.Applied) (out []schemas.State) {
 // resolved are the answers to requests whose wait is over.
 func (f *fixture) resolved() []schemas.State {
 	f.Helper()
-	keys, _, err := f.store.Resolvable(f.Context(), [16]byte{}, 100)
+	keys, _, err := intake.New(f.store).Resolvable(f.Context(), [16]byte{}, 100)
 	require.NoError(f, err)
 	if len(keys) == 0 {
 		return nil
 	}
-	done, err := f.store.Apply(f.Context(), store.Batch{Resolve: keys}, nowMillis)
+	done, err := intake.New(f.store).Apply(f.Context(), intake.Batch{Resolve: keys}, nowMillis)
 	require.NoError(f, err)
 	return f.answers(done)
 }

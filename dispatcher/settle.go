@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 )
 
@@ -96,7 +97,7 @@ func (s *settler) settleThese(ctx context.Context, transitions []flight.Transiti
 			loop.Rest(ctx, flight.ClaimPause) // a slot whose release has no reply yet stays ours here
 			continue
 		}
-		if len(transitions) > 0 && store.BadRecord(err) {
+		if len(transitions) > 0 && intake.BadRecord(err) {
 			return err
 		}
 		if err != nil {

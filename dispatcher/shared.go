@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 )
 
@@ -22,6 +23,7 @@ type shared struct {
 	cfg     Config
 	store   *store.Store
 	admin   admin.Admin
+	intake  intake.Intake
 	line    line.Line
 	clock   *store.Clock
 	log     *zap.Logger
@@ -36,7 +38,8 @@ type shared struct {
 }
 
 func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.Logger) *shared {
-	return &shared{cfg: cfg, store: st, admin: admin.New(st), line: st.Line(), clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
+	in := intake.New(st)
+	return &shared{cfg: cfg, store: st, admin: admin.New(st), intake: in, line: in.Line(), clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
 }
 
 // fail ends Run with an error that cannot be mended in this process.

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // assignment takes and gives up the partitions that the group assigns to this scanner. The database
@@ -19,7 +19,7 @@ import (
 // compared with the database's, to notice that it was restored.
 type assignment struct {
 	client  *kgo.Client
-	store   *store.Store
+	intake  intake.Intake
 	parts   *partitions
 	commits *commits
 	checker *checker
@@ -105,7 +105,7 @@ func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 			return nil, fmt.Errorf("kafka does not know topic %q at the moment", topic)
 		}
 	}
-	known, err := a.store.Sources(ctx)
+	known, err := a.intake.Sources(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // CatchUp runs the scanner until the database has everything that its topics contain when it
@@ -109,11 +109,11 @@ func (s *Scanner) left(ctx context.Context, ends kafka.Offsets) (stored kafka.Of
 	if err != nil {
 		return nil, 0, err
 	}
-	sources, err := s.deps.Store.Sources(ctx)
+	sources, err := intake.New(s.deps.Store).Sources(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, src := range store.InUse(sources) {
+	for _, src := range intake.InUse(sources) {
 		if first, ok := starts[src.Topic][src.Partition]; ok && src.TopicID == ids[src.Topic] {
 			starts[src.Topic][src.Partition] = max(first, src.Next)
 		}

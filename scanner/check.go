@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 )
 
 // extents asks Kafka about the logs of sources.
-func extents(ctx context.Context, client *kgo.Client, sources []store.Source) (map[string]map[int32]kafka.Extent, error) {
+func extents(ctx context.Context, client *kgo.Client, sources []intake.Source) (map[string]map[int32]kafka.Extent, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
 	epochs := map[string]map[int32]int32{}
@@ -37,7 +37,7 @@ func extents(ctx context.Context, client *kgo.Client, sources []store.Source) (m
 // checker compares what is stored of the assigned partitions with their logs, and halts those whose log is another one.
 type checker struct {
 	client *kgo.Client
-	store  *store.Store
+	intake intake.Intake
 	parts  *partitions
 	retry  retrier
 
@@ -58,11 +58,11 @@ func (c *checker) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*checkPatience)
 	defer cancel()
 	drained, before := c.parts.drained(), c.parts.standings() // before the database is asked, so that it has all of them
-	known, err := c.store.Sources(ctx)
+	known, err := c.intake.Sources(ctx)
 	if err != nil {
 		return // Ready reports that the database does not answer
 	}
-	inUse := store.InUse(known)
+	inUse := intake.InUse(known)
 	for key, forgotten := range c.parts.fallBack(before, inUse) {
 		c.metrics.reread.Add(float64(forgotten.to - forgotten.from))
 		warnForgotten(c.log, key, forgotten)
@@ -98,7 +98,7 @@ func (c *checker) check(ctx context.Context) {
 
 // checkBegun halts those of newly assigned partitions whose log is not the one that was stored.
 // Where Kafka does not say, the partition begins: check asks again, and each record is compared.
-func (c *checker) checkBegun(ctx context.Context, sources []store.Source) {
+func (c *checker) checkBegun(ctx context.Context, sources []intake.Source) {
 	if len(sources) == 0 {
 		return
 	}
@@ -176,12 +176,12 @@ func (c *checker) verify(ctx context.Context, covered []coverage) (bool, error) 
 
 // verifyEpoch tells whether the log of a partition still has the last stored record of an epoch
 // that has ended. If not, it halts the partition.
-func (c *checker) verifyEpoch(ctx context.Context, of coverage, ended store.Epoch) (bool, error) {
+func (c *checker) verifyEpoch(ctx context.Context, of coverage, ended intake.Epoch) (bool, error) {
 	src := of.src
 	src.Next, src.Epoch = ended.To, ended
 	var logs map[string]map[int32]kafka.Extent
 	err := c.retry.do(ctx, "asking about a leader epoch", func() (err error) {
-		if logs, err = extents(ctx, c.client, []store.Source{src}); err == nil {
+		if logs, err = extents(ctx, c.client, []intake.Source{src}); err == nil {
 			err = logs[src.Topic][src.Partition].Err
 		}
 		return err

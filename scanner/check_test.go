@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // elect gives a partition another leader. All that is published from then on has the next leader epoch.
@@ -24,16 +24,16 @@ func (f *fixture) elect(partition int32) {
 	require.NoError(f, f.cluster.MoveTopicPartition(schemas.TopicIntake, partition, f.cluster.LeaderFor(schemas.TopicIntake, partition)))
 }
 
-func (f *fixture) sourceOf(partition int32) store.Source {
+func (f *fixture) sourceOf(partition int32) intake.Source {
 	f.Helper()
-	all, err := f.store.Sources(f.Context())
+	all, err := intake.New(f.store).Sources(f.Context())
 	require.NoError(f, err)
-	for _, src := range store.InUse(all) {
+	for _, src := range intake.InUse(all) {
 		if src.Topic == schemas.TopicIntake && src.Partition == partition {
 			return src
 		}
 	}
-	return store.Source{}
+	return intake.Source{}
 }
 
 func (f *fixture) tasks() int { return f.count("SELECT COUNT(*) FROM tasks") }
@@ -72,7 +72,7 @@ func TestALogThatLostRecordsHaltsItsPartition(t *testing.T) {
 			first := f.start(f.store, Config{})
 			f.publish(asksIn("a", 6, 0)...)
 			f.eventually("stored", func() bool { return f.sourceOf(0).Next == 6 })
-			require.Equal(t, store.Epoch{Number: 0, From: 0, To: 6}, f.sourceOf(0).Epoch)
+			require.Equal(t, intake.Epoch{Number: 0, From: 0, To: 6}, f.sourceOf(0).Epoch)
 			first.end()
 			f.loseRecords(0, 10)
 			f.elect(0)
@@ -90,7 +90,7 @@ func TestALogThatLostRecordsHaltsItsPartition(t *testing.T) {
 			old := f.sourceOf(0)
 			require.EqualValues(t, 10, old.Next, "nothing is passed")
 
-			_, err := f.store.Restart(t.Context(), old, 6)
+			_, err := intake.New(f.store).Restart(t.Context(), old, 6)
 			require.NoError(t, err)
 			f.eventually("all is stored", func() bool { return f.tasks() == 6+4+published })
 			f.eventually("it is ready", func() bool { return s.Ready(t.Context()) == nil })
@@ -249,12 +249,12 @@ func TestAHaltThatIsAboutNothingStoredEnds(t *testing.T) {
 }
 
 // idle is a scanner whose worker is called by hand, with one source at what is stored.
-func (f *fixture) idle(next int64, epoch store.Epoch) (*Scanner, *reading) {
+func (f *fixture) idle(next int64, epoch intake.Epoch) (*Scanner, *reading) {
 	s := f.scanner(f.store, Config{})
 	f.Cleanup(s.asks.Close)
 	s.group.Close()
 	key := partitionKey{schemas.TopicIntake, 0}
-	src, err := f.store.Source(f.Context(), key.topic, [16]byte{1}, 0, next)
+	src, err := intake.New(f.store).Source(f.Context(), key.topic, [16]byte{1}, 0, next)
 	require.NoError(f, err)
 	f.sql(fmt.Sprintf("UPDATE sources SET epoch = %d, epoch_from = %d, epoch_to = %d", epoch.Number, epoch.From, epoch.To))
 	src.Epoch = epoch
@@ -278,7 +278,7 @@ func TestALaterLeaderEpochIsVerified(t *testing.T) {
 			f.publish(asksIn("log", c.log, 0)...)
 			f.elect(0)
 			f.publish(asksIn("later", 20, 0)...)
-			s, r := f.idle(10, store.Epoch{Number: 0, From: 0, To: 10})
+			s, r := f.idle(10, intake.Epoch{Number: 0, From: 0, To: 10})
 			read := asksAt(r, 10, 10)
 			for _, rec := range read.records[4:] {
 				rec.LeaderEpoch = 1
@@ -296,7 +296,7 @@ func TestALaterLeaderEpochIsVerified(t *testing.T) {
 // Whatever the client does after a loss: a record at an offset that is stored, and that another leader wrote, is not skipped.
 func TestARecordOfAnotherLogIsNotSkipped(t *testing.T) {
 	f := newFixture(t)
-	s, r := f.idle(10, store.Epoch{Number: 3, From: 4, To: 10})
+	s, r := f.idle(10, intake.Epoch{Number: 3, From: 4, To: 10})
 	for name, epoch := range map[string]int32{"of a later leader": 4, "of an earlier one": 2} {
 		read := asksAt(r, 7, 3)
 		for _, rec := range read.records {
@@ -321,15 +321,15 @@ func TestARecordOfAnotherLogIsNotSkipped(t *testing.T) {
 
 func TestAnOperatorMovesAPartitionOn(t *testing.T) {
 	f := newFixture(t)
-	s, r := f.idle(10, store.Epoch{Number: -1})
+	s, r := f.idle(10, intake.Epoch{Number: -1})
 	src := f.sourceOf(0)
 	s.parts.mu.Lock()
 	s.parts.topicIDs[src.Topic] = src.TopicID
 	s.parts.mu.Unlock()
-	require.Len(t, s.parts.adopt([]store.Source{src}), 1)
+	require.Len(t, s.parts.adopt([]intake.Source{src}), 1)
 	require.False(t, r.ended.Load(), "nothing has moved")
 	src.Next = 13
-	s.parts.adopt([]store.Source{src})
+	s.parts.adopt([]intake.Source{src})
 	require.True(t, r.ended.Load())
 	require.EqualValues(t, 13, s.parts.again[r.key])
 }
@@ -337,7 +337,7 @@ func TestAnOperatorMovesAPartitionOn(t *testing.T) {
 // A partition that this scanner does not have any more is somebody else's to halt.
 func TestARevokedPartitionIsNotHalted(t *testing.T) {
 	f := newFixture(t)
-	s, r := f.idle(10, store.Epoch{Number: -1})
+	s, r := f.idle(10, intake.Epoch{Number: -1})
 	s.checker.halt(r.key, halt{next: 10, same: -1, end: -1})
 	require.Error(t, s.parts.halted.ready())
 	s.parts.drop(map[string][]int32{r.key.topic: {r.key.partition}})

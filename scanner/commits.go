@@ -11,7 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // commits are the offsets that Kafka is told of, for lag monitors.
@@ -29,7 +29,7 @@ func newCommits(parts *partitions, installation string, log *zap.Logger) *commit
 }
 
 // note adds the offset of a stored partition to the next commit.
-func (c *commits) note(key partitionKey, src store.Source) {
+func (c *commits) note(key partitionKey, src intake.Source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set(key, kgo.EpochOffset{Epoch: src.Epoch.Number, Offset: src.Next})

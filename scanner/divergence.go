@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // verdict says whether the log of a partition still has what was stored of it.
@@ -30,7 +30,7 @@ const (
 // the log has the last stored record with its epoch, it has all that is stored. Kafka says up to
 // which offset it has records of that epoch. What lies below the start of the log was deleted by
 // retention and can no longer be compared.
-func judge(src store.Source, log kafka.Extent) (verdict, int64) {
+func judge(src intake.Source, log kafka.Extent) (verdict, int64) {
 	same, e := min(src.Next, log.End), src.Epoch
 	result := intact
 	if log.End < src.Next {
@@ -54,7 +54,7 @@ func judge(src store.Source, log kafka.Extent) (verdict, int64) {
 var errDiverged = errors.New("the log is not the one that was stored")
 
 // fits tells by a record's offset and leader epoch whether it can be of the log that was stored.
-func fits(src *store.Source, r *kgo.Record) error {
+func fits(src *intake.Source, r *kgo.Record) error {
 	e := src.Epoch
 	if e.Number < 0 || r.LeaderEpoch < 0 {
 		return nil

@@ -7,15 +7,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 func TestJudge(t *testing.T) {
-	five := store.Epoch{Number: 5, From: 90, To: 100}
-	none := store.Epoch{Number: -1}
+	five := intake.Epoch{Number: 5, From: 90, To: 100}
+	none := intake.Epoch{Number: -1}
 	for name, c := range map[string]struct {
 		next  int64
-		epoch store.Epoch
+		epoch intake.Epoch
 		log   kafka.Extent
 		want  verdict
 		same  int64
@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 		"all is gone":                           {100, five, kafka.Extent{Epoch: 5}, diverged, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, same := judge(store.Source{Next: c.next, Epoch: c.epoch}, c.log)
+			got, same := judge(intake.Source{Next: c.next, Epoch: c.epoch}, c.log)
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.same, same)
 		})
@@ -45,7 +45,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestFits(t *testing.T) {
-	src := store.Source{Topic: "in", Partition: 2, Next: 100, Epoch: store.Epoch{Number: 5, From: 90, To: 100}}
+	src := intake.Source{Topic: "in", Partition: 2, Next: 100, Epoch: intake.Epoch{Number: 5, From: 90, To: 100}}
 	for _, c := range []struct {
 		offset int64
 		epoch  int32

@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // near is how soon a task must be due for its dispatcher to be woken. Dispatchers look at the
@@ -24,7 +25,7 @@ type announcer struct {
 	metrics *metrics
 }
 
-func (a announcer) announce(done store.Applied) {
+func (a announcer) announce(done intake.Applied) {
 	for kind, n := range done.Dead {
 		a.metrics.dead.WithLabelValues(kind).Add(float64(n))
 	}
@@ -39,15 +40,15 @@ type indexer struct {
 	window  time.Duration
 	metrics *metrics
 	log     *zap.Logger
-	waiting chan store.Applied // workers and the resolver put into it, run takes
+	waiting chan intake.Applied // workers and the resolver put into it, run takes
 }
 
 func newIndexer(ix Index, clock *store.Clock, window time.Duration, metrics *metrics, log *zap.Logger) *indexer {
-	return &indexer{index: ix, clock: clock, window: window, metrics: metrics, log: log, waiting: make(chan store.Applied, 256)}
+	return &indexer{index: ix, clock: clock, window: window, metrics: metrics, log: log, waiting: make(chan intake.Applied, 256)}
 }
 
 // put hands a transaction's result over. It never waits: an index that does not answer must not hold the workers up.
-func (x *indexer) put(done store.Applied) {
+func (x *indexer) put(done intake.Applied) {
 	if len(done.Added)+len(done.Removed)+len(done.Timers) == 0 {
 		return
 	}
@@ -80,7 +81,7 @@ func (x *indexer) run(ctx context.Context) {
 	}
 }
 
-func (x *indexer) update(ctx context.Context, done store.Applied) error {
+func (x *indexer) update(ctx context.Context, done intake.Applied) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	now := x.clock.Millis()

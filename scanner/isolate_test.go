@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
@@ -20,21 +20,21 @@ import (
 
 // refusing is a database that refuses some records as too long, and their dead letters as long as they have a body.
 type refusing struct {
-	*store.Store
+	intake.Intake
 	offsets    []int64
 	lettersToo bool
 	tries      atomic.Int32
 }
 
-func (d *refusing) Apply(ctx context.Context, b store.Batch, now func() int64) (store.Applied, error) {
+func (d *refusing) Apply(ctx context.Context, b intake.Batch, now func() int64) (intake.Applied, error) {
 	d.tries.Add(1)
 	for _, c := range b.Changes {
 		_, offset := task.SplitSeq(c.Seq)
 		if slices.Contains(d.offsets, offset) && (c.Request != nil || d.lettersToo && len(c.Rejected.Body) > 0) {
-			return store.Applied{}, fmt.Errorf("storing: %w", &mysql.MySQLError{Number: 1406, Message: "Data too long for column 'body'"})
+			return intake.Applied{}, fmt.Errorf("storing: %w", &mysql.MySQLError{Number: 1406, Message: "Data too long for column 'body'"})
 		}
 	}
-	return d.Store.Apply(ctx, b, now)
+	return d.Intake.Apply(ctx, b, now)
 }
 
 func TestARecordThatTheDatabaseRefusesBecomesADeadLetterAlone(t *testing.T) {
@@ -44,17 +44,17 @@ func TestARecordThatTheDatabaseRefusesBecomesADeadLetterAlone(t *testing.T) {
 		t.Cleanup(s.asks.Close)
 		s.group.Close() // it joins the group by itself, and would forget the source that is set here
 		st := f.store
-		db := &refusing{Store: st, offsets: []int64{0, 617, 618, 999}, lettersToo: lettersToo}
+		db := &refusing{Intake: intake.New(st), offsets: []int64{0, 617, 618, 999}, lettersToo: lettersToo}
 		s.worker.applier = db
 		key := partitionKey{schemas.TopicIntake, int32(i)}
-		src, err := st.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 0)
+		src, err := intake.New(st).Source(t.Context(), key.topic, [16]byte{1}, key.partition, 0)
 		require.NoError(t, err)
 		s.parts.sources[key] = &src
 		left, err := s.worker.storeStretches(t.Context(), []stretch{asksAt(&reading{key: key}, 0, 1000)})
 		require.NoError(t, err)
 		require.Empty(t, left)
 		require.Less(t, int(db.tries.Load()), 150, "the neighbours wait for that many transactions")
-		after, err := st.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 0)
+		after, err := intake.New(st).Source(t.Context(), key.topic, [16]byte{1}, key.partition, 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 1000, after.Next)
 		letters, err := lettertest.All(t.Context(), letters.New(st), letters.Filter{})

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 type metrics struct {
@@ -62,7 +62,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-func (m *metrics) batch(b store.Batch, took time.Duration) {
+func (m *metrics) batch(b intake.Batch, took time.Duration) {
 	m.batchTime.Observe(took.Seconds())
 	m.batchSize.Observe(float64(len(b.Changes)))
 	kinds := map[string]int{}

@@ -6,11 +6,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // sourcesOf are the known sources of newly assigned partitions.
-func (p *partitions) sourcesOf(offsets map[string]map[int32]kgo.Offset) (out []store.Source) {
+func (p *partitions) sourcesOf(offsets map[string]map[int32]kgo.Offset) (out []intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for topic, parts := range offsets {
@@ -25,7 +25,7 @@ func (p *partitions) sourcesOf(offsets map[string]map[int32]kgo.Offset) (out []s
 
 // adopt applies what an operator has done to partitions: moved one, or restarted it. It returns the
 // sources of the assigned partitions as the database has them.
-func (p *partitions) adopt(known []store.Source) (mine []store.Source) {
+func (p *partitions) adopt(known []intake.Source) (mine []intake.Source) {
 	for _, src := range known {
 		key := partitionKey{src.Topic, src.Partition}
 		p.mu.Lock()
@@ -49,10 +49,10 @@ func (p *partitions) adopt(known []store.Source) (mine []store.Source) {
 }
 
 // standings returns the sources of the assigned partitions, as far as this process knows them.
-func (p *partitions) standings() map[partitionKey]store.Source {
+func (p *partitions) standings() map[partitionKey]intake.Source {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make(map[partitionKey]store.Source, len(p.sources))
+	out := make(map[partitionKey]intake.Source, len(p.sources))
 	for key, src := range p.sources {
 		if src != nil {
 			out[key] = *src
@@ -66,8 +66,8 @@ type span struct{ from, to int64 }
 
 // fallBack reads partitions again of which the database has less than this process knew before it asked: the database was
 // set back to an older state. It returns the offsets that it has forgotten.
-func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []store.Source) map[partitionKey]span {
-	now := map[partitionKey]store.Source{}
+func (p *partitions) fallBack(before map[partitionKey]intake.Source, inUse []intake.Source) map[partitionKey]span {
+	now := map[partitionKey]intake.Source{}
 	for _, src := range inUse {
 		key := partitionKey{src.Topic, src.Partition}
 		if before[key].TopicID == src.TopicID {
@@ -98,7 +98,7 @@ func (p *partitions) fallBack(before map[partitionKey]store.Source, inUse []stor
 
 // replaced tells whether a partition was restarted, that is, whether src is another source than
 // before. If so, the partition is read on as that source.
-func (p *partitions) replaced(key partitionKey, src store.Source) bool {
+func (p *partitions) replaced(key partitionKey, src intake.Source) bool {
 	p.mu.Lock()
 	before := p.sources[key]
 	if before == nil || before.ID == src.ID {
@@ -113,7 +113,7 @@ func (p *partitions) replaced(key partitionKey, src store.Source) bool {
 }
 
 // readOn ends the present reading of a partition. The poller reads it again from where its source stands.
-func (p *partitions) readOn(key partitionKey, src store.Source) {
+func (p *partitions) readOn(key partitionKey, src intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, assigned := p.sources[key]; !assigned {

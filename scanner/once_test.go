@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -50,7 +51,7 @@ func TestWhatFollowsAStoredBatchIsStored(t *testing.T) {
 	t.Cleanup(s.asks.Close)
 	s.group.Close() // it joins the group by itself, and would forget the source that is set here
 	key := partitionKey{schemas.TopicIntake, 0}
-	src, err := f.store.Source(t.Context(), key.topic, [16]byte{1}, key.partition, 25)
+	src, err := intake.New(f.store).Source(t.Context(), key.topic, [16]byte{1}, key.partition, 25)
 	require.NoError(t, err)
 	s.parts.sources[key] = &src
 	left, err := s.worker.storeStretches(t.Context(), []stretch{asksAt(&reading{key: key}, 0, 40)})
@@ -119,7 +120,7 @@ func TestBeginsWhereTheDatabaseStands(t *testing.T) {
 	events := f.events(func(e []schemas.Event) bool { return len(byID(e, schemas.StateScheduled)) == 80 })
 	require.Len(t, events, 80)
 	require.Zero(t, counted(next.worker.metrics.fenced), "it did not even try")
-	sources, err := f.store.Sources(t.Context())
+	sources, err := intake.New(f.store).Sources(t.Context())
 	require.NoError(t, err)
 	sum := int64(0)
 	for _, src := range sources {

@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
 
@@ -41,7 +42,7 @@ type Partition struct {
 	SameUpTo *int64 `json:"same_up_to,omitempty"`
 	Restarts int    `json:"restarts"`
 
-	source  store.Source // ID 0: there is none
+	source  intake.Source // ID 0: there is none
 	topicID [16]byte
 }
 
@@ -63,7 +64,7 @@ type Operator struct {
 
 // Partitions returns where all partitions stand, in order of their topics' names.
 func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
-	known, err := o.Store.Sources(ctx) // before Kafka is asked, whose logs only grow
+	known, err := intake.New(o.Store).Sources(ctx) // before Kafka is asked, whose logs only grow
 	if err != nil {
 		return nil, err
 	}
@@ -75,18 +76,18 @@ func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := map[partitionKey]store.Source{}
+	all := map[partitionKey]intake.Source{}
 	for topic, numbers := range parts {
 		for _, part := range numbers {
-			all[partitionKey{topic, part}] = store.Source{Topic: topic, TopicID: ids[topic], Partition: part, Epoch: store.Epoch{Number: -1}}
+			all[partitionKey{topic, part}] = intake.Source{Topic: topic, TopicID: ids[topic], Partition: part, Epoch: intake.Epoch{Number: -1}}
 		}
 	}
-	for _, src := range store.InUse(known) {
+	for _, src := range intake.InUse(known) {
 		if id, there := ids[src.Topic]; slices.Contains(o.Topics, src.Topic) && (!there || id == src.TopicID) {
 			all[partitionKey{src.Topic, src.Partition}] = src
 		}
 	}
-	var sources []store.Source
+	var sources []intake.Source
 	for _, src := range all {
 		sources = append(sources, src)
 	}
@@ -106,7 +107,7 @@ func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
 }
 
 // stand says how a partition stands. A source without an id is none: nothing of the partition is stored.
-func stand(src store.Source, log kafka.Extent, there bool) Partition {
+func stand(src intake.Source, log kafka.Extent, there bool) Partition {
 	p := Partition{Topic: src.Topic, Partition: src.Partition, State: StateOK, Next: src.Next, Start: -1, End: -1, Lag: -1, Restarts: src.Generation, source: src, topicID: src.TopicID}
 	switch {
 	case !there:
@@ -191,7 +192,7 @@ func (o *Operator) Restart(ctx context.Context, topic string, part int32, from *
 	audited := admin.Auditing(ctx, admin.AuditEntry{What: "intake restart", Detail: admin.AuditDetail(map[string]any{
 		"intake": topic, "partition": int64(part), "from": *from, "stored_to": p.Next,
 	})})
-	now, err := o.Store.Restart(audited, p.source, *from)
+	now, err := intake.New(o.Store).Restart(audited, p.source, *from)
 	if err != nil {
 		return Restarted{}, moved(p, err)
 	}
@@ -230,7 +231,7 @@ func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to in
 		return Skipped{}, refuse("the log of %s/%d ends at offset %d, so it cannot go on at %d", topic, part, p.End, to)
 	}
 	if p.source.ID == 0 {
-		if p.source, err = o.Store.Source(ctx, topic, p.topicID, part, at); err != nil {
+		if p.source, err = intake.New(o.Store).Source(ctx, topic, p.topicID, part, at); err != nil {
 			return Skipped{}, err
 		}
 	}
@@ -240,10 +241,10 @@ func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to in
 	}
 	letter := bareRejection(task.Seq(p.source.ID, at), &kgo.Record{Topic: topic, Partition: part, Offset: at},
 		fmt.Sprintf("%s passed the offsets %d to %d of %s/%d without storing them", o.Name, at, to-1, topic, part))
-	b := store.Batch{Advance: []store.Advance{{Source: p.source.ID, From: at, To: to}}, Changes: []task.Change{{Seq: letter.Seq, Rejected: letter}}}
+	b := intake.Batch{Advance: []intake.Advance{{Source: p.source.ID, From: at, To: to}}, Changes: []task.Change{{Seq: letter.Seq, Rejected: letter}}}
 	b.Skip(p.source.ID, at+1, to)
 	audited := admin.Auditing(ctx, admin.AuditEntry{What: "intake skip", Detail: admin.AuditDetail(map[string]any{"intake": topic, "partition": int64(part), "from": at, "to": to})})
-	if _, err := o.Store.Apply(audited, b, store.At(now.UnixMilli())); err != nil {
+	if _, err := intake.New(o.Store).Apply(audited, b, store.At(now.UnixMilli())); err != nil {
 		return Skipped{}, moved(p, err)
 	}
 	return Skipped{Topic: topic, Partition: part, From: at, To: to, ID: letter.TaskID, Left: p.End - to}, nil

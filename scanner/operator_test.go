@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/lettertest"
@@ -44,7 +44,7 @@ func (f *fixture) stands(partition int32) Partition {
 	p := all[partition]
 	require.Equal(f, schemas.TopicIntake, p.Topic)
 	require.Equal(f, partition, p.Partition)
-	p.source, p.topicID = store.Source{}, [16]byte{}
+	p.source, p.topicID = intake.Source{}, [16]byte{}
 	return p
 }
 
@@ -136,28 +136,28 @@ func TestAnOperatorRestartsAPartition(t *testing.T) {
 
 // full is a database that cannot store a batch which begins at one offset, whatever that is about.
 type full struct {
-	*store.Store
+	intake.Intake
 	at int64
 }
 
-func (d full) Apply(ctx context.Context, b store.Batch, now func() int64) (store.Applied, error) {
+func (d full) Apply(ctx context.Context, b intake.Batch, now func() int64) (intake.Applied, error) {
 	known, err := d.Sources(ctx)
 	if err != nil {
-		return store.Applied{}, err
+		return intake.Applied{}, err
 	}
 	for _, src := range known {
 		if src.ID == b.Advance[0].Source && src.Next == d.at && b.Advance[0].From == d.at {
-			return store.Applied{}, errors.New("no room in a table that only this record needs")
+			return intake.Applied{}, errors.New("no room in a table that only this record needs")
 		}
 	}
-	return d.Store.Apply(ctx, b, now)
+	return d.Intake.Apply(ctx, b, now)
 }
 
 // A record on which a partition stands is passed while the scanner still tries to store it. What was passed is on record.
 func TestAnOperatorPassesARecord(t *testing.T) {
 	f := newFixture(t)
 	s := f.scanner(f.store, Config{})
-	s.worker.applier = full{f.store, 2}
+	s.worker.applier = full{intake.New(f.store), 2}
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(ctx) }()

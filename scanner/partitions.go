@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 type partitionKey struct {
@@ -25,24 +25,24 @@ type partitions struct {
 	halted halted // changed under mu only
 
 	mu       sync.Mutex
-	topicIDs map[string][16]byte            // of the topics that the client reads; assignment writes them, recreated forgets them
-	sources  map[partitionKey]*store.Source // of the assigned partitions; nil: not asked for yet. assignment, worker and checker write them
-	earlier  map[partitionKey][]int         // sources of earlier topics of the same name, as of the last assignment; the results' leftovers are theirs too
-	readings map[partitionKey]*reading      // of the assigned partitions; assignment and poller begin them
-	again    map[partitionKey]int64         // partitions to be read again, from these offsets: worker and checker write them, the poller takes them
-	skip     map[partitionKey]int64         // partitions to be read on from these offsets, behind what cannot be read; the poller's
-	wake     context.CancelFunc             // ends the poll that is under way
+	topicIDs map[string][16]byte             // of the topics that the client reads; assignment writes them, recreated forgets them
+	sources  map[partitionKey]*intake.Source // of the assigned partitions; nil: not asked for yet. assignment, worker and checker write them
+	earlier  map[partitionKey][]int          // sources of earlier topics of the same name, as of the last assignment; the results' leftovers are theirs too
+	readings map[partitionKey]*reading       // of the assigned partitions; assignment and poller begin them
+	again    map[partitionKey]int64          // partitions to be read again, from these offsets: worker and checker write them, the poller takes them
+	skip     map[partitionKey]int64          // partitions to be read on from these offsets, behind what cannot be read; the poller's
+	wake     context.CancelFunc              // ends the poll that is under way
 }
 
 func newPartitions(log *zap.Logger) *partitions {
 	return &partitions{
-		log: log, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*store.Source{}, earlier: map[partitionKey][]int{},
+		log: log, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*intake.Source{}, earlier: map[partitionKey][]int{},
 		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, wake: func() {},
 	}
 }
 
 // assign notes newly assigned partitions, the ids of their topics, and what the database knows of them.
-func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[string][16]byte, known []store.Source) {
+func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[string][16]byte, known []intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for topic, id := range ids {
@@ -131,7 +131,7 @@ func (p *partitions) endReading(key partitionKey) {
 
 // source returns a partition's source and the id of its topic; nil: nothing of it is stored, as far
 // as is known, or it is not assigned.
-func (p *partitions) source(key partitionKey) (*store.Source, [16]byte) {
+func (p *partitions) source(key partitionKey) (*intake.Source, [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sources[key], p.topicIDs[key.topic]
@@ -148,7 +148,7 @@ func (p *partitions) paid(key partitionKey) int64 {
 }
 
 // set notes a source, unless its partition has been revoked while a batch of it was at hand.
-func (p *partitions) set(key partitionKey, src store.Source) {
+func (p *partitions) set(key partitionKey, src intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, assigned := p.sources[key]; assigned {
@@ -205,7 +205,7 @@ func (p *partitions) fail(r stretch) {
 }
 
 // stored notes how far the database has a partition.
-func (p *partitions) stored(key partitionKey, src store.Source) {
+func (p *partitions) stored(key partitionKey, src intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sources[key] != nil && p.sources[key].ID == src.ID {

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
 
@@ -144,15 +144,15 @@ var errGap = errors.New("records are missing before this run")
 // coverage is what a batch covers of one partition. Only a stretch that continues it can extend it.
 type coverage struct {
 	reading *reading
-	src     store.Source // as it stands once the batch is stored
+	src     intake.Source // as it stands once the batch is stored
 	first   int64
-	ended   []store.Epoch // leader epochs that end in it, also the one of what is stored already
+	ended   []intake.Epoch // leader epochs that end in it, also the one of what is stored already
 }
 
 // mismatchError is about a record that cannot be of the log that was stored.
 type mismatchError struct {
 	reading *reading
-	src     store.Source
+	src     intake.Source
 	at      int64
 	err     error
 }
@@ -162,7 +162,7 @@ func (e *mismatchError) Unwrap() error { return e.err }
 
 // extend adds a stretch to the batch. It fails with errGap, and adds nothing, if the stretch begins beyond
 // the end of the coverage. It fails with errDiverged if a record is not of the log that is stored.
-func (c *coverage) extend(b *store.Batch, r stretch, decode func(source int, r *kgo.Record) (task.Change, bool)) error {
+func (c *coverage) extend(b *intake.Batch, r stretch, decode func(source int, r *kgo.Record) (task.Change, bool)) error {
 	if r.from > c.src.Next {
 		return fmt.Errorf("%s/%d is stored up to offset %d, the run begins at %d: %w", c.src.Topic, c.src.Partition, c.src.Next, r.from, errGap)
 	}

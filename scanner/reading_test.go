@@ -17,6 +17,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/outbox"
 	"github.com/notyet/notyet/task"
 )
@@ -50,21 +51,21 @@ func TestABatchContinuesWhatIsStored(t *testing.T) {
 	for name, c := range map[string]struct {
 		stretches []stretch
 		changes   int
-		gaps      []store.Gap
+		gaps      []intake.Gap
 		next      int64
 		gap       bool
 	}{
 		"continues":                  {stretches: []stretch{at(10, 10, 11), at(12, 12)}, changes: 3, next: 13},
 		"partly stored":              {stretches: []stretch{at(5, 8, 9, 10)}, changes: 1, next: 11},
 		"all stored":                 {stretches: []stretch{at(5, 8, 9)}, next: 10},
-		"Kafka has none there":       {stretches: []stretch{at(10, 13), at(14, 16, 17)}, changes: 3, gaps: []store.Gap{{Source: 16, From: 10, To: 13}, {Source: 16, From: 14, To: 16}}, next: 18},
-		"one that asks for nothing":  {stretches: []stretch{ignoring}, changes: 2, gaps: []store.Gap{{Source: 16, From: 11, To: 12}}, next: 13},
+		"Kafka has none there":       {stretches: []stretch{at(10, 13), at(14, 16, 17)}, changes: 3, gaps: []intake.Gap{{Source: 16, From: 10, To: 13}, {Source: 16, From: 14, To: 16}}, next: 18},
+		"one that asks for nothing":  {stretches: []stretch{ignoring}, changes: 2, gaps: []intake.Gap{{Source: 16, From: 11, To: 12}}, next: 13},
 		"the one before is missing":  {stretches: []stretch{at(12, 12, 13)}, gap: true, next: 10},
 		"the one between is missing": {stretches: []stretch{at(10, 10), at(12, 12)}, gap: true, changes: 1, next: 11},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var b store.Batch
-			cov := coverage{src: store.Source{ID: 16, Next: 10}, first: 10}
+			var b intake.Batch
+			cov := coverage{src: intake.Source{ID: 16, Next: 10}, first: 10}
 			var err error
 			for _, r := range c.stretches {
 				if err = cov.extend(&b, r, decode); err != nil {
@@ -100,26 +101,26 @@ func inMemory(t *testing.T, cfg Config) (*Scanner, *store.Store) {
 
 // stalling is a database whose first answer does not come while anybody waits for it; the later ones come whoever waits.
 type stalling struct {
-	*store.Store
+	intake.Intake
 	calls atomic.Int32
 }
 
-func (d *stalling) Apply(ctx context.Context, b store.Batch, now func() int64) (store.Applied, error) {
+func (d *stalling) Apply(ctx context.Context, b intake.Batch, now func() int64) (intake.Applied, error) {
 	if d.calls.Add(1) == 1 {
 		<-ctx.Done()
-		return store.Applied{}, ctx.Err()
+		return intake.Applied{}, ctx.Err()
 	}
-	return d.Store.Apply(context.WithoutCancel(ctx), b, now)
+	return d.Intake.Apply(context.WithoutCancel(ctx), b, now)
 }
 
 // A database that stalls until the stopping scanner gives up must not have the later stretch stored without the earlier one.
 func TestWhatFollowsAFailedRunIsNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st := inMemory(t, Config{})
-		db := &stalling{Store: st}
+		db := &stalling{Intake: intake.New(st)}
 		s.worker.applier = db
 		key := partitionKey{schemas.TopicIntake, 0}
-		src, err := st.Source(t.Context(), key.topic, [16]byte{1}, 0, 0)
+		src, err := intake.New(st).Source(t.Context(), key.topic, [16]byte{1}, 0, 0)
 		require.NoError(t, err)
 		s.parts.sources[key] = &src
 		s.parts.begun(key, 0)
@@ -140,7 +141,7 @@ func TestWhatFollowsAFailedRunIsNotStored(t *testing.T) {
 		s.worker.queue.close()
 		giveUp()
 		<-ended
-		after, err := st.Source(t.Context(), key.topic, [16]byte{1}, 0, 0)
+		after, err := intake.New(st).Source(t.Context(), key.topic, [16]byte{1}, 0, 0)
 		require.NoError(t, err)
 		require.Zero(t, after.Next, "nothing is stored, so nothing may be passed")
 		_, ok := s.parts.received(asksAt(r, 20, 1).records)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 func TestARecreatedIntakeIsReadFromItsStart(t *testing.T) {
@@ -19,7 +19,7 @@ func TestARecreatedIntakeIsReadFromItsStart(t *testing.T) {
 	s := f.start(f.store, Config{})
 	f.publish(ask("a", 0), ask("b", 0), ask("c", 0))
 	f.eventually("stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 3 })
-	old, err := f.store.Sources(t.Context())
+	old, err := intake.New(f.store).Sources(t.Context())
 	require.NoError(t, err)
 	admin := kadm.NewClient(f.client)
 	_, err = admin.DeleteTopic(t.Context(), schemas.TopicIntake)
@@ -45,7 +45,7 @@ func TestARecreatedIntakeIsNoticedAfterAnAssignment(t *testing.T) {
 	p := newPartitions(zap.NewNop())
 	old, now := map[string][16]byte{"in": {1}}, map[string][16]byte{"in": {2}}
 	p.assign(map[string]map[int32]kgo.Offset{"in": {0: {}}}, old, nil)
-	p.assign(map[string]map[int32]kgo.Offset{"in": {1: {}}}, now, []store.Source{{ID: 17, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 5}})
+	p.assign(map[string]map[int32]kgo.Offset{"in": {1: {}}}, now, []intake.Source{{ID: 17, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 5}})
 	require.Equal(t, []string{"in"}, p.otherTopics(now))
 	src, id := p.source(partitionKey{"in", 1})
 	require.Equal(t, [16]byte{1}, id)

@@ -9,11 +9,12 @@ import (
 
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // resolver decides requests that waited for a delivery's outcome.
 type resolver struct {
-	store     *store.Store
+	intake    intake.Intake
 	applier   applier
 	clock     *store.Clock
 	announcer announcer
@@ -56,7 +57,7 @@ const resolveLook = 1000
 
 // resolveOnce looks at identities with waiting requests, from behind after, and returns where the next look goes on.
 func (r *resolver) resolveOnce(ctx context.Context, after [16]byte) (n int, next [16]byte, err error) {
-	keys, next, err := r.store.Resolvable(ctx, after, resolveLook)
+	keys, next, err := r.intake.Resolvable(ctx, after, resolveLook)
 	if err != nil || len(keys) == 0 {
 		return 0, next, err
 	}
@@ -65,8 +66,8 @@ func (r *resolver) resolveOnce(ctx context.Context, after [16]byte) (n int, next
 
 // resolveKeys halves a batch that the database refuses because of a record, so that this record holds up no other.
 func (r *resolver) resolveKeys(ctx context.Context, keys [][16]byte) error {
-	done, err := r.applier.Apply(ctx, store.Batch{Resolve: keys}, r.clock.Latest)
-	if n := len(keys); n > 1 && store.BadRecord(err) {
+	done, err := r.applier.Apply(ctx, intake.Batch{Resolve: keys}, r.clock.Latest)
+	if n := len(keys); n > 1 && intake.BadRecord(err) {
 		return errors.Join(r.resolveKeys(ctx, keys[:n/2]), r.resolveKeys(ctx, keys[n/2:]))
 	}
 	if err != nil {

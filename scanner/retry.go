@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // retrier calls the database, or Kafka about its logs, again until it answers.
@@ -24,7 +25,7 @@ type retrier struct {
 func (r retrier) do(ctx context.Context, what string, f func() error) error {
 	for failures := 1; ; failures++ {
 		err := f()
-		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUncovered) || store.BadRecord(err) {
+		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, intake.ErrUncovered) || intake.BadRecord(err) {
 			return err
 		}
 		r.failed.Inc()

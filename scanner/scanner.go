@@ -31,6 +31,7 @@ import (
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/outbox"
 )
 
@@ -84,9 +85,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// applier stores batches: the store.
+// applier stores batches: intake.Intake.
 type applier interface {
-	Apply(ctx context.Context, b store.Batch, now func() int64) (store.Applied, error)
+	Apply(ctx context.Context, b intake.Batch, now func() int64) (intake.Applied, error)
 }
 
 // Deps are what a scanner works with. All of them are required but Tracer.
@@ -151,7 +152,7 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	}
 	metrics, commits := newMetrics(deps.Metrics), newCommits(s.parts, s.cfg.Installation, deps.Log)
 	s.build(metrics, commits)
-	s.members = &assignment{client: s.asks, store: deps.Store, parts: s.parts, commits: commits, checker: s.checker, health: s.health, retry: s.worker.retry, metrics: metrics, log: deps.Log}
+	s.members = &assignment{client: s.asks, intake: intake.New(deps.Store), parts: s.parts, commits: commits, checker: s.checker, health: s.health, retry: s.worker.retry, metrics: metrics, log: deps.Log}
 	if s.group, err = s.members.join(deps.Kafka, s.cfg); err != nil {
 		s.asks.Close()
 		s.results.Close(0)
@@ -168,18 +169,18 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 
 // build makes the parts that need no member of the group.
 func (s *Scanner) build(metrics *metrics, commits *commits) {
-	d := s.deps
+	d, in := s.deps, intake.New(s.deps.Store)
 	retry := retrier{failed: metrics.storeErrors, log: d.Log}
 	standing := &standing{}
 	s.health = newHealth(d.Store, standing, d.Log)
-	s.checker = &checker{client: s.asks, store: d.Store, parts: s.parts, retry: retry, metrics: metrics, log: d.Log}
+	s.checker = &checker{client: s.asks, intake: in, parts: s.parts, retry: retry, metrics: metrics, log: d.Log}
 	s.indexer = newIndexer(d.Index, s.clock, s.cfg.Window, metrics, d.Log)
 	announcer := announcer{indexer: s.indexer, results: s.results, metrics: metrics}
 	s.worker = &worker{
 		batch: s.cfg.BatchRecords, queue: newQueue(8 * s.cfg.Workers), parts: s.parts, decoder: newDecoder(s.cfg, metrics, d.Log), checker: s.checker,
-		store: d.Store, applier: d.Store, clock: s.clock, retry: retry, standing: standing, commits: commits, announcer: announcer, tracer: d.Tracer, metrics: metrics, log: d.Log,
+		intake: in, applier: in, clock: s.clock, retry: retry, standing: standing, commits: commits, announcer: announcer, tracer: d.Tracer, metrics: metrics, log: d.Log,
 	}
-	s.resolver = &resolver{store: d.Store, applier: d.Store, clock: s.clock, announcer: announcer, log: d.Log}
+	s.resolver = &resolver{intake: in, applier: in, clock: s.clock, announcer: announcer, log: d.Log}
 	s.watcher = &watcher{store: d.Store, clock: s.clock, parts: s.parts, standing: standing, metrics: metrics, log: d.Log}
 	s.lag = newLag(s.asks, s.cfg.Read, s.parts, standing, d.Metrics, d.Log)
 }

@@ -8,13 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 func TestAPartitionThatStandsMakesTheScannerUnready(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s standing
-		covered := []coverage{{reading: &reading{key: partitionKey{"in", 3}}, src: store.Source{Next: 12}, first: 10}}
+		covered := []coverage{{reading: &reading{key: partitionKey{"in", 3}}, src: intake.Source{Next: 12}, first: 10}}
 		s.begin(covered)
 		time.Sleep(standAfter - time.Millisecond)
 		require.NoError(t, s.ready())

@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/internal/tracing"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
 
 // trace makes the spans of a stored batch's records, of those whose senders are traced.
-func (w *worker) trace(stretches []stretch, batch store.Batch, covered []coverage) {
+func (w *worker) trace(stretches []stretch, batch intake.Batch, covered []coverage) {
 	if w.tracer == nil {
 		return
 	}

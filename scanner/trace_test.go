@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/test/tracingtest"
 )
 
@@ -52,10 +52,10 @@ func TestTracesAreFreeWhenOff(t *testing.T) {
 	stretches := []stretch{{reading: &reading{}, records: records}}
 	covered := []coverage{{reading: stretches[0].reading}}
 	covered[0].src.Next = 1
-	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(stretches, store.Batch{}, covered) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(stretches, intake.Batch{}, covered) }))
 	recorder := tracingtest.Record()
 	defer recorder.End()
 	w.tracer = recorder.Tracer
 	records[0] = ask("a", 0, "traceparent", tracingtest.Traceparent(false))
-	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(stretches, store.Batch{}, covered) }), "on, and nobody is traced")
+	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(stretches, intake.Batch{}, covered) }), "on, and nobody is traced")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -74,7 +75,7 @@ func (w *watcher) noteStanding(ctx context.Context, stand map[partitionKey]tried
 		if src == nil {
 			continue
 		}
-		if err := w.store.Stands(ctx, src.ID, t.offset, orTimeout(t.err).Error()); err != nil {
+		if err := intake.New(w.store).Stands(ctx, src.ID, t.offset, orTimeout(t.err).Error()); err != nil {
 			w.log.Debug("noting why an intake partition stands failed", zap.Error(err))
 			return // the database itself is the problem
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // gauged is the value of a gauge.
@@ -53,11 +54,11 @@ func TestSeesWhenDispatchersDoNotKeepUp(t *testing.T) {
 	for i := range all {
 		all[i] = i
 	}
-	epoch, err := f.store.Line().NextEpoch(t.Context())
+	epoch, err := intake.New(f.store).Line().NextEpoch(t.Context())
 	require.NoError(t, err)
-	_, err = f.store.Line().Acquire(t.Context(), all, epoch, "it hangs")
+	_, err = intake.New(f.store).Line().Acquire(t.Context(), all, epoch, "it hangs")
 	require.NoError(t, err)
-	require.NoError(t, f.store.Line().Claim(t.Context(), 0, all, make([]int64, len(all)), epoch, due))
+	require.NoError(t, intake.New(f.store).Line().Claim(t.Context(), 0, all, make([]int64, len(all)), epoch, due))
 	unclaimed, unsettled = look()
 	require.Zero(t, unclaimed)
 	require.Equal(t, 1, unsettled, "its owner does not settle it")

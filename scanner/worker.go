@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // worker stores what is in the queue, batch after batch. Several goroutines run it at the same
@@ -22,8 +23,8 @@ type worker struct {
 	parts     *partitions
 	decoder   *decoder
 	checker   *checker
-	store     *store.Store // knows the sources
-	applier   applier      // stores batches: the store, too
+	intake    intake.Intake // knows the sources
+	applier   applier       // stores batches: the intake, too
 	clock     *store.Clock
 	retry     retrier
 	standing  *standing
@@ -91,7 +92,7 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 				return stretches, err
 			}
 			continue // the next round leaves out what turned out to be stored
-		case store.BadRecord(err):
+		case intake.BadRecord(err):
 			smaller, ok := refused.isolate(batch.Changes, limit, err)
 			if !ok {
 				return stretches, err
@@ -109,11 +110,11 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 	}
 }
 
-func (w *worker) apply(ctx context.Context, batch store.Batch, covered []coverage) error {
+func (w *worker) apply(ctx context.Context, batch intake.Batch, covered []coverage) error {
 	began := time.Now()
 	w.standing.begin(covered)
 	defer w.standing.end(covered)
-	var done store.Applied
+	var done intake.Applied
 	err := w.retry.do(ctx, "storing requests", func() (err error) {
 		defer func() { w.standing.failed(covered, err) }()
 		if err := faultpoint.At(faultpoint.ScannerPolled); err != nil {
@@ -141,10 +142,10 @@ const transactionBytes = 8 << 20
 
 // assemble makes the next batch of the stretches, without what the database has already. It returns the
 // stretches that remain after it. A batch cannot leave out a record that is not stored: see coverage.
-func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusedRecords) (b store.Batch, covered []coverage, rest []stretch, err error) {
+func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusedRecords) (b intake.Batch, covered []coverage, rest []stretch, err error) {
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
-	b.Epochs = map[int]store.Epoch{}
+	b.Epochs = map[int]intake.Epoch{}
 	for i, r := range stretches {
 		room := limit - len(b.Changes)
 		if room <= 0 || bytes <= 0 {
@@ -153,7 +154,7 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 		}
 		n, seen := at[r.key()]
 		if !seen {
-			var src store.Source
+			var src intake.Source
 			var ok bool
 			err := w.retry.do(ctx, "reading the source", func() (err error) { src, ok, err = w.source(ctx, r.reading); return err })
 			if err != nil {
@@ -185,7 +186,7 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 	for _, c := range covered {
 		if c.src.Next > c.first {
 			moved = append(moved, c)
-			b.Advance = append(b.Advance, store.Advance{Source: c.src.ID, From: c.first, To: c.src.Next})
+			b.Advance = append(b.Advance, intake.Advance{Source: c.src.ID, From: c.first, To: c.src.Next})
 			if c.src.Epoch.Number >= 0 {
 				b.Epochs[c.src.ID] = c.src.Epoch
 			}
@@ -209,17 +210,17 @@ func (w *worker) catchUp(ctx context.Context, covered []coverage) error {
 
 // source returns the source of a reading's partition. On first use it makes one that begins where the reading
 // did. False: there is none, and the reading has ended.
-func (w *worker) source(ctx context.Context, r *reading) (store.Source, bool, error) {
+func (w *worker) source(ctx context.Context, r *reading) (intake.Source, bool, error) {
 	src, id := w.parts.source(r.key)
 	if src != nil {
 		return *src, true, nil
 	}
 	if r.ended.Load() {
-		return store.Source{}, false, nil
+		return intake.Source{}, false, nil
 	}
-	made, err := w.store.Source(ctx, r.key.topic, id, r.key.partition, r.first)
+	made, err := w.intake.Source(ctx, r.key.topic, id, r.key.partition, r.first)
 	if err != nil {
-		return store.Source{}, false, err
+		return intake.Source{}, false, err
 	}
 	w.parts.set(r.key, made)
 	return made, true, nil
@@ -233,7 +234,7 @@ func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 		return nil // somebody has seen to it, or it is another scanner's
 	}
 	_, id := w.parts.source(r.key)
-	src, found, err := w.store.FindSource(ctx, r.key.topic, id, r.key.partition)
+	src, found, err := w.intake.FindSource(ctx, r.key.topic, id, r.key.partition)
 	if err != nil {
 		return err
 	}

@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // A transaction is bounded by what its records weigh too, and loses none of them.
 func TestATransactionIsBoundedByBytes(t *testing.T) {
 	s, st := inMemory(t, Config{})
 	key := partitionKey{schemas.TopicIntake, 0}
-	src, err := st.Source(t.Context(), key.topic, [16]byte{1}, 0, 0)
+	src, err := intake.New(st).Source(t.Context(), key.topic, [16]byte{1}, 0, 0)
 	require.NoError(t, err)
 	s.parts.sources[key] = &src
 	s.parts.begun(key, 0)

@@ -2,29 +2,21 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
-	"database/sql"
-	"fmt"
 	"os"
-	"slices"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
-// One suite for every database: SQLite in a file and in memory always, MySQL or MariaDB where NOTYET_MYSQL_DSN names one
+// backend is a kind of database: SQLite in a file and in memory always, MySQL or MariaDB where NOTYET_MYSQL_DSN names one
 // whose user may create databases.
 type backend struct {
 	name   string
 	sqlite bool
-	// fresh answers a database without tables that nobody else uses; it goes away with the test.
-	fresh func(t testing.TB) Config
-	// migrated answers one with empty tables and four slots.
-	migrated func(t testing.TB) Config
+	fresh  func(t testing.TB) Config // a database without tables
 }
 
 const testSlots = 4
@@ -32,49 +24,36 @@ const testSlots = 4
 func backends() []backend {
 	file := func(t testing.TB) Config { return Config{DSN: sqlitePrefix + t.TempDir() + "/notyet.db"} }
 	memory := func(testing.TB) Config { return Config{DSN: sqlitePrefix + ":memory:"} }
-	all := []backend{
-		{name: "sqlite-file", sqlite: true, fresh: file, migrated: file},
-		{name: "sqlite-memory", sqlite: true, fresh: memory, migrated: memory},
-	}
+	all := []backend{{"sqlite-file", true, file}, {"sqlite-memory", true, memory}}
 	if os.Getenv("NOTYET_MYSQL_DSN") != "" {
-		all = append(all, backend{name: "mysql", fresh: freshMySQL, migrated: pooledMySQL})
+		all = append(all, backend{"mysql", false, freshMySQL})
 	}
 	return all
 }
 
-// each runs the case on every database, on a store with empty tables and four slots. The race detector makes SQLite ten times as
-// slow, so under it a file is left out, which is what runs in memory; scripts/test runs all without it too.
-func each(t *testing.T, f func(t *testing.T, s *fixture)) {
-	t.Helper()
-	eachBut(t, []string{"sqlite-file"}, f)
-}
+func freshMySQL(t testing.TB) Config { return Config{DSN: mysqltest.Fresh(t)} }
 
-// eachLarge is each for cases with thousands of rows: under the race detector only on the server, if there is one.
-func eachLarge(t *testing.T, f func(t *testing.T, s *fixture)) {
-	t.Helper()
-	without := []string{"sqlite-file"}
-	if len(backends()) > 2 {
-		without = append(without, "sqlite-memory")
-	}
-	eachBut(t, without, f)
-}
-
-func eachBut(t *testing.T, underRace []string, f func(t *testing.T, s *fixture)) {
-	t.Helper()
-	for _, b := range backends() {
-		if !raceDetector || !slices.Contains(underRace, b.name) {
-			t.Run(b.name, func(t *testing.T) { f(t, b.fixture(t)) })
-		}
-	}
+// fixture is a store with empty tables and four slots.
+type fixture struct {
+	*Store
+	t      testing.TB
+	ctx    context.Context
+	config Config
 }
 
 func (b backend) fixture(t testing.TB) *fixture {
-	cfg := b.migrated(t)
-	s := open(t, cfg)
-	require.NoError(t, s.Migrate(t.Context(), testSlots))
-	f := newFixture(t, s)
-	f.backend, f.config = b, cfg
+	f := &fixture{t: t, ctx: t.Context(), config: b.fresh(t)}
+	f.Store = open(t, f.config)
+	require.NoError(t, f.Migrate(f.ctx, testSlots))
 	return f
+}
+
+// each runs the case on every database. The tests of tasks, which run likewise, are those of store/intake.
+func each(t *testing.T, f func(t *testing.T, s *fixture)) {
+	t.Helper()
+	for _, b := range backends() {
+		t.Run(b.name, func(t *testing.T) { f(t, b.fixture(t)) })
+	}
 }
 
 func open(t testing.TB, cfg Config) *Store {
@@ -84,82 +63,3 @@ func open(t testing.TB, cfg Config) *Store {
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
-
-// server is the MySQL server under test, with the databases that this process has made there.
-var server struct {
-	sync.Mutex
-	admin *sql.DB
-	made  []string // to be dropped
-	free  []string // migrated, with tables to be emptied before use
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, name := range server.made {
-		if _, err := server.admin.Exec("DROP DATABASE " + name); err != nil {
-			fmt.Fprintln(os.Stderr, "dropping a test database:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-func mysqlDSN(t testing.TB, database string) string {
-	cfg, err := mysql.ParseDSN(os.Getenv("NOTYET_MYSQL_DSN"))
-	require.NoError(t, err)
-	cfg.DBName = database
-	return cfg.FormatDSN()
-}
-
-func freshMySQL(t testing.TB) Config {
-	server.Lock()
-	defer server.Unlock()
-	if server.admin == nil {
-		var err error
-		server.admin, err = sql.Open("mysql", mysqlDSN(t, ""))
-		require.NoError(t, err)
-	}
-	name := "notyet_test_" + rand.Text()
-	_, err := server.admin.ExecContext(t.Context(), "CREATE DATABASE "+name)
-	require.NoError(t, err)
-	server.made = append(server.made, name)
-	return Config{DSN: mysqlDSN(t, name)}
-}
-
-// pooledMySQL takes a database that an earlier test has finished with: making tables costs ten times as much as emptying them.
-func pooledMySQL(t testing.TB) Config {
-	server.Lock()
-	var name string
-	if n := len(server.free); n > 0 {
-		name, server.free = server.free[n-1], server.free[:n-1]
-	}
-	server.Unlock()
-	var cfg Config
-	if name == "" {
-		cfg = freshMySQL(t)
-		parsed, err := mysql.ParseDSN(cfg.DSN)
-		require.NoError(t, err)
-		name = parsed.DBName
-	} else {
-		cfg = Config{DSN: mysqlDSN(t, name)}
-		emptyTables(t, cfg)
-	}
-	t.Cleanup(func() {
-		server.Lock()
-		defer server.Unlock()
-		server.free = append(server.free, name)
-	})
-	return cfg
-}
-
-func emptyTables(t testing.TB, cfg Config) {
-	db, err := sql.Open("mysql", cfg.DSN)
-	require.NoError(t, err)
-	defer db.Close()
-	for _, table := range []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "meta", "timers", "audit", "targets", "services", "figures", "members", "assignment", "tags"} {
-		_, err := db.ExecContext(context.Background(), "DELETE FROM "+table)
-		require.NoError(t, err)
-	}
-}
-
-func nowMillis() int64 { return time.Now().UnixMilli() }

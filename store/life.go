@@ -4,9 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
-
-	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/task"
 )
 
 // A life of the database is one start of one server. A server that was started anew, or took the place of
@@ -35,29 +32,4 @@ func beginLife(ctx context.Context, conn driver.Conn) error {
 		return fmt.Errorf("asking the database since when it runs: %w", err)
 	}
 	return nil
-}
-
-// nowUnsure turns the phase of a task that is not claimed into Unsure, if its slot is. In a recovery
-// no dispatcher runs.
-func (w *work) nowUnsure(t *task.Task, ph task.Phase) task.Phase {
-	if (ph == task.Pending || ph == task.Between) && w.slots[t.Slot].Unsure && w.store.evidence == nil {
-		return task.Unsure
-	}
-	return ph
-}
-
-// mayBeForgotten tells whether a change is a cancel that would be remembered for a task of which nothing
-// is known, while a slot is unsure: the database may have forgotten the task, and a dispatcher have it.
-// Nothing waits for an unknown task, because a request that only schedules does not look whether
-// something waits.
-func (w *work) mayBeForgotten(t *task.Task, c task.Change) bool {
-	if t != nil || c.Request == nil || c.Request.Op != schemas.OpCancel || c.Request.Version < 0 || w.store.evidence != nil {
-		return false
-	}
-	for _, s := range w.slots {
-		if s.Unsure {
-			return true
-		}
-	}
-	return false
 }

@@ -3,7 +3,7 @@ package store
 import (
 	"testing"
 
-	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/stretchr/testify/require"
 )
@@ -23,7 +23,7 @@ func TestEachDatabaseIsAnInstallation(t *testing.T) {
 				require.Regexp(t, "^[0-9a-f]{32}$", id)
 				ids[id] = true
 
-				_, err = s.Line().NextEpoch(ctx) // writes its row as the version before does
+				_, err = intake.New(s).Line().NextEpoch(ctx) // writes its row as the version before does
 				require.NoError(t, err)
 				require.NoError(t, s.Migrate(ctx, 2))
 				again, err := s.Installation(ctx)
@@ -42,16 +42,4 @@ func TestEachDatabaseIsAnInstallation(t *testing.T) {
 			require.Len(t, ids, 2)
 		})
 	}
-}
-
-func TestADatabaseBelongsToOneKafka(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		require.NoError(t, s.OnKafka(s.ctx, "one", false))
-		require.NoError(t, s.OnKafka(s.ctx, "one", false))
-		err := s.OnKafka(s.ctx, "two", false)
-		require.ErrorIs(t, err, admin.ErrOtherKafka)
-		require.ErrorContains(t, err, "one, and kafka.brokers lead to two")
-		require.NoError(t, s.OnKafka(s.ctx, "two", true), "it has moved")
-		require.ErrorIs(t, s.OnKafka(s.ctx, "one", false), admin.ErrOtherKafka)
-	})
 }

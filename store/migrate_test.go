@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store/intake"
 )
 
 func TestMigrate(t *testing.T) {
@@ -61,12 +64,14 @@ func TestMigrateFinishesAHalfDoneMigration(t *testing.T) {
 		_, err := s.db.ExecContext(s.ctx, "DELETE FROM slots")
 		require.NoError(t, err)
 		require.ErrorIs(t, s.CheckMigrated(s.ctx), ErrNotMigrated)
-		_, err = s.Apply(s.ctx, s.batch(s.schedule("a")), At(s.now))
+		_, err = intake.New(s).Apply(s.ctx, intake.Batch{}, At(0))
 		require.ErrorIs(t, err, ErrNotMigrated)
 
 		require.NoError(t, s.Migrate(s.ctx, 3))
 		require.NoError(t, s.CheckMigrated(s.ctx))
-		require.Len(t, s.allSlots(), 3)
+		n, err := s.SlotCount(s.ctx)
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
 	})
 }
 
@@ -265,18 +270,24 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 // along.
 func TestCancelledCallsLeaveTheDatabaseWhole(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		s.do(s.schedule("a"))
 		for range 20 {
 			ctx, cancel := context.WithCancel(s.ctx)
 			err := s.h.Transact(ctx, func(tx *sql.Tx) error {
 				cancel()
-				_, err := tx.ExecContext(ctx, "DELETE FROM tasks")
+				_, err := tx.ExecContext(ctx, "DELETE FROM slots")
 				return err
 			})
 			require.Error(t, err)
-			require.Equal(t, "pending", s.state("a"))
+			slots, err := s.Slots(s.ctx)
+			require.NoError(t, err)
+			require.Len(t, slots, testSlots)
 		}
 	})
+}
+
+// unchanging is where slots stand while their number stays what it is.
+func unchanging(n int) Change {
+	return Change{Base: n, Target: n, Spread: n, Moved: math.MaxInt64, MovedHeld: math.MaxInt64}
 }
 
 // Slots of a version before learn how many they are, whether a migration was killed on the way or not.

@@ -2,6 +2,8 @@ package store
 
 import (
 	"crypto/rand"
+	"database/sql"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,11 +21,20 @@ var (
 	migrateRights = []string{"SELECT", "INSERT", "UPDATE", "CREATE", "ALTER", "INDEX"}
 )
 
+// asAdmin connects as whoever may make databases.
+func asAdmin(t testing.TB) *sql.DB {
+	db, err := sql.Open("mysql", os.Getenv("NOTYET_MYSQL_DSN"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
 // newUser makes a user with the rights on the databases of a pattern. The caller drops it.
 func newUser(t testing.TB, databases string, rights []string) string {
 	name := "t_" + strings.ToLower(rand.Text())[:20]
+	admin := asAdmin(t)
 	for _, statement := range []string{"CREATE USER " + name + " IDENTIFIED BY 'geheim'", "GRANT " + strings.Join(rights, ", ") + " ON `" + databases + "`.* TO " + name} {
-		_, err := server.admin.Exec(statement)
+		_, err := admin.Exec(statement)
 		require.NoError(t, err)
 	}
 	return name
@@ -92,7 +103,7 @@ func limited(t *testing.T, cfg Config, rights []string) Config {
 	parsed, err := mysql.ParseDSN(cfg.DSN)
 	require.NoError(t, err)
 	user := newUser(t, strings.ReplaceAll(parsed.DBName, "_", "\\_"), rights)
-	t.Cleanup(func() { _, _ = server.admin.Exec("DROP USER " + user) })
+	t.Cleanup(func() { _, _ = asAdmin(t).Exec("DROP USER " + user) })
 	cfg.DSN = as(t, cfg.DSN, user)
 	return cfg
 }

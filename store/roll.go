@@ -23,7 +23,7 @@ func (s *Store) Roll() *Roll {
 	r := &Roll{store: s}
 	if s.apart != nil {
 		r.db = sql.OpenDB(s.apart)
-		s.dialect.Pool(r.db, 1, idleTimeout/2)
+		s.dialect.Pool(r.db, 1, handle.IdleTimeout/2)
 		r.db.SetConnMaxLifetime(0) // at the server's limit of connections, somebody else might take the place of one that is renewed
 	}
 	return r

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql/driver"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,13 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/election/roll"
-	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/dialect"
 )
 
 func (f *fixture) roll() *Roll {
 	r := f.Roll()
-	f.test.Cleanup(r.Close)
+	f.t.Cleanup(r.Close)
 	return r
 }
 
@@ -97,7 +95,7 @@ func TestRollHasAConnectionOfItsOwn(t *testing.T) {
 		if b.sqlite {
 			continue
 		}
-		cfg := b.migrated(t)
+		cfg := b.fresh(t)
 		cfg.MaxConns = 2
 		s := open(t, cfg)
 		require.NoError(t, s.Migrate(t.Context(), testSlots))
@@ -142,135 +140,5 @@ func TestRollKeepsItsConnection(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		require.Equal(t, 1, server.connections)
-	})
-}
-
-// An epoch that the database has forgotten is not given to anybody else.
-func TestEpochsOfAnotherLifeAreLeftOut(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		next := func() int64 {
-			t.Helper()
-			epoch, err := s.NextEpoch(s.ctx)
-			require.NoError(t, err)
-			return epoch
-		}
-		s.restart() // into a life that has a name
-		require.EqualValues(t, 1, next())
-		require.EqualValues(t, 2, next())
-		forgotten := next()
-		s.offset++
-		s.restart("UPDATE meta SET value = 1")
-		require.Greater(t, next(), forgotten+1000)
-		again := next()
-		require.Equal(t, again+1, next(), "once a life")
-	})
-}
-
-// An epoch that a program of the version before has allocated names no life.
-func TestEpochsOfTheVersionBeforeGoOn(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		_, err := s.db.ExecContext(s.ctx, "INSERT INTO meta (name, value) VALUES (?, 41)", []byte("epoch"))
-		require.NoError(t, err)
-		epoch, err := s.NextEpoch(s.ctx)
-		require.NoError(t, err)
-		require.EqualValues(t, 42, epoch)
-	})
-}
-
-func TestOneElectionAtATime(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		past := func(ms int64) {
-			t.Helper()
-			_, err := s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", ms, []byte("election.kind"))
-			require.NoError(t, err)
-		}
-		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "a", Kind: "dispatcher", Member: "a"}))
-		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "b", Kind: "dispatcher", Member: "b"}))
-		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "both start at once, before anything is noted")
-		err := s.ElectBy(s.ctx, "zookeeper")
-		require.ErrorIs(t, err, admin.ErrOtherElection)
-		require.ErrorContains(t, err, "election.kind is zookeeper here, and mysql for dispatchers at work")
-		past(admin.ServiceLease - 1000)
-		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper"), admin.ErrOtherElection)
-		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "its leader is still at work")
-		past(admin.ServiceLease - 1000)
-		require.ErrorIs(t, s.ElectBy(s.ctx, "zookeeper"), admin.ErrOtherElection, "and has said so")
-		past(admin.ServiceLease)
-		require.NoError(t, s.ElectBy(s.ctx, "zookeeper"), "all were restarted with the other kind, and are alive")
-		require.ErrorIs(t, s.ElectBy(s.ctx, "mysql"), admin.ErrOtherElection)
-		past(-2 * admin.ServiceLease)
-		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "the clock was set back")
-	})
-}
-
-// Who wakes over Redis is not heard by those that listen to a topic.
-func TestOneIndexAtATime(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "host-1", Kind: "scanner"}))
-		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
-		require.NoError(t, err)
-		err = s.IndexBy(s.ctx, "mysql")
-		require.ErrorIs(t, err, admin.ErrOtherIndex)
-		require.ErrorContains(t, err, "index.kind is mysql here, and redis for host-1:", "one of the version before notes nothing")
-		require.NoError(t, s.Leave(s.ctx, "host-1"))
-		require.NoError(t, s.IndexBy(s.ctx, "mysql"))
-		err = s.IndexBy(s.ctx, "redis")
-		require.ErrorIs(t, err, admin.ErrOtherIndex)
-		require.ErrorContains(t, err, "index.kind is redis here, and mysql for services at work")
-		require.NoError(t, s.ElectBy(s.ctx, "zookeeper"), "an election of another kind may go with it")
-		_, err = s.db.ExecContext(s.ctx, "UPDATE meta SET value = value - ? WHERE name = ?", admin.ServiceLease, []byte("index.kind"))
-		require.NoError(t, err)
-		require.NoError(t, s.IndexBy(s.ctx, "redis"), "all were killed")
-		for _, id := range []string{"host-2", "host-3"} {
-			require.NoError(t, s.Beat(s.ctx, admin.Service{ID: id, Kind: "all"}))
-		}
-		require.NoError(t, s.Leave(s.ctx, "host-2"))
-		require.ErrorIs(t, s.IndexBy(s.ctx, "mysql"), admin.ErrOtherIndex)
-		require.NoError(t, s.Leave(s.ctx, "host-3"))
-		require.NoError(t, s.IndexBy(s.ctx, "mysql"), "all have ended")
-		kind, err := s.IndexedBy(s.ctx)
-		require.NoError(t, err)
-		require.Equal(t, "mysql", kind)
-	})
-}
-
-// Of two targets that scanners have for an intake topic, requests would go to one or the other by chance.
-func TestOneTargetOfAnIntakeAtATime(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		long := strings.Repeat("l", 249)
-		require.NoError(t, s.IntakeFor(s.ctx, long, strings.Repeat("t", 249)))
-		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "host-1", Kind: "scanner"}))
-		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "host-2", Kind: "dispatcher"}))
-		require.NoError(t, s.IntakeFor(s.ctx, "later", "orders"))
-		require.NoError(t, s.IntakeFor(s.ctx, "later", "orders"))
-		for _, other := range []string{"", "bills"} {
-			require.ErrorIs(t, s.IntakeFor(s.ctx, "later", other), admin.ErrOtherTarget)
-		}
-		require.ErrorContains(t, s.IntakeFor(s.ctx, "later", ""), "the target of later in intake.topics is none here, and orders for scanners at work: set the same one everywhere")
-		require.NoError(t, s.IntakeFor(s.ctx, "intake", ""), "another topic")
-		require.ErrorIs(t, s.IntakeFor(s.ctx, "intake", "orders"), admin.ErrOtherTarget)
-		require.NoError(t, s.Leave(s.ctx, "host-1"))
-		require.NoError(t, s.IntakeFor(s.ctx, "intake", "orders"), "the last scanner has ended; a dispatcher reads no intake")
-		require.NoError(t, s.IntakeFor(s.ctx, "later", ""))
-
-		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "old", Kind: "all"}))
-		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
-		require.NoError(t, err)
-		require.ErrorContains(t, s.IntakeFor(s.ctx, "more", "orders"), "none for old:", "one of the version before knows no targets")
-		require.NoError(t, s.Leave(s.ctx, "old"))
-		require.NoError(t, s.IntakeFor(s.ctx, "more", "orders"), "a dispatcher of that version reads no intake")
-	})
-}
-
-// Dispatchers of the version before elect through ZooKeeper, and note nothing.
-func TestDispatchersOfTheVersionBeforeElectThroughZooKeeper(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "a", Kind: "dispatcher", Member: "a"}))
-		require.NoError(t, s.Beat(s.ctx, admin.Service{ID: "s", Kind: "scanner"}))
-		_, err := s.db.ExecContext(s.ctx, "UPDATE services SET spreads = 0")
-		require.NoError(t, err)
-		require.ErrorContains(t, s.ElectBy(s.ctx, "mysql"), "zookeeper for a:")
-		require.NoError(t, s.Leave(s.ctx, "a"))
-		require.NoError(t, s.ElectBy(s.ctx, "mysql"), "a scanner elects nobody")
 	})
 }

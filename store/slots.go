@@ -15,3 +15,9 @@ type Change = handle.Change
 
 // SlotEpoch is a slot that its owner holds under an epoch.
 type SlotEpoch = handle.SlotEpoch
+
+// Place is where a task stands in the line, for the index.
+type Place = handle.Place
+
+// ErrFenced says that the slot has another owner by now, or the intake another reader. Nothing was changed.
+var ErrFenced = handle.ErrFenced

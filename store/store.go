@@ -1,7 +1,8 @@
 // Package store keeps tasks, slots, intake offsets and dead letters in MySQL or MariaDB, or
-// embedded in SQLite. Requests go in with the intake offsets they came from. Tasks come out slot by
-// slot, in the order of their time. Every question of who won (cancel or delivery, old owner or
-// new) is decided here, inside one transaction.
+// embedded in SQLite. It opens and migrates the database, and tells its time. Its packages do the rest:
+// with store/intake, requests go in with the intake offsets they came from. With store/line, tasks come out
+// slot by slot, in the order of their time. Every question of who won (cancel or delivery, old owner or
+// new) is decided there, inside one transaction.
 //
 // A slot is a line of tasks ordered by pos. Two offsets move along it. Everything up to claimed
 // belongs to the slot's owner, and everything up to done is settled. docs/design/protocol.md
@@ -71,22 +72,13 @@ type Store struct {
 	dialect    dialect.Dialect
 	soleWriter bool // this process makes writers serial
 
-	known     knownSources
-	runs      runNumbers
-	pace      makePace
 	clockOnce sync.Once
 	clock     *Clock           // see Clock
-	evidence  Evidence         // set in a recovery only
 	patient   driver.Connector // for migrations: an answer may take as long as it takes. nil: as any other
 	apart     driver.Connector // makes connections beside the pool; nil: there can be none
 }
 
 const sqlitePrefix = "sqlite:"
-
-// The server drops connections that are silent for idleTimeout. Otherwise a process frozen inside a
-// transaction, or gone with its machine, keeps its locks for the server's default of eight hours and
-// blocks its successor. The pool closes idle connections before that.
-const idleTimeout = 5 * time.Second
 
 // Open connects. Its errors say what is wrong with the DSN or the server. It does not change the database: see Migrate.
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
@@ -115,7 +107,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	}
 	s.h = handle.New(handle.Config{DB: s.db, Gorm: db, Dialect: s.dialect, Serial: s.soleWriter, Now: cfg.Clock, Life: life, Log: log})
 	s.Ref = s.h.Ref()
-	s.dialect.Pool(s.db, cfg.MaxConns, idleTimeout/2)
+	s.dialect.Pool(s.db, cfg.MaxConns, handle.IdleTimeout/2)
 	err = s.Ping(ctx)
 	if err == nil {
 		err = s.dialect.CheckPrimary(ctx, s.db)
@@ -173,7 +165,7 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	if parsed.Params == nil {
 		parsed.Params = map[string]string{}
 	}
-	for name, value := range map[string]time.Duration{"innodb_lock_wait_timeout": cfg.SlotPatience, "wait_timeout": idleTimeout} {
+	for name, value := range map[string]time.Duration{"innodb_lock_wait_timeout": cfg.SlotPatience, "wait_timeout": handle.IdleTimeout} {
 		if parsed.Params[name] == "" {
 			parsed.Params[name] = fmt.Sprint(int(value.Seconds()))
 		}

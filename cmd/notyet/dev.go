@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/embedded"
 	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/store/intake"
 )
 
 type devCmd struct {
@@ -83,7 +84,7 @@ func (c *devCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, s.store.Line()), member, sent); err != nil {
+	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, intake.New(s.store).Line()), member, sent); err != nil {
 		return err
 	}
 	s.life.add("greeting", func(ctx context.Context) error { return c.greet(ctx, a, s) })

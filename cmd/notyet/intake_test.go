@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 func TestIntakeCommands(t *testing.T) {
@@ -28,7 +29,7 @@ func TestIntakeCommands(t *testing.T) {
 	}
 	ids, err := kafka.TopicIDs(t.Context(), c, "notyet.intake")
 	require.NoError(t, err)
-	src, err := st.Source(t.Context(), "notyet.intake", ids["notyet.intake"], 0, 2)
+	src, err := intake.New(st).Source(t.Context(), "notyet.intake", ids["notyet.intake"], 0, 2)
 	require.NoError(t, err)
 	run := func(args ...string) result { return notyet(t, environ, "", append([]string{"intake"}, args...)...) }
 	status := func(code int) scanner.Partition {
@@ -54,7 +55,7 @@ func TestIntakeCommands(t *testing.T) {
 	require.Contains(t, r.stderr, "notyet.intake/0 is ok")
 
 	// As of a log that lost what is stored.
-	_, err = st.Apply(t.Context(), store.Batch{Advance: []store.Advance{{Source: src.ID, From: 4, To: 9}}, Gaps: []store.Gap{{Source: src.ID, From: 4, To: 9}}}, store.At(1))
+	_, err = intake.New(st).Apply(t.Context(), intake.Batch{Advance: []intake.Advance{{Source: src.ID, From: 4, To: 9}}, Gaps: []intake.Gap{{Source: src.ID, From: 4, To: 9}}}, store.At(1))
 	require.NoError(t, err)
 	require.Equal(t, "diverged", status(command.ExitFailed).State)
 	r = run("status")

@@ -32,6 +32,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // service is one process: its stages around one database, one index and one HTTP port.
@@ -296,9 +297,9 @@ func (s *service) electorate(start string, ended []string) (members *election.Me
 	if kind == config.KindMySQL {
 		roll := s.store.Roll()
 		s.onClose(roll.Close)
-		members, err = election.NewDatabase(cfg, roll, s.store.Line(), s.log)
+		members, err = election.NewDatabase(cfg, roll, intake.New(s.store).Line(), s.log)
 	} else {
-		members, err = election.NewZooKeeper(cfg, s.store.Line(), s.log)
+		members, err = election.NewZooKeeper(cfg, intake.New(s.store).Line(), s.log)
 	}
 	if err != nil {
 		return nil, command.UsageError{Err: err}

@@ -17,7 +17,7 @@ const longestTransit = time.Second
 func (c Config) transit() time.Duration { return min(c.LookAhead, longestTransit) }
 
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. Only the settlement knows whether a
-// report came in time: see store/reportwait.go.
+// report came in time: see store/intake/reportwait.go.
 func (fl *Flight) unreported(t *Task) {
 	_ = faultpoint.At(faultpoint.DispatcherUnreported)
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)

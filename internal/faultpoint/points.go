@@ -9,7 +9,7 @@ const (
 	// it.
 	ScannerPolled = "scanner.polled"
 	// StoreReplacing: under the locks of rows and slots, before known tasks are cancelled,
-	// replaced, fired or ended (store/place.go, store/timers.go). Error: the transaction fails.
+	// replaced, fired or ended (store/intake/place.go, store/intake/timers.go). Error: the transaction fails.
 	StoreReplacing = "store.replacing"
 	// StoreBuried: dead letters are written and not yet committed (store/internal/handle/deadletters.go). Error:
 	// the transaction fails.
@@ -30,7 +30,7 @@ const (
 	// refuses.
 	DispatcherDrained = "dispatcher.drained"
 	// StoreMaking: under the locks of timers and slots, runs are inserted, and their timers have not
-	// moved on (store/runs.go). Error: the transaction fails.
+	// moved on (store/intake/runs.go). Error: the transaction fails.
 	StoreMaking = "store.making"
 	// DispatcherMade: runs of timers are committed, and nobody is told (dispatcher/runmaker.go). Error:
 	// the reply is lost.
@@ -66,7 +66,7 @@ const (
 	// to become a dead letter (dispatcher/flight/unreported.go). No error.
 	DispatcherUnreported = "dispatcher.unreported"
 	// StoreReplaying: dead tasks are pending again, and their letters are not yet marked
-	// (store/replay.go). Error: the transaction fails.
+	// (store/intake/replay.go). Error: the transaction fails.
 	StoreReplaying = "store.replaying"
 	// DeadletterReplayed: a replay is committed, and the index is not yet told
 	// (deadletter/replay.go). Error: the reply is lost.

@@ -18,7 +18,7 @@ const epochLeap = 1_000_000
 
 // NextEpoch allocates a fencing epoch. Each call returns a higher one, whatever else was lost or rebuilt. Where the database itself was
 // set back, the epoch is higher than those of the slots, because their owners have taken them anew, and than those that were forgotten: see
-// life.go.
+// store/life.go.
 func (l Line) NextEpoch(ctx context.Context) (int64, error) {
 	var epoch int64
 	name := []byte("epoch")

@@ -10,7 +10,7 @@ import (
 )
 
 // Reports decides the reports that wait for the tasks of transitions, in the transaction that has the rows and the slots
-// locked, and deletes those reports. Whoever takes reports in knows the rules.
+// locked, and deletes those reports. The intake, which takes reports in, knows the rules.
 type Reports func(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]Row, slots map[int]handle.Slot, now func() int64) (Reported, error)
 
 // Reported is what reports make of transitions.

@@ -17,8 +17,10 @@ var arrows = map[string][]string{
 	"timer":    {},
 	"producer": {"schemas"},
 	"consumer": {"schemas", "internal/loop"},
-	"store":    {"store/line", "store/look", "store/internal", "schemas", "task", "timer", "internal/defaults", "internal/slots", "internal/faultpoint", "internal/loop", "internal/machine", "internal/election/roll"},
-	// Questions go to store/look, which never writes. The store asks too, and not the reverse: look opens a store in its tests only.
+	"store":    {"store/internal", "task", "internal/defaults", "internal/loop", "internal/machine", "internal/election/roll"},
+	// What changes tasks. No other package of the store imports it. It opens a store in its tests only, which are those of all packages of the store.
+	"store/intake": {"schemas", "task", "timer", "store/line", "store/look", "store/internal", "store", "internal/slots", "internal/faultpoint"},
+	// Questions go to store/look, which never writes. The intake asks too, and not the reverse: look opens a store in its tests only.
 	"store/look": {"schemas", "task", "store/internal", "store"},
 	// What the owner of a slot asks for. What puts tasks into the line, or decides what reports make of them, is not to be seen from here.
 	"store/line": {"schemas", "task", "timer", "store/internal", "internal/slots"},
@@ -30,10 +32,10 @@ var arrows = map[string][]string{
 	"store/outbox":   {"schemas", "store/internal", "store"},
 	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine", "internal/loop", "internal/faultpoint"},
 	"events":         {"schemas", "store/outbox", "store", "internal/kafka", "internal/faultpoint"},
-	"scanner":        {"schemas", "task", "store", "store/admin", "store/look", "store/outbox", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
-	"dispatcher":     {"schemas", "task", "store", "store/admin", "store/line", "store/look", "store/letters", "store/outbox", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
+	"scanner":        {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/outbox", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
+	"dispatcher":     {"schemas", "task", "store", "store/intake", "store/admin", "store/line", "store/look", "store/letters", "store/outbox", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
 	"callback":       {"schemas", "internal/defaults", "internal/reload", "internal/loop", "internal/share"},
-	"deadletter":     {"schemas", "task", "store", "store/admin", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
+	"deadletter":     {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
 
 	// Substrate: each part stands alone, but for defaults, places and loops.
 	"internal/defaults": {},
@@ -58,7 +60,7 @@ var arrows = map[string][]string{
 	"internal/loop":       {},
 	"internal/faultpoint": {}, // named by whoever has a place to die at
 
-	"api":      {"schemas", "task", "timer", "store", "store/admin", "store/look", "store/letters", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop"},
+	"api":      {"schemas", "task", "timer", "store", "store/intake", "store/admin", "store/look", "store/letters", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop"},
 	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "store/look", "task"}, // the last two in tests, which fill a database
 	"doctor":   {"schemas", "store", "store/admin", "store/look", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
 	"bench":    {"schemas", "internal/kafka", "internal/loop"},

@@ -19,6 +19,7 @@ import (
 	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // registered returns the names of the metrics that the services register.
@@ -29,7 +30,7 @@ func registered(t *testing.T) map[string]bool {
 	require.NoError(t, err)
 	sent, err := sendlog.Open(t.TempDir(), sendlog.Config{}, s.log)
 	require.NoError(t, err)
-	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: election.NewLocal("d", s.store.SlotCount, s.store.Line()), SendLog: sent, Metrics: reg, Log: s.log},
+	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: election.NewLocal("d", s.store.SlotCount, intake.New(s.store).Line()), SendLog: sent, Metrics: reg, Log: s.log},
 		dispatcher.Config{MemberID: "d"})
 	require.NoError(t, err)
 	calls, err := callback.New(callback.Config{}, s.log, reg)

@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 )
 
@@ -191,7 +192,7 @@ func (w *world) drifted() string {
 		if !warm {
 			return fmt.Sprintf("slot %d has no mark", s.Slot)
 		}
-		rows, err := w.store.Line().Entries(ctx, []line.Range{{Slot: s.Slot, From: s.Done, To: mark}})
+		rows, err := intake.New(w.store).Line().Entries(ctx, []line.Range{{Slot: s.Slot, From: s.Done, To: mark}})
 		require.NoError(w.t, err)
 		members, err := w.index.(*index.Index).Members(ctx, s.Slot)
 		require.NoError(w.t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 )
 
@@ -95,7 +96,7 @@ func (s *stack) waitStored(n int) {
 		for i, slot := range slots {
 			ranges[i] = line.Range{Slot: slot.Slot, From: slot.Done, To: math.MaxInt64}
 		}
-		counts, err := s.store.Line().Count(s.t.Context(), ranges)
+		counts, err := intake.New(s.store).Line().Count(s.t.Context(), ranges)
 		require.NoError(t, err)
 		stored := 0
 		for _, c := range counts {

@@ -22,6 +22,7 @@ import (
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 )
 
@@ -29,9 +30,9 @@ import (
 func (s *stack) dispatcherAt(id, dir string) *process {
 	sent, err := sendlog.Open(dir, sendlog.Config{}, s.log)
 	require.NoError(s.t, err)
-	var members election.Source = election.NewLocal(id, s.store.SlotCount, s.store.Line())
+	var members election.Source = election.NewLocal(id, s.store.SlotCount, intake.New(s.store).Line())
 	if s.real {
-		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, s.store.Line(), s.log)
+		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, intake.New(s.store).Line(), s.log)
 		require.NoError(s.t, err)
 	}
 	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.newIndex(), Members: members, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: s.log},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
@@ -23,7 +24,7 @@ import (
 // deadLetters puts n dead letters into the database like a dispatcher: claimed, then refused.
 func (s *stack) deadLetters(target string, n int) {
 	ctx := s.t.Context()
-	src, err := s.store.Source(ctx, "made-up", [16]byte{9}, 0, 0)
+	src, err := intake.New(s.store).Source(ctx, "made-up", [16]byte{9}, 0, 0)
 	require.NoError(s.t, err)
 	now := time.Now().UnixMilli()
 	slots, err := s.store.SlotCount(ctx)
@@ -34,39 +35,39 @@ func (s *stack) deadLetters(target string, n int) {
 	}
 	for from := 0; from < n; from += 1000 {
 		to := min(from+1000, n)
-		b := store.Batch{Advance: []store.Advance{{Source: src.ID, From: int64(from), To: int64(to)}}}
+		b := intake.Batch{Advance: []intake.Advance{{Source: src.ID, From: int64(from), To: int64(to)}}}
 		for i := from; i < to; i++ {
 			r := schemas.NewRequest(schemas.OpSchedule, target, fmt.Sprintf("dead-%d", i))
 			r.Due, r.Accepted, r.Key, r.Value, r.Settings.Events = now, now, []byte(strconv.Itoa(i)), []byte("v"), schemas.EventsNone
 			b.Changes = append(b.Changes, task.Change{Seq: task.Seq(src.ID, int64(i)), Request: &r})
 		}
-		_, err := s.store.Apply(ctx, b, store.At(now))
+		_, err := intake.New(s.store).Apply(ctx, b, store.At(now))
 		require.NoError(s.t, err)
 	}
-	epoch, err := s.store.Line().NextEpoch(ctx)
+	epoch, err := intake.New(s.store).Line().NextEpoch(ctx)
 	require.NoError(s.t, err)
-	_, err = s.store.Line().Acquire(ctx, all, epoch, "me")
+	_, err = intake.New(s.store).Line().Acquire(ctx, all, epoch, "me")
 	require.NoError(s.t, err)
-	require.NoError(s.t, s.store.Line().Claim(ctx, 0, all, make([]int64, len(all)), epoch, now))
+	require.NoError(s.t, intake.New(s.store).Line().Claim(ctx, 0, all, make([]int64, len(all)), epoch, now))
 	for slot := range slots {
-		entries, err := s.store.Line().Entries(ctx, []line.Range{{Slot: slot, From: 0, To: now}})
+		entries, err := intake.New(s.store).Line().Entries(ctx, []line.Range{{Slot: slot, From: 0, To: now}})
 		require.NoError(s.t, err)
 		for part := range slices.Chunk(entries, 500) {
 			seqs := make([]int64, len(part))
 			for i, e := range part {
 				seqs[i] = e.Seq
 			}
-			tasks, _, err := s.store.Line().Tasks(ctx, seqs, 1<<30)
+			tasks, _, err := intake.New(s.store).Line().Tasks(ctx, seqs, 1<<30)
 			require.NoError(s.t, err)
 			exits := make([]line.Transition, len(tasks))
 			for i, t := range tasks {
 				exits[i] = line.Transition{Seq: t.Seq, Slot: slot, Epoch: epoch, State: task.StateDead, Dead: &task.DeadLetter{Seq: t.Seq, Kind: schemas.KindDead, Topic: t.Topic,
 					TaskID: t.ID, Due: t.Due, Reason: "planted", DiedAt: now, Body: t.Body}}
 			}
-			_, err = s.store.Line().Settle(ctx, nil, exits, store.At(now))
+			_, err = intake.New(s.store).Line().Settle(ctx, nil, exits, store.At(now))
 			require.NoError(s.t, err)
 		}
-		_, err = s.store.Line().Settle(ctx, []line.Done{{Slot: slot, Epoch: epoch, From: 0, To: now}}, nil, store.At(now))
+		_, err = intake.New(s.store).Line().Settle(ctx, []line.Done{{Slot: slot, Epoch: epoch, From: 0, To: now}}, nil, store.At(now))
 		require.NoError(s.t, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/lettertest"
@@ -179,7 +180,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		for i, l := range letters {
 			ids[i] = l.ID
 		}
-		report, _, err := s.store.Replay(t.Context(), ids, "test", time.Now().UnixMilli(), false)
+		report, _, err := intake.New(s.store).Replay(t.Context(), ids, "test", time.Now().UnixMilli(), false)
 		require.NoError(t, err)
 		require.Len(t, report, 10)
 		n = 0

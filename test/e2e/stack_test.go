@@ -27,6 +27,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/test/mysqltest"
 )
 
@@ -261,13 +262,13 @@ func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {
 	if s.small {
 		roll := s.store.Roll()
 		s.t.Cleanup(roll.Close)
-		members, err = election.NewDatabase(election.Config{MemberID: id, Slots: s.store.SlotCount}, roll, s.store.Line(), s.log)
+		members, err = election.NewDatabase(election.Config{MemberID: id, Slots: s.store.SlotCount}, roll, intake.New(s.store).Line(), s.log)
 		require.NoError(s.t, err)
 	} else if s.real {
-		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, s.store.Line(), s.log)
+		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, intake.New(s.store).Line(), s.log)
 		require.NoError(s.t, err)
 	} else {
-		members = election.NewLocal(id, s.store.SlotCount, s.store.Line())
+		members = election.NewLocal(id, s.store.SlotCount, intake.New(s.store).Line())
 	}
 	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.newIndex(), Members: members, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: s.log}, cfg)
 	require.NoError(s.t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/chaos/history"
@@ -191,7 +192,7 @@ func (w *world) sample(ctx context.Context) {
 // sampleOffsets notes how far Kafka, and after that the database, has the intake.
 func (w *world) sampleOffsets(ctx context.Context) {
 	committed := w.committed(ctx)
-	sources, err := w.admin.Sources(ctx)
+	sources, err := intake.New(w.admin).Sources(ctx)
 	if err != nil {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/test/chaos/history"
 	"github.com/notyet/notyet/timer"
 )
@@ -150,7 +151,7 @@ func (w *world) judgeCommitted() {
 
 func (w *world) notCommitted() string {
 	all := w.committed(context.Background())
-	sources, err := w.admin.Sources(context.Background())
+	sources, err := intake.New(w.admin).Sources(context.Background())
 	if err != nil {
 		w.find("sim", "reading the sources: %v", err)
 	}

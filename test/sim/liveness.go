@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/chaos/check"
 	"github.com/notyet/notyet/test/chaos/history"
@@ -83,7 +84,7 @@ func (w *world) lag() (n int64) {
 		return -1
 	}
 	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
-	sources, err := w.admin.Sources(context.Background())
+	sources, err := intake.New(w.admin).Sources(context.Background())
 	if err != nil {
 		w.find("sim", "reading the sources: %v", err)
 	}

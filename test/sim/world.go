@@ -22,6 +22,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/test/chaos/check"
 	"github.com/notyet/notyet/test/chaos/history"
 	"github.com/notyet/notyet/test/zkfake"
@@ -229,7 +230,7 @@ func (w *world) nextEpoch(ctx context.Context) (int64, error) {
 	if c := w.db.state(nil); c.frozen || c.mute || c.refuse {
 		return 0, errRefused
 	}
-	return w.admin.Line().NextEpoch(ctx)
+	return intake.New(w.admin).Line().NextEpoch(ctx)
 }
 
 func (w *world) link(l *link) {

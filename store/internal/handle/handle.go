@@ -33,6 +33,7 @@ type Handle struct {
 	spread   atomic.Pointer[place.Spread] // see SpreadIn
 	hint     claimedHint
 	prepared prepared
+	memory   memory
 	writing  sync.Mutex // SQLite's writers poll for its lock and may starve; with this one they take turns
 }
 
@@ -63,6 +64,27 @@ type Source interface{ handle() *Handle }
 
 // Of returns the Handle of a Source.
 func Of(s Source) *Handle { return s.handle() }
+
+// IdleTimeout is for how long a connection may be silent before the server drops it. Otherwise a process frozen inside a
+// transaction, or gone with its machine, keeps its locks for the server's default of eight hours and
+// blocks its successor. The pool closes idle connections before that.
+const IdleTimeout = 5 * time.Second
+
+// memory is what store/intake remembers in this process.
+type memory struct {
+	once sync.Once
+	of   any
+}
+
+// Memory returns what store/intake remembers, which is made when it is asked for first. Each value of store/intake
+// that works on this handle has the same.
+func (h *Handle) Memory(first func() any) any {
+	if h == nil { // of a store that was not opened
+		return first()
+	}
+	h.memory.once.Do(func() { h.memory.of = first() })
+	return h.memory.of
+}
 
 // Reads is for statements that only read, outside any transaction.
 func (h *Handle) Reads() dialect.Querier { return h.DB }

@@ -1,0 +1,201 @@
+package intake
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/task"
+)
+
+// A caller asks for runs of a timer that the timer does not make itself: one run now, or the runs of a
+// range that has passed. MakeRuns stores its runs under the lock of the timer's row, and so are these stored. The
+// timer's row does not change, so disabling, replacing or deleting the timer leaves these runs alone.
+
+// AskedRuns is what one transaction has made of the runs that a caller asked for.
+type AskedRuns struct {
+	task.Asked
+	Made, Existing int
+	Added          []handle.Place // for the index
+	Entry          int64          // in the audit log: give it back with the next piece
+}
+
+// AskRun makes one run of a timer at an instant, whatever its expression says, due now. A run that exists
+// is not made twice: Made is 0 then. look.ErrNoTimer: there is no such timer.
+func (in Intake) AskRun(ctx context.Context, topic, id string, at, now int64) (AskedRuns, error) {
+	return in.askRuns(ctx, topic, id, 1, 0, now, false, func(t *task.Timer, remembered int64) (task.Asked, error) {
+		if at < remembered && at < now {
+			return task.Asked{Forgotten: 1}, nil
+		}
+		return t.AskRun(at, now)
+	})
+}
+
+// BackfillPiece makes the next runs of a timer in a range, the oldest first, in one transaction. Call it
+// with From at Next of the piece before until Next is 0. A piece may be repeated: a run that exists is not
+// made twice. A rehearsal does all that and rolls it back. entry is the Entry of the piece before, 0 with
+// the first: all pieces have one entry in the audit log.
+func (in Intake) BackfillPiece(ctx context.Context, topic, id string, r task.Range, entry, now int64, rehearse bool) (AskedRuns, error) {
+	r.Room, r.Bytes = makeEach, makeBytes
+	return in.askRuns(ctx, topic, id, r.Room, entry, now, rehearse, func(t *task.Timer, remembered int64) (task.Asked, error) {
+		r.Remembered = max(r.Remembered, remembered)
+		return t.Backfill(r, now)
+	})
+}
+
+// askRuns makes at most so many runs.
+func (in Intake) askRuns(ctx context.Context, topic, id string, most int, entry, now int64, rehearse bool, choose func(t *task.Timer, remembered int64) (task.Asked, error)) (out AskedRuns, err error) {
+	block, err := in.reserveRuns(ctx, most, now)
+	if err != nil {
+		return AskedRuns{Entry: entry}, err
+	}
+	numbers := &pageNumbers{of: block}
+	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
+		spread, err := in.h.SpreadIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		m := maker{work: work{intake: in, tx: tx, now: now, spread: spread}, numbers: numbers}
+		out = AskedRuns{Entry: entry}
+		if out.Asked, err = m.ask(ctx, topic, id, choose); err != nil {
+			return err
+		}
+		out.Made, out.Added = len(m.applied.Added), m.applied.Added
+		out.Existing = len(out.Tasks) - out.Made
+		if rehearse {
+			out.Added = nil
+			return errRehearsed
+		}
+		if err := faultpoint.At(faultpoint.StoreMaking); err != nil || out.Made == 0 {
+			return err
+		}
+		if entry > 0 {
+			return handle.AuditMore(ctx, tx, entry, int64(out.Made))
+		}
+		out.Entry, err = in.h.Audit(ctx, tx, int64(out.Made))
+		return err
+	})
+	if err != nil && !errors.Is(err, errRehearsed) {
+		return AskedRuns{Entry: entry}, fmt.Errorf("making the runs that were asked for: %w", err)
+	}
+	return out, nil
+}
+
+// ask stores those of the chosen runs that do not exist.
+func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.Timer, remembered int64) (task.Asked, error)) (task.Asked, error) {
+	key := task.Ident(topic, id)
+	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident = ?"+m.intake.h.Locking(handle.LockExclusive), key[:])
+	if err != nil {
+		return task.Asked{}, fmt.Errorf("reading the timer: %w", err)
+	}
+	if len(rows) == 0 || rows[0].State == task.TimerDeleted {
+		return task.Asked{}, look.ErrNoTimer
+	}
+	// What is forgotten from here on stays until the commit.
+	since, err := rememberedSince(ctx, m.tx, m.intake.h.Locking(handle.LockShared))
+	if err != nil {
+		return task.Asked{}, err
+	}
+	asked, err := choose(&rows[0], since)
+	if err != nil {
+		return task.Asked{}, err
+	}
+	m.fresh = asked.Tasks
+	if err := m.forgetDropped(ctx); err != nil {
+		return task.Asked{}, err
+	}
+	if err := m.dropExisting(ctx); err != nil {
+		return task.Asked{}, err
+	}
+	seqs, err := m.numbers.first(len(m.fresh))
+	if err != nil {
+		return task.Asked{}, err
+	}
+	for i, t := range m.fresh {
+		t.Seq = seqs[i]
+		t.PlaceIn(m.spread)
+	}
+	m.late, m.fresh = m.fresh, nil
+	if err := m.lockSlots(ctx, nil); err != nil {
+		return task.Asked{}, err
+	}
+	return asked, m.placeFresh(ctx)
+}
+
+// forgetDropped deletes those of the runs that were dropped: they were never sent, and are made anew.
+func (m *maker) forgetDropped(ctx context.Context) error {
+	return tables.Chunks(m.fresh, func(part []*task.Task) error {
+		keys := make([]any, len(part))
+		for i, t := range part {
+			key := task.Ident(t.Topic, t.ID)
+			keys[i] = key[:]
+		}
+		slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
+		rows, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.State, &t.Attempt, &t.Replay) },
+			"SELECT seq, slot, state, attempt, replay FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+") AND state = "+strconv.Itoa(int(task.StateDead))+
+				" AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.seq = tasks.seq)"+m.intake.h.Locking(handle.LockExclusive), keys...)
+		if err != nil {
+			return fmt.Errorf("looking for runs that were dropped: %w", err)
+		}
+		var gone []int64
+		for _, t := range rows {
+			if t.WasDropped() {
+				gone = append(gone, t.Seq)
+			}
+		}
+		return deleteTasks(ctx, m.tx, gone)
+	})
+}
+
+// forgotten is the name in table meta of the instant, Unix ms, up to which ended tasks may be forgotten.
+var forgotten = []byte("tasks.forgotten")
+
+// endsEarly is more than the time by which a run can end before its instant, fired or cancelled: it is made 90 s ahead.
+const endsEarly = 2 * time.Minute
+
+// ForgetUpTo notes that tasks that ended up to an instant, Unix ms, may be forgotten from now on. Call it
+// before they are.
+func (in Intake) ForgetUpTo(ctx context.Context, before int64) error {
+	err := in.h.Transact(ctx, func(tx *sql.Tx) error {
+		if err := handle.EnsureMeta(ctx, tx, forgotten, before); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ? AND value < ?", before, forgotten, before)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("noting up to when tasks are forgotten: %w", err)
+	}
+	return nil
+}
+
+// Remembered returns since when runs of timers are remembered, Unix ms: of a run from then on, no task
+// says that there was none. now, if nobody has noted it.
+func (in Intake) Remembered(ctx context.Context, now int64) (int64, error) {
+	since, err := rememberedSince(ctx, in.h.Reads(), "")
+	if err != nil || since == 0 {
+		return now, err
+	}
+	return min(since, now), nil
+}
+
+// rememberedSince is Remembered, and 0 if nobody has noted it.
+func rememberedSince(ctx context.Context, from dialect.Querier, locking string) (int64, error) {
+	upTo, err := tables.Fetch(ctx, from, func(r *sql.Rows, v *int64) error { return r.Scan(v) }, "SELECT value FROM meta WHERE name = ?"+locking, forgotten)
+	if err != nil {
+		return 0, fmt.Errorf("reading up to when tasks are forgotten: %w", err)
+	}
+	if len(upTo) == 0 {
+		return 0, nil
+	}
+	return upTo[0] + endsEarly.Milliseconds(), nil
+}

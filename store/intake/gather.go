@@ -1,0 +1,141 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// gather groups the changes by identity and reads the tasks that are known, locked against other writers.
+func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
+	list := make([]*identity, 0, len(b.Changes)+len(b.Resolve))
+	byKey := make(map[[16]byte]*identity, cap(list))
+	at := func(key [16]byte) *identity {
+		id := byKey[key]
+		if id == nil {
+			id = &identity{key: key}
+			byKey[key] = id
+			list = append(list, id)
+		}
+		return id
+	}
+	for _, c := range b.Changes {
+		switch {
+		case c.Rejected != nil:
+			w.reject(c)
+		case c.Report != nil:
+			id := at(task.Ident(c.Report.Topic, c.Report.ID))
+			id.changes = append(id.changes, c)
+		case ofTimer(c): // see decideTimers
+		default:
+			id := at(task.Ident(c.Request.Topic, c.Request.ID))
+			id.changes = append(id.changes, c)
+		}
+	}
+	for _, key := range b.Resolve {
+		at(key)
+	}
+	slices.SortFunc(list, inOrder)
+	err := w.readKnown(ctx, w.perhapsKnown(list))
+	for look := list; err == nil; {
+		renamed := renameTaken(look)
+		if len(renamed) == 0 {
+			break
+		}
+		look = look[:0:0]
+		for _, c := range renamed {
+			id := at(task.Ident(c.Request.Topic, c.Request.ID))
+			id.changes = append(id.changes, c)
+			look = append(look, id)
+		}
+		err = w.readKnown(ctx, look) // the new name may be taken too
+	}
+	slices.SortFunc(list, inOrder)
+	return list, err
+}
+
+// readKnown reads the tasks of identities, locked against other writers.
+func (w *work) readKnown(ctx context.Context, list []*identity) error {
+	return tables.Chunks(list, func(part []*identity) error {
+		byKey, keys := keysOf(part)
+		rows, err := tables.Fetch(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")"+w.intake.h.Locking(handle.LockExclusive), keys...)
+		if err != nil {
+			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
+		}
+		for i := range rows {
+			byKey[task.Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
+		}
+		return nil
+	})
+}
+
+// perhapsKnown leaves out identities that consist of their intake position: they are new, unless
+// the topic was created again.
+func (w *work) perhapsKnown(list []*identity) []*identity {
+	if !w.first || w.resolving {
+		return list
+	}
+	out := make([]*identity, 0, len(list))
+	for _, id := range list {
+		if c := id.changes; len(c) != 1 || c[0].Request == nil || c[0].Request.GivenID || c[0].Request.Op != schemas.OpSchedule {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// renameTaken takes requests out of identities that belong to another record, and returns them with
+// their new ids.
+func renameTaken(list []*identity) (renamed []task.Change) {
+	for _, id := range list {
+		var more []task.Change
+		id.changes, more = task.RenameTaken(id.before, id.changes)
+		renamed = append(renamed, more...)
+	}
+	return renamed
+}
+
+// inOrder is the order in which all writers lock identities, so that two of them do not deadlock.
+func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
+
+// splitFresh decides the common case before any lock: identities of which nothing is known and that
+// are scheduled, once. A second request depends on the slot: see unsure.go.
+func (w *work) splitFresh(list *[]*identity) error {
+	rest := (*list)[:0]
+	for _, id := range *list {
+		if id.before != nil || len(id.changes) != 1 || w.resolving || w.intake.evidence != nil || !onlySchedules(id.changes) {
+			rest = append(rest, id)
+			continue
+		}
+		if err := w.decideAll(id); err != nil {
+			return err
+		}
+		if t := id.now; t != nil && t.Due > w.intake.h.LastClaimed(t.Slot)+nearby {
+			t.Pos = t.Due
+			w.fresh = append(w.fresh, t)
+		} else if t != nil {
+			w.late = append(w.late, t)
+		}
+	}
+	*list = rest
+	return nil
+}
+
+// nearby, in ms, is how far claimed may move while a batch is stored. Tasks due within it are
+// stored under the lock: storing them before and moving them then would be twice the work. The
+// others are stored before the lock, which keeps it short.
+const nearby = 1000
+
+func onlySchedules(changes []task.Change) bool {
+	for _, c := range changes {
+		if c.Request == nil || c.Request.Op != schemas.OpSchedule {
+			return false
+		}
+	}
+	return true
+}

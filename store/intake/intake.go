@@ -1,0 +1,26 @@
+// Package intake takes in changes of tasks: requests and reports with the offsets they came from, runs of timers,
+// replays, cancels of many. A change goes in; the events about it and the task's place for the index come out. All
+// changes are decided by the same rules, and take the same locks in the same order.
+package intake
+
+import "github.com/notyet/notyet/store/internal/handle"
+
+// Intake is a value. What it remembers belongs to the store: all that are made of one store have it in common.
+type Intake struct {
+	h *handle.Handle
+	*memory
+}
+
+// memory is what a process remembers.
+type memory struct {
+	known    knownSources
+	runs     runNumbers
+	pace     makePace
+	evidence Evidence // set in a recovery only
+}
+
+// New makes the Intake of a store.
+func New(st handle.Source) Intake {
+	h := handle.Of(st)
+	return Intake{h, h.Memory(func() any { return new(memory) }).(*memory)}
+}

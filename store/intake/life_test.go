@@ -1,0 +1,344 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/timer"
+)
+
+// restart begins another life of the database. forget is what the life before had, and this one lacks.
+func (f *fixture) restart(forget ...string) {
+	f.t.Helper()
+	f.h.Now, f.h.Life = nil, fmt.Sprintf("'after %d'", f.offset)
+	for _, q := range forget {
+		_, err := f.db.ExecContext(f.ctx, q)
+		require.NoError(f.t, err)
+	}
+}
+
+// unsureSlots are the slots that are unsure.
+func (f *fixture) unsureSlots() (out []int) {
+	f.t.Helper()
+	slots, err := f.Slots(f.ctx)
+	require.NoError(f.t, err)
+	for _, s := range slots {
+		if s.Unsure {
+			out = append(out, s.Slot)
+		}
+	}
+	return out
+}
+
+// A claim is forgotten, and the task looks pending: nothing is answered about it until its owner has had its say.
+func TestNothingIsTakenAwayInAnotherLife(t *testing.T) {
+	for name, ask := range map[string]func(*fixture) *schemas.Request{
+		"cancel":                 func(s *fixture) *schemas.Request { return s.cancel("a") },
+		"cancel, version":        func(s *fixture) *schemas.Request { return s.cancel("a", version(7)) },
+		"fire":                   func(s *fixture) *schemas.Request { return s.fire("a") },
+		"replacement":            func(s *fixture) *schemas.Request { return s.schedule("a", version(7)) },
+		"a merge":                func(s *fixture) *schemas.Request { return s.schedule("a", merge(schemas.MergeLast)) },
+		"keep, may be a new one": func(s *fixture) *schemas.Request { return s.schedule("a", keep) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", version(5)))
+				s.claim(t0)
+				before := s.row("a")
+				s.claim(t0 + 1000)
+				require.Empty(t, s.unsureSlots())
+
+				s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d", t0))
+				require.Equal(t, s.allSlots(), s.unsureSlots())
+				require.Equal(t, "pending", s.state("a"))
+				require.Empty(t, s.do(ask(s)), "it waits")
+				require.Equal(t, 1, s.last.Waiting)
+				require.Nil(t, s.resolve(), "nobody has claimed the slot in this life")
+				require.Equal(t, before, s.row("a"))
+
+				// Its owner comes with what it had claimed, and takes the slots anew.
+				var had []line.Had
+				for _, slot := range s.allSlots() {
+					had = append(had, line.Had{Slot: slot, Pos: t0 + 1000})
+				}
+				_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
+				require.NoError(t, err)
+				answers := s.resolve()
+				if r := ask(s); r.Op == schemas.OpSchedule {
+					require.Nil(t, answers, "the task is in flight")
+				} else {
+					require.Equal(t, []schemas.State{schemas.StateTooLate}, answers)
+				}
+				require.Empty(t, s.unsureSlots())
+				require.Equal(t, "claimed", s.state("a"))
+				s.settle(t0 + 1000)
+				require.Len(t, append(answers, s.resolve()...), 1, "its delivery has ended")
+				require.NotEqual(t, "cancelled", s.state("a"))
+			})
+		})
+	}
+}
+
+// Where no claim was forgotten, the owner's next claim is enough, also one that claims nothing more.
+func TestAClaimMakesASlotSure(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"), s.schedule("b"), s.schedule("c"))
+		s.claim(t0)
+		s.restart()
+		require.Empty(t, s.do(s.cancel("a"), s.schedule("b", value("new")), s.fire("c")))
+		require.Equal(t, 3, s.last.Waiting)
+		require.Nil(t, s.resolve())
+		require.Empty(t, s.do(s.schedule("a", value("again"))), "behind the cancel")
+		s.claim(t0)
+		require.Empty(t, s.unsureSlots())
+		require.ElementsMatch(t, []schemas.State{schemas.StateCancelled, schemas.StateScheduled, schemas.StateScheduled, schemas.StateFired}, s.resolve())
+		require.Equal(t, "again", string(s.body("a").Value))
+		require.Equal(t, "new", string(s.body("b").Value))
+		require.Zero(t, s.count("waiting"))
+		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("a")))
+	})
+}
+
+// New tasks do not wait. The life before may have had the same ones, and a dispatcher may have them: what is asked of them next waits.
+func TestNewTasksInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.claim(t0)
+		s.restart()
+		require.Equal(t, []schemas.State{schemas.StateScheduled, schemas.StateScheduled}, states(s.do(s.schedule("a"), s.schedule("a", value("2")), s.schedule("b"), s.cancel("b"))))
+		require.Equal(t, 2, s.last.Waiting)
+		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("c")))
+		require.Equal(t, schemas.StateNotFound, s.answer(s.cancel("unknown")))
+		require.Equal(t, schemas.StateKept, s.answer(s.schedule("c", once)))
+
+		b := s.batch(s.cancel("forgotten, perhaps", version(1)))
+		_, err := s.Apply(s.ctx, b, store.At(s.now))
+		require.ErrorIs(t, err, handle.ErrUnsure)
+		require.False(t, BadRecord(err))
+		s.claim(t0)
+		require.Equal(t, []schemas.State{schemas.StateCancelled}, states(s.apply(b)), "the same batch, again")
+		require.ElementsMatch(t, []schemas.State{schemas.StateScheduled, schemas.StateCancelled}, s.resolve())
+	})
+}
+
+// Nothing that comes before it in its batch makes a cancel of an unknown task sure, unless it makes the task.
+func TestCancelOfAnUnknownTaskInAnotherLife(t *testing.T) {
+	for name, before := range map[string]func(*fixture) any{
+		"a report":          func(*fixture) any { return says("a", 1, schemas.StatusOK) },
+		"a cancel":          func(s *fixture) any { return s.cancel("a") },
+		"a rejected merge":  func(s *fixture) any { return s.schedule("a", merge(schemas.MergeSum), value("no JSON")) },
+		"of an earlier one": func(s *fixture) any { return s.cancel("b") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.claim(t0)
+				s.restart()
+				b := s.batch(before(s), s.cancel("a", version(3)))
+				_, err := s.Apply(s.ctx, b, store.At(s.now))
+				require.ErrorIs(t, err, handle.ErrUnsure)
+				s.claim(t0)
+				require.Contains(t, states(s.apply(b)), schemas.StateCancelled)
+			})
+		})
+	}
+}
+
+// A run that its owner may have is not taken away with its timer: the timer that replaces it would make the run once more, and both would
+// be delivered.
+func TestTimerChangesInAnotherLife(t *testing.T) {
+	for name, op := range map[string]schemas.Op{"replaced": schemas.OpTimer, "disabled": schemas.OpTimerDisable, "deleted": schemas.OpTimerDelete} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.timerRequest(schemas.OpTimer))
+				require.Equal(t, 10, s.make())
+				s.claim(t0)
+				run := s.row(timer.RunID("t", t0+10_000))
+				s.claim(t0 + 10_000)
+				s.restart(fmt.Sprintf("UPDATE slots SET claimed = %d", t0))
+
+				b := s.batch(s.timerRequest(op, func(r *schemas.Request) { r.Value = []byte("new") }))
+				_, err := s.Apply(s.ctx, b, store.At(s.now))
+				require.ErrorIs(t, err, handle.ErrUnsure)
+				require.False(t, BadRecord(err))
+				require.Zero(t, s.make())
+				require.Equal(t, run, s.row(timer.RunID("t", t0+10_000)))
+
+				s.claim(t0 + 10_000)
+				s.apply(b)
+				require.Empty(t, s.pending())
+				require.Equal(t, run, s.row(timer.RunID("t", t0+10_000)), "its owner has it")
+			})
+		})
+	}
+}
+
+// A cancel that waited for the owner is answered once the owner has the task, however long the task's attempts go on. What waits behind it,
+// and a cancel that waits behind a replacement, wait on.
+func TestWhatTheOwnerHasIsTooLate(t *testing.T) {
+	for name, ask := range map[string]func(*fixture, string) *schemas.Request{
+		"cancel": func(s *fixture, id string) *schemas.Request { return s.cancel(id) },
+		"fire":   func(s *fixture, id string) *schemas.Request { return s.fire(id) },
+	} {
+		for _, when := range []string{"in flight", "waits for a report"} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				each(t, func(t *testing.T, s *fixture) {
+					s.do(s.schedule("a", wantReport), s.schedule("b", wantReport))
+					s.claim(t0 - 1000)
+					s.restart()
+					require.Empty(t, s.do(ask(s, "a"), s.schedule("a", value("new")), s.schedule("b", value("new")), ask(s, "b")))
+					require.Nil(t, s.resolve())
+					s.claim(t0 + 1000)
+					if when != "in flight" {
+						s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1), s.transition("b", task.StateReport, t0+61_000, 1))
+					}
+					require.Equal(t, []schemas.State{schemas.StateTooLate}, s.resolve())
+					require.Nil(t, s.resolve(), "and nothing is looked at again and again")
+					require.Equal(t, 3, s.count("waiting"))
+				})
+			})
+		}
+	}
+}
+
+// A report on an attempt waits as long as a later one may be on its way. A cancel of what waits for a report is too late in any life.
+func TestReportsInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport))
+		s.awaitReport("a", 1)
+		s.restart()
+		require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("a")))
+		require.Empty(t, s.do(says("a", 1, schemas.StatusOK)))
+		require.Nil(t, s.resolve())
+		s.claim(s.now)
+		require.Equal(t, []schemas.State{schemas.StateSucceeded}, s.resolve())
+	})
+}
+
+// The owner itself decides reports of what it settles.
+func TestAnOwnerSettlesInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport))
+		s.claim(t0 + 1000)
+		require.Empty(t, s.do(says("a", 1, schemas.StatusOK)))
+		s.restart()
+		s.settle(t0+1000, s.transition("a", task.StateReport, t0+61_000, 1))
+		require.Equal(t, "succeeded", s.state("a"))
+	})
+}
+
+// A cancellation of many goes on trying until the slots are sure.
+func TestCancelManyInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"), s.schedule("b"))
+		s.claim(t0)
+		s.restart()
+		rounds := 0
+		out, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, func(_ context.Context, _ time.Duration) error {
+			if rounds++; rounds == 3 {
+				require.Equal(t, "pending", s.state("a"))
+				s.claim(t0)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, out.Cancelled)
+		require.Equal(t, 4, rounds)
+	})
+}
+
+// More than can wait is tried again, and not rejected: room comes with the next claim.
+func TestTooManyInAnotherLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		s.claim(t0)
+		s.restart()
+		many := make([]any, schemas.MaxWaiting+1)
+		for i := range many {
+			many[i] = s.schedule("a", value(fmt.Sprint(i)))
+		}
+		b := s.batch(many...)
+		_, err := s.Apply(s.ctx, b, store.At(s.now))
+		require.ErrorIs(t, err, handle.ErrUnsure)
+		s.claim(t0)
+		s.apply(b)
+		require.Equal(t, fmt.Sprint(schemas.MaxWaiting), string(s.body("a").Value))
+	})
+}
+
+// A dispatcher of the version before does not say in which life it takes and claims.
+func TestAnOwnerOfTheVersionBefore(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		s.restart(fmt.Sprintf("UPDATE slots SET epoch = 1, owner = 'old', claimed = %d", t0))
+		require.Empty(t, s.unsureSlots())
+		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("a")))
+	})
+}
+
+// The first dispatcher that an installation ever had may be forgotten too.
+func TestSlotsThatNobodyHad(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		require.Empty(t, s.unsureSlots())
+		s.restart()
+		require.Equal(t, s.allSlots(), s.unsureSlots())
+		s.own()
+		require.Empty(t, s.unsureSlots())
+	})
+}
+
+// An owner brings with it how far it had claimed. Slots of a later owner stay as they are.
+func TestAcquireWithMoreThanTheDatabaseHas(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.claim(t0)
+		_, err := s.Acquire(s.ctx, []int{3}, s.epoch+2, "later")
+		require.NoError(t, err)
+		had := []line.Had{{Slot: 0, Pos: t0 + 5}, {Slot: 1, Pos: t0 - 5}, {Slot: 3, Pos: t0 + 5}}
+		got, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", had...)
+		require.NoError(t, err)
+		claimed := func(slots []store.Slot) (out []int64) {
+			for _, slot := range slots {
+				out = append(out, slot.Claimed)
+			}
+			return out
+		}
+		require.Equal(t, []int64{t0 + 5, t0, t0}, claimed(got))
+		all, err := s.Slots(s.ctx)
+		require.NoError(t, err)
+		require.Equal(t, []int64{t0 + 5, t0, t0, t0}, claimed(all))
+	})
+}
+
+// All connections to one server see one life, whenever they ask, and its name is short enough for its column.
+func TestLifeOfAServer(t *testing.T) {
+	for _, b := range backends() {
+		if b.sqlite {
+			continue
+		}
+		cfg := b.fresh(t)
+		var lives []string
+		var seconds []int64
+		for len(seconds) < 3 { // the server's clock has shown as many
+			s := open(t, cfg)
+			var life string
+			var second int64
+			require.NoError(t, handle.Of(s).DB.QueryRowContext(t.Context(), "SELECT "+handle.Of(s).Life+", UNIX_TIMESTAMP()").Scan(&life, &second))
+			require.NoError(t, s.Close())
+			require.Len(t, life, 32)
+			if len(lives) == 0 || lives[len(lives)-1] != life {
+				lives = append(lives, life)
+			}
+			if len(seconds) == 0 || seconds[len(seconds)-1] != second {
+				seconds = append(seconds, second)
+			}
+		}
+		require.Len(t, lives, 1)
+	}
+}

@@ -1,0 +1,152 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// lockSlots locks the slots of every row that this batch writes or judges. Once a known task is
+// among them, that is all slots: a request that waited for it may put it into any. While the number of
+// slots changes, it is all as well: the first slot of a key says how far the keys are spread.
+func (w *work) lockSlots(ctx context.Context, list []*identity) error {
+	for _, id := range list {
+		if t := id.before; t != nil && t.Slot >= w.spread.Rows() { // a slot that was made and given up since the spread was read
+			w.intake.h.ForgetSpread()
+			return handle.ErrSpread
+		}
+	}
+	set := handle.SlotSet{}
+	for _, t := range slices.Concat(w.fresh, w.late) {
+		set.Add(t.Slot)
+	}
+	for _, r := range w.timers.pending {
+		set.Add(r.Slot)
+	}
+	for _, id := range w.timers.list {
+		if id.now != nil {
+			set.Add(id.now.Slot)
+		}
+	}
+	all := len(list) > 0 || len(set) > 0 && !w.spread.Whole()
+	for slot := 0; slot < w.spread.Rows() && all; slot++ {
+		set.Add(slot)
+	}
+	var err error
+	if w.slots, err = w.intake.h.LockSlots(ctx, w.tx, set, handle.LockShared); err != nil {
+		return err
+	}
+	if err := w.intake.h.CheckSpread(w.spread, w.slots); err != nil {
+		return err
+	}
+	w.intake.h.LearnClaimed(w.slots)
+	return nil
+}
+
+// placeFresh places new tasks under the lock. It stores the late ones, and moves those of the
+// others whose place was claimed meanwhile. If a task's place is claimed, it goes right behind
+// claimed. Tasks are released by due, so that does not delay them.
+func (w *work) placeFresh(ctx context.Context) error {
+	moves := map[int][]any{}
+	for _, t := range w.fresh {
+		if claimed := w.slots[t.Slot].Claimed; t.Pos <= claimed {
+			t.Pos = claimed + 1
+			moves[t.Slot] = append(moves[t.Slot], t.Seq)
+		}
+		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
+	}
+	for slot, seqs := range moves {
+		err := tables.Chunks(seqs, func(part []any) error {
+			_, err := w.tx.ExecContext(ctx, "UPDATE tasks SET pos = ? WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{w.slots[slot].Claimed + 1}, part...)...)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("placing late tasks: %w", err)
+		}
+	}
+	for _, t := range w.late {
+		t.Pos = max(t.Due, w.slots[t.Slot].Claimed+1)
+		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
+	}
+	return w.insertTasks(ctx, w.late)
+}
+
+// moved tells whether a task has ended with nothing changed but its place, state and attempts, as by a report,
+// and by a cancel, which also drops the body. Such tasks of one batch can be updated together.
+func (id *identity) moved() (move, bool) {
+	if id.before == nil || id.now == nil || id.now.Slot != task.OutOfLine {
+		return move{}, false
+	}
+	a, b := *id.before, *id.now
+	a.Slot, a.Pos, a.State, a.Attempt = b.Slot, b.Pos, b.State, b.Attempt
+	m := move{b.Slot, b.Pos, b.State, b.Attempt, len(b.Body) == 0}
+	if m.bare {
+		a.Body = b.Body
+	}
+	return m, reflect.DeepEqual(a, b)
+}
+
+// write brings the rows of the identities that changed up to date.
+func (w *work) write(ctx context.Context, list []*identity) error {
+	var gone []int64
+	var tags []handle.Tag // of those
+	var rows []*task.Task
+	same := map[move][]int64{}
+	for _, id := range list {
+		if id.now == id.before {
+			continue
+		}
+		if t := id.before; t != nil {
+			if t.Slot != task.OutOfLine && t.Pos > w.slots[t.Slot].Claimed { // the owner takes what is claimed out of the index
+				w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(t))
+			}
+		}
+		if t := id.now; t != nil {
+			if t.Slot != task.OutOfLine {
+				due := t.Due
+				if t.State != task.StateLine {
+					due = t.Pos // of the next attempt
+				}
+				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
+				w.applied.Added = append(w.applied.Added, handle.NewPlace(t.Slot, t.Pos, t.Seq, due))
+			}
+		}
+		if m, only := id.moved(); only {
+			same[m] = append(same[m], id.now.Seq)
+			continue
+		}
+		if id.before != nil {
+			gone = append(gone, id.before.Seq)
+			if id.now == nil || id.now.Seq != id.before.Seq || id.now.Due != id.before.Due {
+				tags = append(tags, handle.TagsOf(id.before)...)
+			}
+		}
+		if id.now != nil {
+			rows = append(rows, id.now)
+		}
+	}
+	if len(same)+len(gone) > 0 {
+		if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
+			return err
+		}
+	}
+	if err := keepTaken(ctx, w.tx, w.taken); err != nil {
+		return err
+	}
+	if err := moveTasks(ctx, w.tx, same); err != nil {
+		return err
+	}
+	if err := deleteTasks(ctx, w.tx, gone); err != nil {
+		return err
+	}
+	if err := handle.DeleteTags(ctx, w.tx.ExecContext, tags); err != nil {
+		return err
+	}
+	return w.insertTasks(ctx, rows)
+}

@@ -1,0 +1,91 @@
+package intake
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// Replayed says what became of one dead letter that was to be replayed.
+type Replayed struct {
+	ID      int64  `json:"id"`
+	Topic   string `json:"topic"`
+	TaskID  string `json:"task_id"`
+	Skipped string `json:"skipped,omitempty"` // why it was not replayed; empty: it was
+}
+
+// errRehearsed rolls a rehearsal back.
+var errRehearsed = errors.New("rehearsed")
+
+// Replay puts dead tasks back into the line, due now, with no attempt made. In the same transaction
+// it marks their letters with who asked for it, so each letter is replayed once, whatever process
+// dies in between. The places are for the index. A rehearsal does all that and rolls it back.
+func (in Intake) Replay(ctx context.Context, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []handle.Place, err error) {
+	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
+		report, added = nil, nil
+		spread, err := in.h.SpreadIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		letters, err := tables.Fetch(ctx, tx, tables.ScanDead, "SELECT "+tables.DeadColumns+" FROM dead_letters WHERE id IN ("+tables.Marks(len(ids))+") ORDER BY id"+in.h.Locking(handle.LockExclusive), tables.Args(ids)...)
+		if err != nil {
+			return err
+		}
+		w := work{intake: in, tx: tx, now: now, spread: spread, resolving: true}
+		batch := Batch{}
+		for _, d := range letters {
+			batch.Resolve = append(batch.Resolve, task.Ident(d.Topic, d.TaskID))
+		}
+		list, err := w.gather(ctx, batch)
+		if err != nil {
+			return err
+		}
+		if err := w.lockSlots(ctx, list); err != nil {
+			return err
+		}
+		byKey := map[[16]byte]*identity{}
+		for _, id := range list {
+			id.now = id.before
+			byKey[id.key] = id
+		}
+		var marked []int64
+		for _, d := range letters {
+			r := Replayed{ID: d.ID, Topic: d.Topic, TaskID: d.TaskID}
+			id := byKey[task.Ident(d.Topic, d.TaskID)]
+			if r.Skipped = task.NotReplayable(d, id.now, w.phase(id)); r.Skipped == "" {
+				id.now = task.Replayed(d, id.now, spread, now)
+				marked = append(marked, d.ID)
+			}
+			report = append(report, r)
+		}
+		if err := w.write(ctx, list); err != nil {
+			return err
+		}
+		if err := faultpoint.At(faultpoint.StoreReplaying); err != nil {
+			return err
+		}
+		added = w.applied.Added
+		if rehearse {
+			added = nil
+			return errRehearsed
+		}
+		if len(marked) == 0 {
+			return nil
+		}
+		if _, err = tx.ExecContext(ctx, "UPDATE dead_letters SET replayed_at = ?, replayed_by = ? WHERE id IN ("+tables.Marks(len(marked))+")", append([]any{now, tables.CutText(by, 255)}, tables.Args(marked)...)...); err != nil {
+			return err
+		}
+		_, err = in.h.Audit(ctx, tx, int64(len(marked)))
+		return err
+	})
+	if err != nil && !errors.Is(err, errRehearsed) {
+		return nil, nil, fmt.Errorf("replaying %d dead letters: %w", len(ids), err)
+	}
+	return report, added, nil
+}

@@ -1,0 +1,111 @@
+package intake
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+func insertQuery(rows int) string {
+	return "INSERT INTO tasks (seq, ident, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body) VALUES " +
+		strings.Repeat(",(?,?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)[1:]
+}
+
+func insertArgs(key task.LaneKey, tasks []*task.Task) []any {
+	a := make([]any, 0, 14*len(tasks))
+	for _, t := range tasks {
+		ident := task.Ident(t.Topic, t.ID)
+		a = append(a, t.Seq, ident[:], t.Slot, t.Pos, int64(key.Lane(t.Topic, t.Class)), t.Due, int(t.State), t.Attempt, t.Replay, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), tables.NonNil(t.Body))
+	}
+	return a
+}
+
+// insertTasks writes tasks in the order of their seq, many to a statement, and their tags.
+func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
+	key, err := w.intake.h.LaneKeyIn(ctx, w.tx)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(tasks, func(a, b *task.Task) int { return cmp.Compare(a.Seq, b.Seq) })
+	err = tables.Pieces(tasks, func(t *task.Task) int { return len(t.Body) + 100 }, func(part []*task.Task) error {
+		for len(part) > 0 {
+			var err error
+			n := w.intake.h.Dialect.InsertRows(len(part))
+			if w.insert == nil || n < handle.PreparedRows {
+				_, err = w.tx.ExecContext(ctx, insertQuery(n), insertArgs(key, part[:n])...)
+			} else {
+				n = handle.PreparedRows
+				_, err = w.tx.StmtContext(ctx, w.insert).ExecContext(ctx, insertArgs(key, part[:n])...)
+			}
+			if err != nil {
+				return fmt.Errorf("storing %d tasks: %w", n, err)
+			}
+			part = part[n:]
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var tags []handle.Tag
+	for _, t := range tasks {
+		tags = append(tags, handle.TagsOf(t)...)
+	}
+	return w.intake.h.InsertTags(ctx, w.tx, tags)
+}
+
+// move is the new place and state of rows.
+type move struct {
+	slot    int
+	pos     int64
+	state   task.State
+	attempt int
+	bare    bool // their bodies are dropped
+}
+
+func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
+	for m, seqs := range moves {
+		slices.Sort(seqs)
+		drop := ""
+		if m.bare {
+			drop = ", body = ''"
+		}
+		err := tables.Chunks(seqs, func(part []int64) error {
+			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ?, attempt = ?"+drop+" WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{m.slot, m.pos, int(m.state), m.attempt}, tables.Args(part)...)...)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("ending %d tasks: %w", len(seqs), err)
+		}
+	}
+	return nil
+}
+
+// keepTaken makes sure that tasks in flight never become pending again: callers were told that it is too late.
+func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
+	slices.Sort(seqs)
+	return tables.Chunks(slices.Compact(seqs), func(part []int64) error {
+		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ? WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{int(task.StateRetry)}, tables.Args(part)...)...)
+		if err != nil {
+			return fmt.Errorf("keeping %d tasks from becoming pending again: %w", len(part), err)
+		}
+		return nil
+	})
+}
+
+func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
+	slices.Sort(seqs)
+	return tables.Chunks(seqs, func(part []int64) error {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...); err != nil {
+			return fmt.Errorf("deleting %d task rows: %w", len(part), err)
+		}
+		return nil
+	})
+}

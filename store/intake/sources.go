@@ -1,0 +1,186 @@
+package intake
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+)
+
+// Source is one partition of an intake topic. Its id and a record's offset make the seq of the task
+// that the record schedules. So a record makes at most one task, and the same one again after the
+// database was restored.
+type Source struct {
+	ID        int
+	Topic     string
+	TopicID   [16]byte // tells the topic from an earlier one of the same name, whose offsets began at 0 too
+	Partition int32
+	Next      int64 // the first offset that is not stored yet
+	Epoch     Epoch
+	// Generation counts the restarts of the partition before this source. Retired, in Unix ms, is
+	// when the partition was restarted as another source; 0: it was not. Nothing more is stored for
+	// a retired source, but its tasks, letters and pending events are still there.
+	Generation int
+	Retired    int64
+	// Stands says why a scanner could not go on at Next when it last tried for a minute; mostly "".
+	Stands string
+}
+
+// DeliveryKey names one attempt of the task that the record at offset made. If Kafka's log lost
+// that record, another one may have the same offset. Therefore the key contains the generation.
+func (s *Source) DeliveryKey(offset int64, attempt int) string {
+	id := s.TopicID
+	if s.Generation > 0 {
+		sum := sha256.Sum256(binary.BigEndian.AppendUint32(id[:], uint32(s.Generation)))
+		id = [16]byte(sum[:16])
+	}
+	return schemas.DeliveryKey(id, s.Partition, offset, attempt)
+}
+
+const (
+	firstSource = 16
+	lastSource  = 31_999 // those above, up to 1<<15 - 1, are for measurements; seq stays positive
+)
+
+const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at, stands_at, stands"
+
+func scanSource(r *sql.Rows, s *Source) error {
+	var id, stands []byte
+	var at int64
+	if err := r.Scan(&s.ID, &s.Topic, &id, &s.Partition, &s.Next, &s.Epoch.Number, &s.Epoch.From, &s.Epoch.To, &s.Generation, &s.Retired, &at, &stands); err != nil {
+		return err
+	}
+	if at == s.Next {
+		s.Stands = string(stands)
+	}
+	copy(s.TopicID[:], id)
+	return nil
+}
+
+// Sources reads all sources, the retired ones too.
+func (in Intake) Sources(ctx context.Context) ([]Source, error) {
+	out, err := tables.Fetch(ctx, in.h.Reads(), scanSource, "SELECT "+sourceColumns+" FROM sources ORDER BY src")
+	if err != nil {
+		return nil, fmt.Errorf("reading the sources: %w", err)
+	}
+	return out, nil
+}
+
+// InUse returns the sources that are not retired: at most one for each partition of a topic.
+func InUse(all []Source) []Source {
+	return slices.DeleteFunc(slices.Clone(all), func(s Source) bool { return s.Retired != 0 })
+}
+
+// FindSource reads a partition's source. False: it has none.
+func (in Intake) FindSource(ctx context.Context, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
+	var src Source
+	var found bool
+	err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
+		src, found, err = findSource(ctx, tx, topic, topicID, partition)
+		return err
+	})
+	if err != nil {
+		return Source{}, false, fmt.Errorf("reading the source of %s/%d: %w", topic, partition, err)
+	}
+	return src, found, nil
+}
+
+func findSource(ctx context.Context, q dialect.Querier, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
+	found, err := tables.Fetch(ctx, q, scanSource, "SELECT "+sourceColumns+" FROM sources WHERE topic = ? AND topic_id = ? AND part = ? AND retired_at = 0", []byte(topic), topicID[:], partition)
+	if err != nil || len(found) == 0 {
+		return Source{}, false, err
+	}
+	return found[0], true, nil
+}
+
+// Source reads a partition's source. If the partition is new, it makes a source that begins at offset first.
+func (in Intake) Source(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64) (Source, error) {
+	var src Source
+	err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
+		var found bool
+		if src, found, err = findSource(ctx, tx, topic, topicID, partition); err != nil || found {
+			return err
+		}
+		src = Source{Topic: topic, TopicID: topicID, Partition: partition, Next: first, Epoch: Epoch{Number: -1}}
+		return insertSource(ctx, tx, &src)
+	})
+	if err != nil {
+		return Source{}, fmt.Errorf("reading the source of %s/%d: %w", topic, partition, err)
+	}
+	return src, nil
+}
+
+// insertSource gives a new source its id.
+func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
+	taken, err := tables.Fetch(ctx, tx, func(r *sql.Rows, id *int) error { return r.Scan(id) }, "SELECT src FROM sources ORDER BY src")
+	if err != nil {
+		return err
+	}
+	if src.ID = freeSource(taken, *src); src.ID == 0 {
+		return fmt.Errorf("no source id is left: %d partitions of intake topics have been seen", len(taken))
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO sources (src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at) VALUES ("+tables.Marks(10)+")",
+		src.ID, []byte(src.Topic), src.TopicID[:], src.Partition, src.Next, src.Epoch.Number, src.Epoch.From, src.Epoch.To, src.Generation, src.Retired)
+	return err
+}
+
+// freeSource derives the id from topic, topic id, partition and generation. So a partition that
+// became known after a backup gets the same id again after the backup is restored, and send logs
+// name tasks by it. Among 250 partitions, about one pair has the same id; then the second one takes
+// the next free id. 0: none is free.
+func freeSource(taken []int, src Source) int {
+	const ids = lastSource - firstSource + 1
+	stands := binary.BigEndian.AppendUint32(append([]byte(src.Topic), src.TopicID[:]...), uint32(src.Partition))
+	if src.Generation > 0 {
+		stands = binary.BigEndian.AppendUint32(stands, uint32(src.Generation))
+	}
+	sum := sha256.Sum256(stands)
+	begin := int(binary.BigEndian.Uint64(sum[:]) % ids)
+	for i := range ids {
+		id := firstSource + (begin+i)%ids
+		if _, found := slices.BinarySearch(taken, id); !found {
+			return id
+		}
+	}
+	return 0
+}
+
+// Advance says which intake offsets a batch covers: [From, To) of one source.
+type Advance struct {
+	Source   int
+	From, To int64
+}
+
+// advance moves the stored offsets, in the transaction that stores the tasks. It fails with
+// ErrFenced if one of them is not at Advance.From, or its source is retired: the records are stored
+// already, another reader has them, or the partition was restarted.
+func (in Intake) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
+	return tables.Chunks(b.Advance, func(part []Advance) error {
+		var to, from, sources []any
+		for _, a := range part {
+			to = append(to, a.Source, a.To)
+			from = append(from, a.Source, a.From)
+			sources = append(sources, a.Source)
+		}
+		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
+		epochs, values := setEpochs(part, b.Epochs)
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+tables.Marks(len(part))+") AND retired_at = 0 AND next_offset "+in.h.Conditions.Expected+" "+cases, slices.Concat(to, values, sources, from)...)
+		if err != nil {
+			return fmt.Errorf("moving the offsets of %d sources: %w", len(part), err)
+		}
+		if n, err := res.RowsAffected(); err != nil {
+			return err
+		} else if n != int64(len(part)) {
+			return fmt.Errorf("moving the offsets of sources %v: %w", part, handle.ErrFenced)
+		}
+		return nil
+	})
+}

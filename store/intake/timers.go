@@ -1,0 +1,267 @@
+package intake
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// ofTimer tells whether a change is a request about a timer.
+func ofTimer(c task.Change) bool { return c.Request != nil && c.Request.Op >= schemas.OpTimer }
+
+// timerWork is what a batch does to timers. Their rows are locked before those of tasks, as MakeRuns
+// does it.
+type timerWork struct {
+	list    []*timerIdentity
+	pending []task.Task       // of their runs, read under a lock: without bodies
+	idents  map[[16]byte]bool // of all runs that may be pending
+}
+
+type timerIdentity struct {
+	key         [16]byte
+	before, now *task.Timer
+	changes     []task.Change
+	clear       bool
+	from        int64 // the first run that is taken away
+}
+
+// mostClearing is how many runs the timers of one batch may have pending when they change. A larger
+// batch is cut.
+const mostClearing = 10_000
+
+// decideTimers decides the requests about timers, and locks the runs that they take away.
+func (w *work) decideTimers(ctx context.Context, changes []task.Change) error {
+	byKey := map[[16]byte]*timerIdentity{}
+	for _, c := range changes {
+		if !ofTimer(c) {
+			continue
+		}
+		key := task.Ident(c.Request.Topic, c.Request.ID)
+		id := byKey[key]
+		if id == nil {
+			id = &timerIdentity{key: key}
+			byKey[key], w.timers.list = id, append(w.timers.list, id)
+		}
+		id.changes = append(id.changes, c)
+	}
+	if len(byKey) == 0 {
+		return nil
+	}
+	slices.SortFunc(w.timers.list, func(a, b *timerIdentity) int { return slices.Compare(a.key[:], b.key[:]) })
+	err := tables.Chunks(w.timers.list, func(part []*timerIdentity) error {
+		keys := make([]any, len(part))
+		for i, id := range part {
+			keys[i] = id.key[:]
+		}
+		rows, err := tables.Fetch(ctx, w.tx, w.scanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+w.intake.h.Locking(handle.LockExclusive), keys...)
+		if err != nil {
+			return fmt.Errorf("reading %d timers: %w", len(keys), err)
+		}
+		for i := range rows {
+			byKey[task.Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range w.timers.list {
+		if err := w.decideTimer(id); err != nil {
+			return err
+		}
+	}
+	return w.readPending(ctx)
+}
+
+// decideTimer runs the changes of a timer through the state machine. To look whether an expression
+// suits its jitter takes milliseconds, so a batch of many is cut as one that merges much.
+func (w *work) decideTimer(id *timerIdentity) error {
+	w.closeFullBoxes()
+	id.now = id.before
+	for _, c := range id.changes {
+		if w.merged.enough() && w.several {
+			return errMerging
+		}
+		began := time.Now()
+		v := task.DecideTimer(id.now, c, w.spread, w.now)
+		w.merged.took += time.Since(began)
+		id.now = v.Next
+		if v.Clear {
+			if !id.clear || v.From < id.from {
+				id.from = v.From
+			}
+			id.clear = true
+			id.now.Kept = w.stillKept(id.now.Kept)
+		}
+		w.addOutcome(c, task.Verdict{Event: v.Event, Dead: v.Dead})
+	}
+	return nil
+}
+
+// stillKept leaves out runs that are claimed, as far as is known.
+func (w *work) stillKept(kept []task.Kept) []task.Kept {
+	kept = slices.DeleteFunc(kept, func(k task.Kept) bool { return k.AllClaimed(w.claimedOf(k, w.intake.h.LastClaimed)) })
+	return kept[max(len(kept)-task.MostKept, 0):]
+}
+
+// claimedOf returns how far all slots are claimed in which kept runs may stand: their own, unless the number of slots was changed since.
+func (w *work) claimedOf(k task.Kept, claimed func(slot int) int64) int64 {
+	if w.spread.Whole() && k.Slots == w.spread.Base() {
+		return claimed(k.Slot)
+	}
+	least := claimed(0)
+	for slot := range w.spread.Rows() {
+		least = min(least, claimed(slot))
+	}
+	return least
+}
+
+// readPending locks the runs of changed timers that may not be claimed yet. Which of them are not is
+// seen under the lock of their slots.
+func (w *work) readPending(ctx context.Context) error {
+	w.timers.idents = map[[16]byte]bool{}
+	var keys []any
+	for _, id := range w.timers.list {
+		if !id.clear || id.before == nil {
+			continue
+		}
+		runs, err := id.before.Pending()
+		if err != nil {
+			if err := w.nonePending(ctx, id.before, err); err != nil {
+				return err
+			}
+		}
+		for _, run := range runs {
+			if run < id.from {
+				continue
+			}
+			key := id.before.RunIdent(run)
+			w.timers.idents[key] = true
+			keys = append(keys, key[:])
+		}
+	}
+	if len(keys) > mostClearing && w.several {
+		return errMerging
+	}
+	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
+	return tables.Chunks(keys, func(part []any) error {
+		rows, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due) },
+			"SELECT seq, slot, pos, state, due FROM tasks WHERE ident IN ("+tables.Marks(len(part))+")"+w.intake.h.Locking(handle.LockExclusive), part...)
+		if err != nil {
+			return fmt.Errorf("reading %d runs: %w", len(part), err)
+		}
+		for _, t := range rows {
+			if src, _ := task.SplitSeq(t.Seq); src == task.RunSource { // otherwise a caller has put a task of its own there
+				w.timers.pending = append(w.timers.pending, t)
+			}
+		}
+		return nil
+	})
+}
+
+// nonePending refuses to change a timer that cannot be read, as long as it may have runs that are to be
+// taken away: nobody can tell which. Its request becomes a dead letter, and others go on.
+func (w *work) nonePending(ctx context.Context, t *task.Timer, cause error) error {
+	rows, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, p *handle.SlotPos) error { return r.Scan(&p.Slot, &p.Pos) }, "SELECT slot, claimed FROM slots")
+	if err != nil {
+		return fmt.Errorf("reading how far slots are claimed: %w", err)
+	}
+	claimed := make(map[int]int64, len(rows))
+	for _, slot := range rows {
+		claimed[slot.Slot] = slot.Pos
+	}
+	of := func(slot int) int64 { return claimed[slot] }
+	if t.AllClaimed(of, func(k task.Kept) int64 { return w.claimedOf(k, of) }) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errDamaged, cause)
+}
+
+// apart cuts a batch that also has requests about the very runs that it takes away: they are decided
+// one after the other.
+func (t *timerWork) apart(list []*identity) error {
+	for _, id := range list {
+		if t.idents[id.key] {
+			return errMerging
+		}
+	}
+	return nil
+}
+
+// writeTimers brings the rows of timers up to date, and takes away the runs that are not claimed. The
+// locks on their slots are held.
+func (w *work) writeTimers(ctx context.Context) error {
+	if len(w.timers.list) == 0 {
+		return nil
+	}
+	if len(w.timers.pending) > 0 {
+		if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
+			return err
+		}
+	}
+	var gone []int64
+	for _, t := range w.timers.pending {
+		switch slot := w.slots[t.Slot]; w.nowUnsure(&t, t.Phase(slot.Claimed, slot.Done)) {
+		case task.Pending:
+			gone = append(gone, t.Seq)
+			w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(&t))
+		case task.Unsure:
+			if t.State == task.StateLine { // its owner may have it, and the timer would make it once more
+				return handle.ErrUnsure
+			}
+		}
+	}
+	if err := deleteTasks(ctx, w.tx, gone); err != nil {
+		return err
+	}
+	for _, id := range w.timers.list {
+		if id.now == id.before {
+			continue
+		}
+		if err := writeTimer(ctx, w.tx, id); err != nil {
+			return fmt.Errorf("storing a timer: %w", err)
+		}
+		if id.now.State == task.TimerEnabled {
+			w.applied.Timers = append(w.applied.Timers, id.now.Slot)
+		}
+	}
+	return nil
+}
+
+// alone tells whether runs of the timer as it was must be alone: some that are claimed may be about to ask which of them is started.
+func (id *timerIdentity) alone() bool {
+	return id.before != nil && (id.before.Definition.Alone || slices.ContainsFunc(id.before.Kept, func(k task.Kept) bool { return k.Definition.Alone }))
+}
+
+func writeTimer(ctx context.Context, tx *sql.Tx, id *timerIdentity) error {
+	t := id.now
+	if t.State == task.TimerDeleted && t.Version < 0 && !id.alone() { // nothing to remember, but a run that must be alone
+		gone, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ? AND running = 0", id.key[:])
+		if err != nil {
+			return err
+		}
+		if n, err := gone.RowsAffected(); err != nil || n > 0 || id.before == nil {
+			return err
+		}
+	}
+	definition, err := tables.EncodeDefinition(t)
+	if err != nil {
+		return err
+	}
+	values := []any{t.Slot, t.Next, t.Open, t.Placed, int(t.State), t.Seq, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), definition, tables.NonNil(t.Body)}
+	if id.before == nil {
+		_, err = tx.ExecContext(ctx, "INSERT INTO timers ("+tables.TimerColumns+", ident) VALUES ("+tables.Marks(13)+")", append(values, id.key[:])...)
+		return err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE timers SET slot = ?, next = ?, open = ?, placed = ?, state = ?, seq = ?, version = ?, created = ?, topic = ?, id = ?, definition = ?, body = ? WHERE ident = ?",
+		append(values, id.key[:])...)
+	return err
+}

@@ -1,0 +1,317 @@
+package intake
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// A request about a task that is being delivered waits in a table of its own until the outcome is
+// known. It can neither be dropped nor take effect beside the delivery. The next transaction about
+// the identity takes it from there.
+
+type waitingChange struct {
+	ident  []byte
+	report bool
+	size   int    // of data
+	data   []byte // the change, encoded: only of what is to be stored
+	change task.Change
+}
+
+func newWaitingChange(key [16]byte, c task.Change) (waitingChange, error) {
+	data, err := encodeChange(c)
+	if err != nil {
+		return waitingChange{}, fmt.Errorf("encoding a waiting request: %w", err)
+	}
+	return waitingChange{ident: key[:], report: c.Report != nil, size: len(data), data: data, change: c}, nil
+}
+
+// encodedChange is a change as JSON, except for the parts that may be any bytes: JSON would change
+// a header's name that is not UTF-8.
+type encodedChange struct {
+	task.Change
+	Body []byte // schemas.EncodeBody of the request
+}
+
+func encodeChange(c task.Change) ([]byte, error) {
+	s := encodedChange{Change: c}
+	if c.Request != nil {
+		r := *c.Request
+		s.Body = schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)
+		r.Key, r.Value, r.Headers = nil, nil, nil
+		s.Request = &r
+	}
+	return json.Marshal(s)
+}
+
+func decodeChange(data []byte) (task.Change, error) {
+	var s encodedChange
+	if err := json.Unmarshal(data, &s); err != nil || s.Request == nil {
+		return s.Change, err
+	}
+	body, err := schemas.DecodeBody(s.Body)
+	s.Request.Key, s.Request.Value, s.Request.Headers = body.Key, body.Value, body.Headers
+	return s.Change, err
+}
+
+func scanWaiting(r *sql.Rows, h *waitingChange) error {
+	var data []byte
+	err := r.Scan(&h.ident, &h.report, &h.size, &data)
+	if err == nil {
+		if h.change, err = decodeChange(data); err != nil {
+			err = fmt.Errorf("%w: %w", errDamaged, err)
+		}
+	}
+	return err
+}
+
+// errDamaged says that a waiting request, or a timer, cannot be read. Only changes to it may fail because of it.
+var errDamaged = errors.New("what is stored for this id cannot be read")
+
+// queueSize is how much waits for one identity.
+type queueSize struct {
+	reports, requests int
+	bytes             int // of the requests
+}
+
+// requestQueue is what waits for one identity, as a batch works on it.
+type requestQueue struct {
+	queueSize
+	due     []waitingChange // taken from the table, to be decided now
+	added   []waitingChange // came with this batch and must wait
+	decided []int64         // decided: out of the table
+}
+
+// A transaction takes at most this much of what waits, and leaves the rest to the next one, because
+// all writers of tasks wait for its locks. It takes the first of each queue, so nothing is
+// overtaken.
+const (
+	waitingPiece   = 400
+	waitingReports = 1000 // of reports: small, and decided in a moment
+	waitingBytes   = 8 << 20
+)
+
+// readWaiting fetches what waits for the identities of this batch and can be decided now, in the
+// order of arrival. If the task has ended or is pending again, that is everything. If the task
+// waits, that is the reports. What must go on waiting is neither read nor written: new requests go
+// behind it.
+func (w *work) readWaiting(ctx context.Context, list []*identity) error {
+	requests, reports := piece{rows: waitingPiece, bytes: waitingBytes}, piece{rows: waitingReports, bytes: waitingBytes}
+	for part := range slices.Chunk(list, tables.MaxRows) {
+		if err := w.countWaiting(ctx, part); err != nil {
+			return fmt.Errorf("looking for waiting requests: %w", err)
+		}
+		var free, reported []*identity
+		for _, id := range part {
+			id.now = id.before
+			switch ph := w.phase(id); {
+			case id.queue.reports+id.queue.requests == 0, ph == task.Unsure:
+			case ph != task.InFlight && ph != task.Between, w.resolving && id.queue.reports == 0: // see answerable
+				free = append(free, id)
+			case ph == task.Between && id.queue.reports > 0:
+				reported = append(reported, id)
+			}
+		}
+		if err := w.takeWaiting(ctx, reported, " AND report = 1", &reports); err != nil {
+			return err
+		}
+		if err := w.takeWaiting(ctx, free, "", &requests); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countWaiting counts what waits for each identity. Mostly nearly nothing waits in the whole table, and the server reads that in a
+// fraction of the time that it takes to look up each identity.
+func (w *work) countWaiting(ctx context.Context, list []*identity) error {
+	byKey, keys := keysOf(list)
+	type count struct {
+		ident    []byte
+		report   bool
+		n, bytes int
+	}
+	read := func(query string, args ...any) ([]count, error) {
+		return tables.Fetch(ctx, w.tx, func(r *sql.Rows, c *count) error { return r.Scan(&c.ident, &c.report, &c.n, &c.bytes) }, query, args...)
+	}
+	var counts []count
+	var err error
+	few := len(list) / 4
+	if few > 0 {
+		counts, err = read("SELECT ident, report, 1, size FROM waiting LIMIT ?", few)
+	}
+	if err == nil && len(counts) == few {
+		counts, err = read("SELECT ident, report, COUNT(*), SUM(size) FROM waiting WHERE ident IN ("+tables.Marks(len(keys))+") GROUP BY ident, report", keys...)
+	}
+	for _, c := range counts {
+		id := byKey[[16]byte(c.ident)]
+		switch {
+		case id == nil:
+		case c.report:
+			id.queue.reports += c.n
+		default:
+			id.queue.requests, id.queue.bytes = id.queue.requests+c.n, id.queue.bytes+c.bytes
+		}
+	}
+	return err
+}
+
+func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
+	byKey, keys := make(map[[16]byte]*identity, len(list)), make([]any, len(list))
+	for i, id := range list {
+		byKey[id.key], keys[i] = id, id.key[:]
+	}
+	return byKey, keys
+}
+
+// piece is how many rows and bytes a transaction may still take.
+type piece struct{ rows, bytes int }
+
+func (p piece) empty() bool { return p.rows <= 0 || p.bytes <= 0 }
+
+// takeWaiting reads the first of what waits for the identities: reports before requests, each in
+// the order of arrival. It leaves out rows that another transaction has taken meanwhile.
+func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, left *piece) error {
+	if len(list) == 0 || left.empty() {
+		return nil
+	}
+	byKey, keys := keysOf(list)
+	type row struct {
+		seq  int64
+		size int
+	}
+	rows, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.seq, &v.size) },
+		"SELECT seq, size FROM waiting WHERE ident IN ("+tables.Marks(len(keys))+")"+which+" ORDER BY report DESC, arrived LIMIT ?", append(keys, left.rows)...)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	var seqs []int64
+	for _, v := range rows {
+		if left.empty() {
+			break
+		}
+		seqs = append(seqs, v.seq)
+		left.rows, left.bytes = left.rows-1, left.bytes-v.size
+	}
+	taken, err := tables.Fetch(ctx, w.tx, scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE seq IN ("+tables.Marks(len(seqs))+") ORDER BY report DESC, arrived"+w.intake.h.Locking(handle.LockExclusive), tables.Args(seqs)...)
+	if err != nil {
+		return fmt.Errorf("reading %d waiting requests: %w", len(seqs), err)
+	}
+	for _, h := range taken {
+		l := &byKey[[16]byte(h.ident)].queue
+		l.due = append(l.due, h)
+	}
+	return nil
+}
+
+// add puts a change into the queue. False: there is no room for it.
+func (l *requestQueue) add(h waitingChange) bool {
+	if h.report {
+		if l.reports >= schemas.MaxWaitingReports {
+			return false
+		}
+		l.reports++
+	} else {
+		if l.requests >= schemas.MaxWaiting || l.bytes+h.size > schemas.MaxWaitingBytes {
+			return false
+		}
+		l.requests, l.bytes = l.requests+1, l.bytes+h.size
+	}
+	l.added = append(l.added, h)
+	return true
+}
+
+// remove takes a change that is decided out of the queue.
+func (l *requestQueue) remove(h waitingChange) {
+	l.decided = append(l.decided, h.change.Seq)
+	if h.report {
+		l.reports--
+	} else {
+		l.requests, l.bytes = l.requests-1, l.bytes-h.size
+	}
+}
+
+// writeWaiting deletes from the table what is decided, and stores what must wait. It does not touch
+// what goes on waiting.
+func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
+	var over []int64
+	var rows []waitingChange
+	for _, id := range list {
+		over = append(over, id.queue.decided...)
+		rows = append(rows, id.queue.added...)
+	}
+	slices.Sort(over)
+	err := tables.Chunks(over, func(part []int64) error {
+		_, err := w.tx.ExecContext(ctx, "DELETE FROM waiting WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("forgetting %d requests that waited: %w", len(over), err)
+	}
+	w.applied.Waiting = len(rows)
+	return tables.Pieces(rows, func(h waitingChange) int { return h.size }, func(part []waitingChange) error {
+		a := make([]any, 0, 4*len(part))
+		for _, h := range part {
+			a = append(a, h.change.Seq, h.ident, h.report, h.data)
+		}
+		_, err := w.tx.ExecContext(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES "+strings.Repeat(",(?,?,?,?)", len(part))[1:], a...)
+		if err != nil {
+			return fmt.Errorf("storing %d waiting requests: %w", len(part), err)
+		}
+		return nil
+	})
+}
+
+// Resolvable looks at up to look identities behind after for which requests wait, and returns those
+// that can be decided now. A report can be decided once its task is not in flight any more, a cancel or a
+// fire once the task's slot is sure, anything else once the task has ended. Put the identities into Batch.Resolve. next is where the
+// next look goes on; the zero identity is the beginning. So all have their turn, however many
+// cannot be decided.
+func (in Intake) Resolvable(ctx context.Context, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
+	type row struct {
+		key   [16]byte
+		ready bool
+	}
+	seen, err := tables.Fetch(ctx, in.h.Reads(), func(r *sql.Rows, v *row) error {
+		var key []byte
+		err := r.Scan(&key, &v.ready)
+		copy(v.key[:], key)
+		return err
+	}, in.resolvable(), after[:], look)
+	if err != nil {
+		return nil, after, fmt.Errorf("looking for requests whose wait is over: %w", err)
+	}
+	for _, v := range seen {
+		if v.ready {
+			ready = append(ready, v.key)
+		}
+	}
+	if len(seen) == look {
+		next = seen[look-1].key
+	}
+	return ready, next, nil
+}
+
+// answerable tells whether the first of the requests that wait for w.ident is a cancel or a fire. It came
+// while the task's slot was unsure, and is too late where the task was claimed meanwhile. Longer ones than
+// any client has reason to write wait until the task has ended.
+var answerable = fmt.Sprintf(`(SELECT x.size < 8192 AND INSTR(x.request, '"Op":%d,') + INSTR(x.request, '"Op":%d,') > 0 FROM waiting x WHERE x.ident = w.ident AND x.report = 0 ORDER BY x.arrived LIMIT 1)`,
+	schemas.OpCancel, schemas.OpFire)
+
+// resolvable reads one entry of the index for each identity, and one request where none of a task in flight is a report: a thousand requests may wait for each, for
+// hours, and every scanner looks again and again.
+func (in Intake) resolvable() string {
+	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + in.h.Unsure("s") + ")" +
+		" OR (w.report = 0 AND NOT " + in.h.Unsure("s") + " AND " + answerable + "), 0)" +
+		" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ? GROUP BY ident ORDER BY ident LIMIT ?) w" +
+		" LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot ORDER BY w.ident"
+}
