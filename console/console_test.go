@@ -11,12 +11,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/notyet/notyet/api"
@@ -24,6 +25,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
@@ -32,7 +34,12 @@ import (
 type world struct {
 	t        *testing.T
 	store    *store.Store
+	guard    *access.Guard
 	sessions *Sessions
+	mux      http.Handler // behind the guard
+	front    atomic.Pointer[http.Handler]
+	log      *zap.Logger
+	logs     *observer.ObservedLogs
 	url      string
 	tokens   map[string]string // by role
 	file     string
@@ -42,33 +49,43 @@ type world struct {
 
 func newWorld(t *testing.T, withTokens bool, change ...func(*access.Config)) *world {
 	t.Helper()
-	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	core, logs := observer.New(zap.InfoLevel)
+	log := zap.New(core)
 	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, log)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	require.NoError(t, st.Migrate(t.Context(), 4))
-	w := &world{t: t, store: st, tokens: map[string]string{}}
+	w := &world{t: t, store: st, log: log, logs: logs, tokens: map[string]string{}}
 	cfg := access.Config{}
 	if withTokens {
 		w.file = filepath.Join(t.TempDir(), "tokens.yaml")
 		w.writeTokens(access.Read, access.Operate, access.Admin)
 		cfg.Tokens = w.file
 	}
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { (*w.front.Load()).ServeHTTP(rw, r) }))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	cfg.SignIn.PublicURL = w.url
 	for _, c := range change {
 		c(&cfg)
 	}
-	guard, err := access.New(cfg, log)
+	w.guard, err = access.New(cfg, log)
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	api.Mount(mux, api.NewLocal(st, deadletter.NewLocal(st, nil, "test", log)), nil, api.Config{Version: "test", Intakes: []api.Intake{{Topic: "in"}}})
 	Mount(mux, "test")
-	w.sessions = NewSessions(guard, "test")
-	server := httptest.NewServer(access.CrossOrigin(w.sessions.Front(guard.Handler(mux))))
-	t.Cleanup(server.Close)
-	w.url = server.URL
+	w.mux = mux
+	w.restart()
 	w.source, err = intake.New(st).Source(t.Context(), "in", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
 	return w
+}
+
+// restart has another process of the installation serve.
+func (w *world) restart() {
+	w.sessions = NewSessions(Config{Guard: w.guard, Secret: admin.New(w.store).Secret, PublicURL: w.url, Version: "test", Log: w.log})
+	front := access.CrossOrigin(w.sessions.Front(w.guard.Handler(w.mux)))
+	w.front.Store(&front)
 }
 
 func (w *world) writeTokens(roles ...access.Role) {

@@ -116,7 +116,7 @@ func write(w http.ResponseWriter, status int, v view, s shown) {
 func protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, forms would come with Origin: null
 	h.Set("Cache-Control", "no-store")
 }
 

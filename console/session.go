@@ -2,15 +2,14 @@ package console
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"io/fs"
-	"maps"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/internal/access"
@@ -19,62 +18,92 @@ import (
 // Bounds of sessions.
 const (
 	sessionLife = 12 * time.Hour
-	sessionIdle = time.Hour
-	maxSessions = 1000
-	maxOfCaller = 100 // so that who has one token cannot end the sessions of others
-	cookieName  = "notyet_session"
+	// issuerSession is the life of a session that began at the issuer. A group that the issuer takes away
+	// counts for so long, whatever end the ID token has.
+	issuerSession = time.Hour
+	sessionIdle   = time.Hour
+	// renewAfter is how old the note of the last use may be. So most answers have no cookie.
+	renewAfter = time.Minute
 	// refreshHeader is sent by the script that refreshes a page by itself.
 	refreshHeader = "Notyet-Refresh"
 )
 
-// Sessions are the operators who signed in with a token. They are this process's own: a restart ends
-// them.
+// Config of Sessions.
+type Config struct {
+	Guard *access.Guard
+	// Secret returns a secret of the installation by its name, which all its processes have in common.
+	Secret func(ctx context.Context, name string) ([16]byte, error)
+	// PublicURL is the address at which browsers reach the console, without a path. Default: not known.
+	PublicURL string
+	Version   string
+	Log       *zap.Logger
+}
+
+// Sessions are the operators who signed in, with a token or at the issuer. A session is a sealed cookie. The
+// rights of its caller are looked up with each request.
 type Sessions struct {
-	guard   *access.Guard
-	version string
-	files   http.Handler
-	wrong   *rate.Limiter // of sign-ins that failed
-
-	mu   sync.Mutex
-	open map[string]*session // by id
+	cfg    Config
+	guard  *access.Guard
+	files  http.Handler
+	sealer sealer
+	wrong  *rate.Limiter  // of sign-ins that failed
+	away   rate.Sometimes // of lines about the key
+	ending chan struct{}  // has room for the sign-ins that may ask the issuer at a time
 }
 
+// session is what the cookie holds.
 type session struct {
-	token      string
-	name       string // of its caller
-	began, met time.Time
+	Token    string           `json:"token,omitempty"`
+	Identity *access.Identity `json:"identity,omitempty"` // in place of Token: signed in at the issuer
+	Began    time.Time        `json:"began"`
+	Met      time.Time        `json:"met"` // when it was last used, at most renewAfter too early
 }
 
-// NewSessions returns Sessions without any.
-func NewSessions(guard *access.Guard, version string) *Sessions {
+// NewSessions returns Sessions.
+func NewSessions(cfg Config) *Sessions {
 	files, err := fs.Sub(static, "static")
 	if err != nil {
 		panic(err) // the folder is embedded
 	}
-	return &Sessions{guard: guard, version: version, files: http.FileServerFS(files), wrong: rate.NewLimiter(2, 20), open: map[string]*session{}}
+	return &Sessions{
+		cfg: cfg, guard: cfg.Guard, files: http.FileServerFS(files), wrong: rate.NewLimiter(2, 20), away: rate.Sometimes{Interval: time.Second}, ending: make(chan struct{}, maxEnding),
+		sealer: sealer{installation: cfg.Secret, client: cfg.Guard.ClientSecret},
+	}
 }
 
-// Front serves what needs no caller: styles, script and the sign-in page. A page of the console goes
-// on to next, which is the guard, with the token of the session. Everything else goes on as it is.
+// Front serves what needs no caller: styles, script and signing in. A page of the console goes on to next,
+// which is the guard, with the caller of the session. Everything else goes on as it is.
 func (s *Sessions) Front(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /console/", s.file)
 	mux.HandleFunc("GET /sign-in", s.form)
 	mux.HandleFunc("POST /sign-in", s.signIn)
+	mux.HandleFunc("GET "+startPath, s.start)
+	mux.HandleFunc("GET "+access.CallbackPath, s.callback)
 	mux.HandleFunc("POST /sign-out", s.signOut)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if !s.guard.ByToken() || !isPage(r.URL.Path) || r.Header.Get("Authorization") != "" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		token, ok := s.token(r)
-		if !ok {
+		x, caller, err := s.resume(r)
+		switch {
+		case err != nil:
+			s.cannot(w, err)
+			return
+		case x == nil:
 			s.refuse(w, r)
 			return
 		}
-		r = r.Clone(context.WithValue(r.Context(), signedKey{}, true))
-		r.Header.Set("Authorization", "Bearer "+token)
-		next.ServeHTTP(w, r)
+		// A page that nobody looks at does not keep the session.
+		if now := time.Now(); r.Header.Get(refreshHeader) == "" && now.Sub(x.Met) >= renewAfter {
+			x.Met = now
+			if err := s.give(w, r, x); err != nil {
+				s.cannot(w, err)
+				return
+			}
+		}
+		next.ServeHTTP(w, r.WithContext(access.With(context.WithValue(r.Context(), signedKey{}, true), caller)))
 	})
 	return mux
 }
@@ -91,75 +120,95 @@ func (s *Sessions) file(w http.ResponseWriter, r *http.Request) {
 
 // refuse sends whoever has no session to the sign-in page, and from there back.
 func (s *Sessions) refuse(w http.ResponseWriter, r *http.Request) {
-	to := "/sign-in"
+	next := ""
 	if r.Method == http.MethodGet {
-		to += "?" + url.Values{"next": {r.URL.RequestURI()}}.Encode()
+		next = r.URL.RequestURI()
 	}
-	http.Redirect(w, r, to, http.StatusSeeOther)
+	http.Redirect(w, r, withNext("/sign-in", next), http.StatusSeeOther)
 }
 
-// token returns the token of the request's session. A token that is no longer valid ends the session.
-func (s *Sessions) token(r *http.Request) (string, bool) {
-	cookie, err := r.Cookie(cookieName)
+func withNext(path, next string) string {
+	if next == "" {
+		return path
+	}
+	return path + "?" + url.Values{"next": {next}}.Encode()
+}
+
+// cannot answers where the key of the sessions cannot be read.
+func (s *Sessions) cannot(w http.ResponseWriter, err error) {
+	s.away.Do(func() {
+		s.cfg.Log.Error("the key of the console's sessions cannot be read from the database", zap.Error(err))
+	})
+	w.Header().Set("Retry-After", "1")
+	s.show(w, http.StatusServiceUnavailable, signInForm{Wrong: "The database is away: try again in a moment."})
+}
+
+// resume returns the request's session, and what its caller may do now. No session: nobody is signed in.
+func (s *Sessions) resume(r *http.Request) (*session, access.Caller, error) {
+	sealed, ok := s.cookie(r, sessionCookie)
+	if !ok {
+		return nil, access.Caller{}, nil
+	}
+	var x session
+	if ok, err := s.sealer.open(r.Context(), sessionCookie, sealed, &x); err != nil || !ok {
+		return nil, access.Caller{}, err
+	}
+	end := x.end()
+	if !time.Now().Before(end) {
+		return nil, access.Caller{}, nil
+	}
+	caller, err := s.caller(r.Context(), x)
 	if err != nil {
-		return "", false
+		return nil, access.Caller{}, nil
 	}
-	s.mu.Lock()
-	x := s.open[cookie.Value]
-	s.mu.Unlock()
-	if x == nil {
-		return "", false
+	if end = x.Began.Add(x.life()); caller.Until.IsZero() || end.Before(caller.Until) {
+		caller.Until = end
 	}
-	valid := s.guard.Valid(r.Context(), x.token) // which may ask the issuer of a JWT
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !valid || x.over(time.Now()) {
-		delete(s.open, cookie.Value)
-		return "", false
-	}
-	if r.Header.Get(refreshHeader) == "" { // a page that nobody looks at does not keep the session
-		x.met = time.Now()
-	}
-	return x.token, true
+	return &x, caller, nil
 }
 
-func (x *session) over(now time.Time) bool {
-	return now.Sub(x.began) > sessionLife || now.Sub(x.met) > sessionIdle
+func (s *Sessions) caller(ctx context.Context, x session) (access.Caller, error) {
+	if x.Identity != nil {
+		return s.guard.Known(*x.Identity)
+	}
+	return s.guard.Caller(ctx, x.Token)
 }
 
-// begin makes a session and returns its id. The one that was not used for the longest time gives way:
-// of the same caller, if that has many, otherwise of all.
-func (s *Sessions) begin(token, name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	maps.DeleteFunc(s.open, func(_ string, x *session) bool { return x.over(now) })
-	s.makeRoom(maxOfCaller, func(x *session) bool { return x.name == name })
-	s.makeRoom(maxSessions, func(*session) bool { return true })
-	id := rand.Text() + rand.Text() // 256 random bits
-	s.open[id] = &session{token: token, name: name, began: now, met: now}
-	return id
+func (x *session) life() time.Duration {
+	if x.Identity != nil {
+		return issuerSession
+	}
+	return sessionLife
 }
 
-// makeRoom ends a session if there are as many as may be of those that count.
-func (s *Sessions) makeRoom(most int, counts func(*session) bool) {
-	n, oldest := 0, ""
-	for id, x := range s.open {
-		if !counts(x) {
-			continue
-		}
-		if n++; oldest == "" || x.met.Before(s.open[oldest].met) {
-			oldest = id
-		}
+// end is when the session ends if it is not used before.
+func (x *session) end() time.Time {
+	end, idle := x.Began.Add(x.life()), x.Met.Add(sessionIdle)
+	if idle.Before(end) {
+		return idle
 	}
-	if n >= most {
-		delete(s.open, oldest)
+	return end
+}
+
+// begin gives the browser a session that begins now.
+func (s *Sessions) begin(w http.ResponseWriter, r *http.Request, x session) error {
+	x.Began = time.Now()
+	x.Met = x.Began
+	return s.give(w, r, &x)
+}
+
+func (s *Sessions) give(w http.ResponseWriter, r *http.Request, x *session) error {
+	sealed, err := s.sealer.seal(r.Context(), sessionCookie, x)
+	if err == nil {
+		s.setCookie(w, r, sessionCookie, sealed, time.Until(x.Began.Add(x.life())), http.SameSiteStrictMode)
 	}
+	return err
 }
 
 type signInForm struct {
 	Next, Wrong string
-	Needed      bool
+	Start       string // where the sign-in at the issuer begins; "": nowhere
+	Issuer      string // its host
 }
 
 func (s *Sessions) form(w http.ResponseWriter, r *http.Request) {
@@ -171,16 +220,21 @@ func (s *Sessions) form(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Sessions) show(w http.ResponseWriter, status int, f signInForm) {
-	v := view{page: "signin", title: "Sign in"}
-	write(w, status, v, shown{Title: v.title, Page: v.page, Version: s.version, Now: time.Now(), Data: f})
+	if f.Issuer = s.guard.SignsInAt(); f.Issuer != "" {
+		f.Start = withNext(startPath, f.Next)
+	}
+	s.page(w, status, view{page: "signin", title: "Sign in", data: f})
+}
+
+func (s *Sessions) page(w http.ResponseWriter, status int, v view) {
+	write(w, status, v, shown{Title: v.title, Page: v.page, Version: s.cfg.Version, Now: time.Now(), Data: v.data})
 }
 
 func (s *Sessions) signIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 32<<10)
 	next := local(r.FormValue("next"))
 	token := strings.TrimSpace(r.FormValue("token"))
-	caller, err := s.guard.SignIn(r, token)
-	if err != nil {
+	if _, err := s.guard.SignIn(r, token); err != nil {
 		if !s.wrong.Allow() {
 			w.Header().Set("Retry-After", "1")
 			s.show(w, http.StatusTooManyRequests, signInForm{Next: next, Wrong: "Too many wrong tokens: try again in a second."})
@@ -189,24 +243,27 @@ func (s *Sessions) signIn(w http.ResponseWriter, r *http.Request) {
 		s.show(w, http.StatusUnauthorized, signInForm{Next: next, Wrong: "You are not signed in: " + err.Error() + "."})
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.begin(token, caller.Name), Path: "/", HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds())})
-	http.Redirect(w, r, next, http.StatusSeeOther)
+	switch err := s.begin(w, r, session{Token: token}); {
+	case errors.Is(err, errCookieTooLarge):
+		s.show(w, http.StatusUnprocessableEntity, signInForm{Next: next, Wrong: "You are not signed in: the token is too large for a cookie. Let the issuer put less into it, or sign in at the issuer (http.sign-in)."})
+	case err != nil:
+		s.cannot(w, err)
+	default:
+		http.Redirect(w, r, next, http.StatusSeeOther)
+	}
 }
 
 func (s *Sessions) signOut(w http.ResponseWriter, r *http.Request) {
-	if cookie, err := r.Cookie(cookieName); err == nil {
-		s.mu.Lock()
-		delete(s.open, cookie.Value)
-		s.mu.Unlock()
-	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	s.setCookie(w, r, sessionCookie, "", 0, http.SameSiteStrictMode)
 	http.Redirect(w, r, "/sign-in", http.StatusSeeOther)
 }
 
 // secure reports whether the browser reached this site by HTTPS: here, or at a proxy that ends TLS. A
-// browser sends Origin with every form, and no page can set it.
-func secure(r *http.Request) bool {
-	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
+// browser sends Origin with every form, and no page can set it. It has the session's cookie with the prefix
+// only if it was by HTTPS before.
+func (s *Sessions) secure(r *http.Request) bool {
+	_, err := r.Cookie(hostPrefix + sessionCookie)
+	return r.TLS != nil || err == nil || strings.HasPrefix(s.cfg.PublicURL, "https://") || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 }
 
 // local returns a path of this site, whatever was asked for.

@@ -1,7 +1,10 @@
 package console
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/store/admin"
 )
 
 func TestWithoutASessionThereIsTheSignInPage(t *testing.T) {
@@ -61,18 +65,78 @@ func TestCookie(t *testing.T) {
 	}
 	require.NotContains(t, cookie, w.tokens["read"], "the cookie is no token")
 	require.NotContains(t, cookie, "Secure", "the test's server speaks plain HTTP")
-	forged := w.browser()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/", nil)
-	require.NoError(t, err)
-	req.AddCookie(&http.Cookie{Name: cookieName, Value: strings.Repeat("A", 52)})
-	resp, _ = forged.do(req)
-	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
+	for _, value := range []string{"", strings.Repeat("A", 52), w.tokens["admin"], sealedBySomebodyElse(t, session{Token: w.tokens["admin"], Began: time.Now(), Met: time.Now()})} {
+		require.Equal(t, http.StatusSeeOther, w.with(sessionCookie, value), "a cookie that this installation has not made")
+	}
+	require.Equal(t, http.StatusSeeOther, w.with(sessionCookie, w.seal(attemptCookie, session{Token: w.tokens["admin"], Began: time.Now(), Met: time.Now()})), "one for another purpose")
+	require.Equal(t, http.StatusOK, w.with(sessionCookie, w.seal(sessionCookie, session{Token: w.tokens["admin"], Began: time.Now(), Met: time.Now()})))
 
 	resp, _ = b.post("/sign-out", nil)
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
-	require.Empty(t, w.sessions.open)
+	require.Contains(t, resp.Header.Get("Set-Cookie"), "Max-Age=0")
 	resp, _ = b.get("/")
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
+}
+
+// with asks for a page with a cookie, and returns the status.
+func (w *world) with(name, value string) int {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+"/find", nil)
+	require.NoError(w.t, err)
+	req.AddCookie(&http.Cookie{Name: name, Value: value})
+	resp, _ := w.browser().do(req)
+	return resp.StatusCode
+}
+
+func (w *world) seal(purpose string, v any) string {
+	w.t.Helper()
+	sealed, err := w.sessions.sealer.seal(w.t.Context(), purpose, v)
+	require.NoError(w.t, err)
+	return sealed
+}
+
+func aSecret(context.Context, string) ([16]byte, error) { return [16]byte{1}, nil }
+
+func sealedBySomebodyElse(t *testing.T, v any) string {
+	t.Helper()
+	s := sealer{installation: aSecret, client: func() string { return "" }}
+	sealed, err := s.seal(t.Context(), sessionCookie, v)
+	require.NoError(t, err)
+	return sealed
+}
+
+// A restart ends no session, and any process of the installation knows it.
+func TestSessionsAreGoodForEveryProcess(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("operate")
+	w.restart()
+	resp, text := b.get("/find")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Contains(t, text, "operate (operate)")
+	w.writeTokens(access.Read) // which takes the other tokens back
+	require.Eventually(t, func() bool { resp, _ := b.get("/find"); return resp.StatusCode == http.StatusSeeOther }, 10*time.Second, 50*time.Millisecond)
+}
+
+func TestCookiesAreTheHostsOwnOverHTTPS(t *testing.T) {
+	w := newWorld(t, true)
+	s := NewSessions(Config{Guard: w.guard, Secret: aSecret, PublicURL: "https://notyet.example"})
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	out := httptest.NewRecorder()
+	require.NoError(t, s.begin(out, r, session{Token: w.tokens["read"]}))
+	cookie := out.Result().Cookies()[0]
+	require.Equal(t, "__Host-notyet_session", cookie.Name)
+	require.True(t, cookie.Secure)
+	require.Equal(t, "/", cookie.Path)
+	require.Empty(t, cookie.Domain)
+
+	r.AddCookie(&http.Cookie{Name: sessionCookie, Value: cookie.Value}) // which another host of the domain could have set
+	x, _, err := s.resume(r)
+	require.NoError(t, err)
+	require.Nil(t, x)
+	r.AddCookie(cookie)
+	x, _, err = s.resume(r)
+	require.NoError(t, err)
+	require.NotNil(t, x)
 }
 
 // Behind a proxy that ends TLS, the browser says that it opened the site by HTTPS.
@@ -131,55 +195,80 @@ func TestWithoutTokensLoopbackOnly(t *testing.T) {
 
 func TestSessionsEnd(t *testing.T) {
 	w := newWorld(t, true)
-	guard, err := access.New(access.Config{Tokens: w.file}, nil)
-	require.NoError(t, err)
+	w.sessions.sealer.installation = aSecret // the database is outside the bubble
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSessions(guard, "test")
 		refreshes := false
-		asks := func(id string) bool {
-			r, err := http.NewRequest(http.MethodGet, "/", nil)
-			require.NoError(t, err)
+		front := w.sessions.Front(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		jar := map[string]string{}
+		asks := func(name string) bool {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			if refreshes {
 				r.Header.Set(refreshHeader, "1")
 			}
-			r.AddCookie(&http.Cookie{Name: cookieName, Value: id})
-			_, ok := s.token(r)
-			return ok
+			r.AddCookie(&http.Cookie{Name: sessionCookie, Value: jar[name]})
+			out := httptest.NewRecorder()
+			front.ServeHTTP(out, r)
+			for _, c := range out.Result().Cookies() {
+				jar[name] = c.Value
+			}
+			return out.Code == http.StatusOK
 		}
-		used, idle := s.begin(w.tokens["read"], "read"), s.begin(w.tokens["read"], "read")
+		begin := func(name string) {
+			out := httptest.NewRecorder()
+			require.NoError(t, w.sessions.begin(out, httptest.NewRequest(http.MethodGet, "/", nil), session{Token: w.tokens["read"]}))
+			jar[name] = out.Result().Cookies()[0].Value
+		}
+		begin("used")
+		begin("idle")
 		for range 2 {
 			time.Sleep(sessionIdle * 2 / 3)
-			require.True(t, asks(used))
+			require.True(t, asks("used"))
 		}
-		require.False(t, asks(idle))
-		for began := time.Now(); time.Since(began) < sessionLife; time.Sleep(sessionIdle / 2) {
-			asks(used)
+		require.False(t, asks("idle"))
+		before := jar["used"]
+		time.Sleep(renewAfter / 2)
+		require.True(t, asks("used"))
+		require.Equal(t, before, jar["used"], "most answers have no cookie")
+		began, asked := time.Now(), 0
+		for ; asks("used"); asked++ {
+			require.Less(t, time.Since(began), sessionLife)
+			time.Sleep(sessionIdle / 2)
 		}
-		require.False(t, asks(used))
+		require.Greater(t, asked, 15)
+		require.False(t, asks("used"), "twelve hours after it began, however it is used")
 
-		left := s.begin(w.tokens["read"], "read")
+		begin("left")
 		refreshes = true
 		for range 3 {
-			require.True(t, asks(left))
+			require.True(t, asks("left"))
 			time.Sleep(sessionIdle / 3)
 		}
 		time.Sleep(time.Second)
-		require.False(t, asks(left), "a page that refreshes itself is no use of the session")
-		refreshes = false
-
-		other := s.begin(w.tokens["admin"], "admin")
-		first := s.begin(w.tokens["read"], "read")
-		time.Sleep(time.Second)
-		second := s.begin(w.tokens["read"], "read")
-		for range maxSessions - 1 {
-			time.Sleep(time.Millisecond)
-			s.begin(w.tokens["read"], "read")
-			asks(second)
-		}
-		require.Len(t, s.open, maxOfCaller+1)
-		require.True(t, asks(other), "who has one token ends no session of another")
-		require.False(t, asks(first), "the one that was not used for the longest time gave way")
-		require.True(t, asks(second))
-		require.False(t, asks(strings.Repeat("x", 52)))
+		require.False(t, asks("left"), "a page that refreshes itself is no use of the session")
 	})
+}
+
+// A caller's requests end with the session, also those that wait.
+func TestASessionBoundsItsRequests(t *testing.T) {
+	w := newWorld(t, true)
+	began := time.Now().Add(-sessionLife + time.Minute).Truncate(time.Second)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.AddCookie(&http.Cookie{Name: sessionCookie, Value: w.seal(sessionCookie, session{Token: w.tokens["read"], Began: began, Met: time.Now()})})
+	_, caller, err := w.sessions.resume(r)
+	require.NoError(t, err)
+	require.Equal(t, began.Add(sessionLife), caller.Until.Local())
+}
+
+func TestWithoutTheDatabaseNobodyIsSignedInOrOut(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("read")
+	w.restart()
+	w.sessions.sealer.installation = func(context.Context, string) ([16]byte, error) { return [16]byte{}, errors.New("away") }
+	resp, text := b.get("/find")
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.Contains(t, text, "The database is away")
+	require.Empty(t, resp.Header.Get("Set-Cookie"))
+	w.sessions.sealer.installation = admin.New(w.store).Secret
+	resp, _ = b.get("/find")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
 }

@@ -84,7 +84,7 @@ func startProblems(cfg *config.Config, dispatches bool) (out []config.Problem) {
 			out = append(out, problemOf(cfg, err))
 		}
 	}
-	_, err := opsConfig(cfg, zap.NewNop())
+	_, err := opsConfig(cfg, nil, zap.NewNop())
 	note(err)
 	_, err = command.KafkaConfig(cfg, zap.NewNop())
 	note(err)

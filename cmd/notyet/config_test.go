@@ -105,7 +105,8 @@ func TestConfigShowsNoSecret(t *testing.T) {
 	const marker = "nyt_geheim"
 	environ := append(servers[:1:1], "NOTYET_KAFKA_SASL_MECHANISM=PLAIN", "NOTYET_KAFKA_SASL_USER=u", "NOTYET_KAFKA_SASL_PASSWORD="+marker, "NOTYET_REDIS_PASSWORD="+marker,
 		"NOTYET_REDIS_MASTER=m", "NOTYET_REDIS_SENTINEL_PASSWORD="+marker, "NOTYET_ZOOKEEPER_AUTH=u:"+marker, "NOTYET_MYSQL_DSN=u:"+marker+"@tcp(127.0.0.1:1)/d?x="+marker,
-		"NOTYET_REDIS_ADDRS=127.0.0.1:1", "NOTYET_ZOOKEEPER_SERVERS=127.0.0.1:1")
+		"NOTYET_REDIS_ADDRS=127.0.0.1:1", "NOTYET_ZOOKEEPER_SERVERS=127.0.0.1:1", "NOTYET_HTTP_JWT_ISSUER=https://login.example.com", "NOTYET_HTTP_SIGN_IN_CLIENT_ID=c",
+		"NOTYET_HTTP_SIGN_IN_CLIENT_SECRET="+marker, "NOTYET_HTTP_PUBLIC_URL=https://notyet.example")
 	tokens := fileWith(t, "tokens.yaml", "- {name: a, sha256: "+marker+", role: read}\n")
 	secrets := fileWith(t, "secrets.yaml", "- {origin: 'https://shop.example', secrets: [whsec_"+marker+"!]}\n")
 	flags := []string{"--http-token", marker, "--set", "http.tokens=" + tokens, "--set", "callback.enabled=true", "--set", "callback.secrets=" + secrets}
@@ -135,6 +136,8 @@ func TestFilesOfSecretsAreShownNowhere(t *testing.T) {
 	environ := []string{
 		"NOTYET_KAFKA_BROKERS=" + address("NOTYET_KAFKA_BROKERS"), "NOTYET_KAFKA_SASL_MECHANISM=SCRAM-SHA-256", named("NOTYET_KAFKA_SASL_USER_FILE", "user"), named("NOTYET_KAFKA_SASL_PASSWORD_FILE", marker),
 		"NOTYET_REDIS_ADDRS=" + address("NOTYET_REDIS_ADDRS"), named("NOTYET_REDIS_PASSWORD_FILE", marker), "NOTYET_ZOOKEEPER_SERVERS=127.0.0.1:1", named("NOTYET_ZOOKEEPER_AUTH_FILE", "u:"+marker),
+		"NOTYET_HTTP_JWT_ISSUER=http://127.0.0.1:1", "NOTYET_HTTP_SIGN_IN_CLIENT_ID=c", named("NOTYET_HTTP_SIGN_IN_CLIENT_SECRET_FILE", marker), "NOTYET_HTTP_PUBLIC_URL=https://notyet.example",
+		"NOTYET_HTTP_TOKENS=" + fileWith(t, "tokens.yaml", "- {group: a, role: read}\n"),
 		"NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_SENDLOG_DIR=" + t.TempDir(), "NOTYET_LOG_LEVEL=debug",
 	}
 	whole := named("NOTYET_MYSQL_DSN_FILE", "u:"+marker+"@tcp("+database+")/d")

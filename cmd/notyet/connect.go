@@ -43,8 +43,15 @@ func clientConfig(cfg *config.Config) (api.ClientConfig, error) {
 	return out, err
 }
 
-// opsConfig configures the HTTP server of a service.
-func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
+// jwtConfig says whose JWTs are accepted.
+func jwtConfig(cfg *config.Config, log *zap.Logger) (access.JWT, error) {
+	j := cfg.HTTP.JWT
+	t, err := command.TLSConfig("http.jwt", config.TLS{Enabled: true, CA: j.CA}, log)
+	return access.JWT{Issuer: j.Issuer, Audience: j.Audience, GroupsClaim: j.GroupsClaim, NameClaim: j.NameClaim, TLS: t}, err
+}
+
+// opsConfig configures the HTTP server of a service. secret returns the secrets of the installation.
+func opsConfig(cfg *config.Config, secret func(context.Context, string) ([16]byte, error), log *zap.Logger) (ops.Config, error) {
 	h := cfg.HTTP
 	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof}
 	if h.TLS.Enabled {
@@ -56,15 +63,19 @@ func opsConfig(cfg *config.Config, log *zap.Logger) (ops.Config, error) {
 		}
 		out.Certificate, out.Key = h.TLS.Cert, h.TLS.Key
 	}
-	acfg := access.Config{Tokens: h.Tokens, Hosts: h.Hosts, JWT: access.JWT{Issuer: h.JWT.Issuer, Audience: h.JWT.Audience, GroupsClaim: h.JWT.GroupsClaim, NameClaim: h.JWT.NameClaim}}
+	acfg := access.Config{Tokens: h.Tokens, Hosts: h.Hosts}
 	var err error
-	if acfg.JWT.TLS, err = command.TLSConfig("http.jwt", config.TLS{Enabled: true, CA: h.JWT.CA}, log); err != nil {
+	if acfg.JWT, err = jwtConfig(cfg, log); err != nil {
+		return out, err
+	}
+	acfg.SignIn = access.SignIn{ClientID: h.SignIn.ClientID, Scopes: h.SignIn.Scopes, PublicURL: h.PublicURL}
+	if acfg.SignIn.Secret, err = command.ClientSecret(cfg, log); err != nil {
 		return out, err
 	}
 	if out.Guard, err = access.New(acfg, log); err != nil {
 		return out, command.UsageError{Err: err}
 	}
-	out.Front = console.NewSessions(out.Guard, command.Version()).Front
+	out.Front = console.NewSessions(console.Config{Guard: out.Guard, Secret: secret, PublicURL: h.PublicURL, Version: command.Version(), Log: log}).Front
 	return out, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/console"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/figures"
@@ -43,6 +44,7 @@ type service struct {
 	kafka  kafka.Config
 	store  *store.Store
 	index  nearFuture
+	guard  *access.Guard
 	http   *ops.Server
 	life   *lifecycle
 	in     []api.Intake
@@ -71,7 +73,7 @@ func openService(ctx context.Context, cfg *config.Config, name string, log *zap.
 	}()
 	s.tracer = tracing.Start(ctx, command.Version(), log)
 	s.onClose(s.tracer.Stop)
-	ocfg, err := opsConfig(cfg, log)
+	ocfg, err := opsConfig(cfg, func(ctx context.Context, name string) ([16]byte, error) { return admin.New(s.store).Secret(ctx, name) }, log)
 	if err != nil {
 		return s, err
 	}
@@ -80,7 +82,7 @@ func openService(ctx context.Context, cfg *config.Config, name string, log *zap.
 		ocfg.AccessLog = command.NewLogger(config.Log{Level: "info", Format: "json"}, stdout)
 	}
 	s.reg.MustRegister(ocfg.Guard.Collectors()...)
-	s.http = ops.New(ocfg, s.reg, log)
+	s.guard, s.http = ocfg.Guard, ops.New(ocfg, s.reg, log)
 	s.life = &lifecycle{log: log, stopTimeout: cfg.StopTimeout, stopping: s.http.Stopping}
 	if err := s.http.Listen(); err != nil {
 		return s, err
@@ -155,6 +157,7 @@ func (s *service) mountAPI() error {
 	s.onClose(answers.Close)
 	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: s.in, Answers: answers})
 	console.Mount(s.http.Mux(), command.Version())
+	s.life.add("refusals", s.noteRefusals) // stops after http
 	s.life.add("http", s.http.Run)
 	return nil
 }

@@ -20,6 +20,8 @@ type Config struct {
 	Tokens string
 	// JWT says whose JSON Web Tokens are accepted too. Tokens then has the roles of their groups.
 	JWT JWT
+	// SignIn says how operators sign in at the issuer of JWT.
+	SignIn SignIn
 	// Hosts are names that the Host header may have in addition to loopback ones, if there are no
 	// tokens. Default none.
 	Hosts []string
@@ -29,12 +31,13 @@ type Config struct {
 type Guard struct {
 	hosts   []string
 	tokens  *Tokens // nil: loopback only
+	signIn  SignIn
 	refused refusals
 }
 
 // New returns a Guard and reads the tokens.
 func New(cfg Config, log *zap.Logger) (*Guard, error) {
-	g := &Guard{refused: newRefusals(log)}
+	g := &Guard{refused: newRefusals(log), signIn: cfg.SignIn}
 	for _, h := range cfg.Hosts {
 		g.hosts = append(g.hosts, strings.ToLower(h))
 	}
@@ -49,35 +52,31 @@ func New(cfg Config, log *zap.Logger) (*Guard, error) {
 // ByToken reports whether every request needs a token.
 func (g *Guard) ByToken() bool { return g.tokens != nil }
 
-// Valid reports whether a token is in force.
-func (g *Guard) Valid(ctx context.Context, token string) bool {
+// Caller returns the caller with a token.
+func (g *Guard) Caller(ctx context.Context, token string) (Caller, error) {
 	if g.tokens == nil {
-		return false
+		return Caller{}, errWrongToken
 	}
-	_, err := g.tokens.Caller(ctx, token)
-	return err == nil
+	return g.tokens.Caller(ctx, token)
 }
 
 // SignIn returns the caller for an operator who has typed the token. It counts and logs a token that is
 // refused, and its error says why.
 func (g *Guard) SignIn(r *http.Request, token string) (Caller, error) {
-	if g.tokens == nil {
-		return Caller{}, errWrongToken
-	}
-	c, err := g.tokens.Caller(r.Context(), token)
+	c, err := g.Caller(r.Context(), token)
 	if err != nil {
-		g.refused.note(r, refusalOf(err).why)
+		g.refused.note(r, refusalOf(err).why, atConsole)
 	}
 	return c, err
 }
 
 // Handler serves next to admitted callers, with the Caller in the request's context, which ends when the
-// caller's token does.
+// caller's token does. A request whose context has a Caller was admitted by what wraps the guard.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, no := g.admit(r)
 		if no != nil {
-			g.refused.note(r, no.why)
+			g.refused.note(r, no.why, atAPI)
 			if no.status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="notyet"`)
 			}
@@ -105,6 +104,9 @@ type refusal struct {
 func (r *refusal) Error() string { return r.detail }
 
 func (g *Guard) admit(r *http.Request) (Caller, *refusal) {
+	if c := From(r.Context()); c.Role > None {
+		return c, nil
+	}
 	if g.tokens != nil {
 		return g.byToken(r)
 	}

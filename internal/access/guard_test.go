@@ -183,7 +183,8 @@ func TestTokensEndWhenTheFileCannotBeUsed(t *testing.T) {
 				require.Positive(t, gauge(t, g, "notyet_http_tokens_unusable_seconds"))
 				time.Sleep(tokensGrace)
 				require.Equal(t, 401, status())
-				require.False(t, g.Valid(t.Context(), token), "a session of the console ends too")
+				_, err = g.Caller(t.Context(), token)
+				require.ErrorIs(t, err, errUnusable, "a session of the console ends too")
 				require.Equal(t, 1.0, gauge(t, g, "notyet_http_refused_total"))
 
 				require.NoError(t, os.WriteFile(path, whole, 0o600))

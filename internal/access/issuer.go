@@ -21,7 +21,7 @@ type JWT struct {
 	// Issuer is the URL of an OpenID provider, exactly as its tokens and its discovery document have it.
 	// Default none.
 	Issuer string
-	// Audience is what a token must be meant for.
+	// Audience is what a token must be meant for. Default none: no token is accepted, but operators may sign in.
 	Audience string
 	// GroupsClaim is the claim with the caller's groups. Where no claim has the name, its dots lead into
 	// objects: realm_access.roles.
@@ -53,6 +53,7 @@ var algorithms = []jose.SignatureAlgorithm{
 var (
 	errNoJWT = &refusal{"wrong_token", http.StatusUnauthorized,
 		"the token is none of those in http.tokens, and no signed JWT: get one from the issuer in http.jwt.issuer, or make one with `notyet token new`"}
+	errNoAudience   = &refusal{"wrong_token", http.StatusUnauthorized, "the token is none of those in http.tokens, and a JWT is not accepted here: http.jwt.audience is not set"}
 	errLargeJWT     = &refusal{"malformed", http.StatusUnauthorized, fmt.Sprintf("the JWT is larger than %d bytes: let the issuer put less into it", maxJWT)}
 	errMalformedJWT = &refusal{"malformed", http.StatusUnauthorized, "the JWT cannot be read"}
 	errKindOfJWT    = &refusal{"malformed", http.StatusUnauthorized, "the JWT is no access token: its header typ is neither JWT nor at+jwt"}
@@ -82,45 +83,63 @@ func newIssuer(cfg JWT, log *zap.Logger) *issuer {
 }
 
 // caller returns whose token it is, and what its groups may do.
+func (i *issuer) caller(ctx context.Context, token string, grants []grant) (Caller, error) {
+	if i.cfg.Audience == "" {
+		return Caller{}, errNoAudience
+	}
+	claims, until, err := i.verify(ctx, token, i.cfg.Audience)
+	if err != nil {
+		return Caller{}, err
+	}
+	c, err := i.named(claims, grants)
+	c.Until = until
+	return c, err
+}
+
+// verify returns the claims of a token for the audience, and when it ends.
 //
 // It looks at the claims before the signature, so that a token that would be refused anyway makes nobody
 // ask the issuer for keys. The claims count once the signature of these bytes is right.
-func (i *issuer) caller(ctx context.Context, token string, grants []grant) (Caller, error) {
+func (i *issuer) verify(ctx context.Context, token, audience string) (claims map[string]any, until time.Time, err error) {
 	if len(token) > maxJWT {
-		return Caller{}, errLargeJWT
+		return nil, until, errLargeJWT
 	}
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	var algorithm *jose.ErrUnexpectedSignatureAlgorithm
 	switch {
 	case errors.As(err, &algorithm):
-		return Caller{}, errAlgorithm
+		return nil, until, errAlgorithm
 	case err != nil || len(parsed.Headers) != 1:
-		return Caller{}, errMalformedJWT
+		return nil, until, errMalformedJWT
 	}
 	header := parsed.Headers[0]
 	if !isAccessToken(header) {
-		return Caller{}, errKindOfJWT
+		return nil, until, errKindOfJWT
 	}
 	var usual jwt.Claims
-	var all map[string]any
-	if err := parsed.UnsafeClaimsWithoutVerification(&usual, &all); err != nil {
-		return Caller{}, errMalformedJWT
+	if err := parsed.UnsafeClaimsWithoutVerification(&usual, &claims); err != nil {
+		return nil, until, errMalformedJWT
 	}
-	if err := i.judge(usual); err != nil {
-		return Caller{}, err
+	if err := i.judge(usual, audience); err != nil {
+		return nil, until, err
 	}
 	key, err := i.keys.find(ctx, header.KeyID, header.Algorithm)
 	if err != nil {
-		return Caller{}, err
+		return nil, until, err
 	}
 	if err := parsed.Claims(key); err != nil {
-		return Caller{}, errSignature
+		return nil, until, errSignature
 	}
-	name, ok := claim(all, i.cfg.NameClaim).(string)
+	return claims, usual.Expiry.Time().Add(jwtSkew), nil
+}
+
+// named returns the caller whom claims name, and what his groups may do.
+func (i *issuer) named(claims map[string]any, grants []grant) (Caller, error) {
+	name, ok := claim(claims, i.cfg.NameClaim).(string)
 	if !ok || !validJWTName(name) {
 		return Caller{}, errJWTName
 	}
-	groups := i.groups(all)
+	groups := i.groups(claims)
 	if len(groups) == 0 {
 		return Caller{}, errNoGroups
 	}
@@ -128,7 +147,7 @@ func (i *issuer) caller(ctx context.Context, token string, grants []grant) (Call
 	if !ok {
 		return Caller{}, errNoRole
 	}
-	c.Name, c.Until = jwtPrefix+name, usual.Expiry.Time().Add(jwtSkew)
+	c.Name = jwtPrefix + name
 	return c, nil
 }
 
@@ -143,10 +162,10 @@ func isAccessToken(h jose.Header) bool {
 	return false
 }
 
-func (i *issuer) judge(c jwt.Claims) error {
+func (i *issuer) judge(c jwt.Claims, audience string) error {
 	now := i.now()
 	clock := " by the clock of this service, which says " + now.UTC().Format(time.RFC3339)
-	err := c.ValidateWithLeeway(jwt.Expected{Issuer: i.cfg.Issuer, AnyAudience: jwt.Audience{i.cfg.Audience}, Time: now}, jwtSkew)
+	err := c.ValidateWithLeeway(jwt.Expected{Issuer: i.cfg.Issuer, AnyAudience: jwt.Audience{audience}, Time: now}, jwtSkew)
 	switch {
 	case errors.Is(err, jwt.ErrInvalidIssuer):
 		return errIssuer

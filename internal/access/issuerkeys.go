@@ -38,6 +38,7 @@ type issuerKeys struct {
 
 	mu     sync.Mutex
 	keys   []jose.JSONWebKey
+	found  discovery     // where they were named
 	read   time.Time     // when they were read; zero: never
 	tried  time.Time     // when the last attempt began; zero: never
 	failed time.Time     // since when attempts fail; zero: the last one did not
@@ -55,27 +56,44 @@ func newIssuerKeys(cfg JWT, now func() time.Time, log *zap.Logger) *issuerKeys {
 func (k *issuerKeys) find(ctx context.Context, id, algorithm string) (*jose.JSONWebKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	key := k.known(id, algorithm)
-	if now := k.now(); k.trying == nil && (key == nil || now.Sub(k.read) >= keysEvery) && (k.tried.IsZero() || now.Sub(k.tried) >= keysPause) {
-		k.tried, k.trying = now, make(chan struct{})
-		go k.refresh()
-	}
-	if trying := k.trying; key == nil && trying != nil {
-		k.mu.Unlock()
-		select {
-		case <-trying:
-		case <-ctx.Done():
-		}
-		k.mu.Lock()
-		key = k.known(id, algorithm)
-	}
-	switch {
+	k.look(ctx, func() bool { return k.known(id, algorithm) != nil })
+	switch key := k.known(id, algorithm); {
 	case key != nil:
 		return key, nil
 	case k.read.IsZero() || !k.failed.IsZero():
 		return nil, errIssuerAway
 	}
 	return nil, errUnknownKey
+}
+
+// discovered returns the discovery document.
+func (k *issuerKeys) discovered(ctx context.Context) (discovery, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.look(ctx, func() bool { return !k.read.IsZero() })
+	if k.read.IsZero() {
+		return discovery{}, errNotReachable
+	}
+	return k.found, nil
+}
+
+// look begins an attempt to read what the issuer publishes, if it is time for one, and waits for it if what was
+// read is not enough.
+func (k *issuerKeys) look(ctx context.Context, enough func() bool) {
+	if now := k.now(); k.trying == nil && (!enough() || now.Sub(k.read) >= keysEvery) && (k.tried.IsZero() || now.Sub(k.tried) >= keysPause) {
+		k.tried, k.trying = now, make(chan struct{})
+		go k.refresh()
+	}
+	trying := k.trying
+	if trying == nil || enough() {
+		return
+	}
+	k.mu.Unlock()
+	defer k.mu.Lock()
+	select {
+	case <-trying:
+	case <-ctx.Done():
+	}
 }
 
 // known returns the key with the id for the algorithm. A token without an id is signed with the only key.
@@ -96,7 +114,7 @@ func (k *issuerKeys) known(id, algorithm string) *jose.JSONWebKey {
 func (k *issuerKeys) refresh() {
 	ctx, cancel := context.WithTimeout(context.Background(), k.timeout)
 	defer cancel()
-	keys, err := k.fetch(ctx)
+	found, keys, err := k.fetch(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	close(k.trying)
@@ -106,7 +124,7 @@ func (k *issuerKeys) refresh() {
 		if !k.failed.IsZero() {
 			k.log.Info("the keys of the issuer in http.jwt.issuer can be read again")
 		}
-		k.keys, k.read, k.failed = keys, k.now(), time.Time{}
+		k.found, k.keys, k.read, k.failed = found, keys, k.now(), time.Time{}
 	case k.failed.IsZero():
 		k.failed = k.now()
 		k.log.Error("the keys of the issuer in http.jwt.issuer cannot be read; those that were read before stay in force", zap.Error(err))
@@ -123,34 +141,52 @@ func (k *issuerKeys) unread() time.Duration {
 	return k.now().Sub(k.failed)
 }
 
-// fetch reads the discovery document, and the keys that it names.
-func (k *issuerKeys) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
-	var discovery struct {
-		Issuer string `json:"issuer"`
-		Keys   string `json:"jwks_uri"`
-	}
-	client := &http.Client{
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: k.tls(), DisableKeepAlives: true},
-		// The issuer's own address says where its keys are.
+// discovery is what we need of the issuer's discovery document.
+type discovery struct {
+	Issuer        string   `json:"issuer"`
+	Keys          string   `json:"jwks_uri"`
+	Authorization string   `json:"authorization_endpoint"`
+	Token         string   `json:"token_endpoint"`
+	AuthMethods   []string `json:"token_endpoint_auth_methods_supported"`
+	Challenges    []string `json:"code_challenge_methods_supported"`
+	NamesItself   bool     `json:"authorization_response_iss_parameter_supported"`
+
+	date time.Time // by the issuer's clock; zero: not known
+}
+
+// trusted reports whether an address that the issuer names can be used: nobody between can change what it says.
+func (k *issuerKeys) trusted(at string) bool {
+	return strings.HasPrefix(at, "https://") || strings.HasPrefix(at, "http://") && strings.HasPrefix(k.issuer, "http://")
+}
+
+// client asks the issuer. It follows no redirect: the issuer's own documents say where things are, and a redirect
+// would take a secret elsewhere.
+func (k *issuerKeys) client() *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: k.tls(), DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// fetch reads the discovery document, and the keys that it names.
+func (k *issuerKeys) fetch(ctx context.Context) (found discovery, keys []jose.JSONWebKey, err error) {
+	client := k.client()
 	at := strings.TrimSuffix(k.issuer, "/") + "/.well-known/openid-configuration"
-	if err := get(ctx, client, at, &discovery); err != nil {
-		return nil, err
+	if found.date, err = get(ctx, client, at, &found); err != nil {
+		return found, nil, err
 	}
 	switch {
-	case discovery.Issuer != k.issuer:
-		return nil, fmt.Errorf("%s is of the issuer %.200q: write that into http.jwt.issuer, if it is the right one", at, discovery.Issuer)
-	case !strings.HasPrefix(discovery.Keys, "https://") && !strings.HasPrefix(k.issuer, "http://"):
-		return nil, fmt.Errorf("%s names keys at %.200q, which is not https", at, discovery.Keys)
+	case found.Issuer != k.issuer:
+		return found, nil, fmt.Errorf("%s is of the issuer %.200q: write that into http.jwt.issuer, if it is the right one", at, found.Issuer)
+	case !k.trusted(found.Keys):
+		return found, nil, fmt.Errorf("%s names keys at %.200q, which is not https", at, found.Keys)
 	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := get(ctx, client, discovery.Keys, &set); err != nil {
-		return nil, err
+	if _, err := get(ctx, client, found.Keys, &set); err != nil {
+		return found, nil, err
 	}
-	var keys []jose.JSONWebKey
 	for _, text := range set.Keys {
 		var key jose.JSONWebKey
 		// Keys of kinds that we do not know are none of ours.
@@ -159,34 +195,36 @@ func (k *issuerKeys) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("%.200q has no public key for signatures", discovery.Keys)
+		return found, nil, fmt.Errorf("%.200q has no public key for signatures", found.Keys)
 	}
-	return keys, nil
+	return found, keys, nil
 }
 
-func get(ctx context.Context, client *http.Client, at string, into any) error {
+// get reads a JSON document. date is when the server sent it, by its own clock; zero: it does not say.
+func get(ctx context.Context, client *http.Client, at string, into any) (date time.Time, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
-		return err
+		return date, err
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := client.Do(req)
 	if err != nil {
-		return err
+		return date, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s has answered %d", at, resp.StatusCode)
+		return date, fmt.Errorf("%s has answered %d", at, resp.StatusCode)
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxKeys+1))
 	switch {
 	case err != nil:
-		return fmt.Errorf("reading %s: %w", at, err)
+		return date, fmt.Errorf("reading %s: %w", at, err)
 	case len(text) > maxKeys:
-		return fmt.Errorf("%s is larger than %d bytes", at, maxKeys)
+		return date, fmt.Errorf("%s is larger than %d bytes", at, maxKeys)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return errors.New(at + " is not the JSON that is expected")
+		return date, errors.New(at + " is not the JSON that is expected")
 	}
-	return nil
+	date, _ = http.ParseTime(resp.Header.Get("Date"))
+	return date, nil
 }

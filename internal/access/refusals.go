@@ -2,7 +2,13 @@ package access
 
 import (
 	"errors"
+	"maps"
+	"net"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,32 +18,96 @@ import (
 )
 
 // refusals counts the requests that were not admitted, and logs them: at most one line a second,
-// which says how many there were since the line before.
+// which says how many there were since the line before. For the audit log it merges those of one kind.
 type refusals struct {
 	log   *zap.Logger
 	count *prometheus.CounterVec // nil: of the zero Guard, which notes nothing
 	lines *rate.Sometimes
 	since *atomic.Int64
+	away  *rate.Sometimes // of lines about an issuer that does not answer
+
+	mu     *sync.Mutex
+	merged map[string]Refused // by where and why, which are few
 }
+
+// Refused are refusals of one kind, one after the other.
+type Refused struct {
+	At    string // atAPI or atConsole
+	Why   string // as in the metric
+	Peer  string // of the last one
+	Count int64
+}
+
+// Where a caller was refused.
+const (
+	atAPI     = "api"
+	atConsole = "console"
+)
+
+// anonymous are refusals of requests that showed nothing by which to tell a caller. They are no failed sign-ins.
+var anonymous = map[string]bool{"no_token": true, "address": true, "forwarded": true, "host": true}
 
 func newRefusals(log *zap.Logger) refusals {
 	count := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "notyet_http_refused_total",
-		Help: "Requests and sign-ins that were not admitted: without a token, with a wrong or expired one, with any while the tokens file cannot be used, with a JWT that is refused, or, without tokens, from another machine, through a proxy or to another host.",
+		Help: "Requests and sign-ins that were not admitted: without a token, with a wrong or expired one, with any while the tokens file cannot be used, with a JWT that is refused, at the issuer's sign-in, or, without tokens, from another machine, through a proxy or to another host.",
 	}, []string{"why"})
-	return refusals{log: log, count: count, lines: &rate.Sometimes{Interval: time.Second}, since: new(atomic.Int64)}
+	return refusals{log: log, count: count, lines: &rate.Sometimes{Interval: time.Second}, since: new(atomic.Int64), away: &rate.Sometimes{Interval: time.Second}, mu: new(sync.Mutex), merged: map[string]Refused{}}
 }
 
-func (f *refusals) note(r *http.Request, why string) {
+func (f *refusals) note(r *http.Request, why, at string) {
 	if f.count == nil {
 		return
 	}
 	f.count.WithLabelValues(why).Inc()
+	if !anonymous[why] {
+		peer, _, _ := net.SplitHostPort(r.RemoteAddr)
+		f.merge(Refused{At: at, Why: why, Peer: peer, Count: 1})
+	}
 	f.since.Add(1)
 	f.lines.Do(func() {
 		f.log.Warn("HTTP requests were refused", zap.Int64("refused", f.since.Swap(0)), zap.String("why", why),
 			zap.String("peer", r.RemoteAddr), zap.String("method", r.Method), zap.String("path", shortened(r.URL.Path)))
 	})
+}
+
+func (f *refusals) merge(x Refused) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kind := x.At + " " + x.Why
+	x.Count += f.merged[kind].Count
+	f.merged[kind] = x
+}
+
+// unanswered logs why the issuer has given no token. The rest of the error could repeat what it answered.
+func (f *refusals) unanswered(at string, err error) {
+	var unreachable *url.Error
+	if !errors.As(err, &unreachable) {
+		unreachable = &url.Error{Err: errors.New("the answer has no token")}
+	}
+	f.away.Do(func() {
+		f.log.Error("the issuer in http.jwt.issuer gives no token for a sign-in", zap.String("endpoint", at), zap.Error(unreachable.Err))
+	})
+}
+
+// EachRefused calls keep with the failed sign-ins and tokens since the last call, those of one kind merged. They
+// come again if keep fails.
+func (g *Guard) EachRefused(keep func([]Refused) error) error {
+	f := g.refused
+	f.mu.Lock()
+	all := slices.SortedFunc(maps.Values(f.merged), func(a, b Refused) int { return strings.Compare(a.At+a.Why, b.At+b.Why) })
+	clear(f.merged)
+	f.mu.Unlock()
+	if len(all) == 0 {
+		return nil
+	}
+	err := keep(all)
+	if err != nil {
+		for _, x := range all {
+			f.merge(x)
+		}
+	}
+	return err
 }
 
 // refusalOf returns why a token is refused.

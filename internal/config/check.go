@@ -27,6 +27,7 @@ func (l *loader) check(c *Config) {
 	}
 	l.http(c.HTTP)
 	l.jwt(c.HTTP)
+	l.signIn(c.HTTP)
 	l.dsns(c)
 	l.sasl(c.Kafka.SASL)
 	l.tls("kafka.tls", c.Kafka.TLS)
@@ -261,13 +262,50 @@ func (l *loader) jwt(h HTTP) {
 		l.bad("http.jwt.issuer", j.Issuer, "is not https: whoever is between could make tokens", "write an https URL; http is for loopback addresses")
 	}
 	for key, value := range map[string]string{"audience": j.Audience, "groups-claim": j.GroupsClaim, "name-claim": j.NameClaim} {
-		if value == "" {
+		if value == "" && (key != "audience" || h.SignIn.ClientID == "") {
 			l.bad("http.jwt."+key, "", "is empty", "write what the issuer's tokens have")
 		}
 	}
 	if h.Tokens == "" {
 		l.bad("http.tokens", "", "is not set, and it says what the groups of http.jwt may do", "name a YAML file with entries {group, role, topics}")
 	}
+}
+
+func (l *loader) signIn(h HTTP) {
+	const key = "http.sign-in."
+	s := h.SignIn
+	if h.PublicURL != "" && !site(h.PublicURL) {
+		l.bad("http.public-url", h.PublicURL, "is not the address of a site", "write one such as https://notyet.example, without a path; http is for loopback addresses")
+	}
+	if s.ClientID == "" {
+		if s.ClientSecret != "" || len(s.Scopes) > 0 {
+			l.bad(key+"client-id", "", "is not set, and the other settings of http.sign-in do nothing without it", "write notyet's name at the issuer, or remove them")
+		}
+		return
+	}
+	if h.JWT.Issuer == "" {
+		l.bad("http.jwt.issuer", "", "is not set, and http.sign-in needs it", "write the URL of the OpenID provider")
+	}
+	if s.ClientSecret == "" {
+		l.bad(key+"client-secret", "", "is not set though http.sign-in.client-id is", "set "+EnvName(key+"client-secret")+", or "+key+"client-secret-file")
+	}
+	if h.PublicURL == "" {
+		l.bad("http.public-url", "", "is not set, and http.sign-in needs it", "write the address at which browsers reach the console, and allow its /sign-in/callback at the issuer")
+	}
+	for _, scope := range s.Scopes {
+		if strings.ContainsAny(scope, " \t\"\\") {
+			l.bad(key+"scopes", scope, "is not a scope", "write a list such as [profile, groups]")
+		}
+	}
+}
+
+// site reports whether a text is the address of a whole site.
+func site(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || strings.Contains(text, "?") || strings.Contains(text, "#") || u.Path != "" {
+		return false
+	}
+	return u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname())
 }
 
 func loopback(host string) bool {

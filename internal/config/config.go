@@ -201,6 +201,11 @@ type HTTP struct {
 	// addresses only.
 	Tokens string `key:"tokens"`
 	JWT    JWT    `key:"jwt"`
+	SignIn SignIn `key:"sign-in"`
+	// PublicURL is the address at which browsers reach the console, such as https://notyet.example, without a
+	// path. Sign-in at the issuer comes back to /sign-in/callback below it, and cookies go over HTTPS only if it
+	// does. Default none.
+	PublicURL string `key:"public-url"`
 	// Hosts are names that the Host header may have in addition to loopback ones, if there are no
 	// tokens.
 	Hosts []string `key:"hosts"`
@@ -224,7 +229,8 @@ type JWT struct {
 	// Issuer is the provider's URL, exactly as its tokens have it in iss. Its keys are read from the
 	// addresses that /.well-known/openid-configuration below it names. Default none: no JWT is accepted.
 	Issuer string `key:"issuer"`
-	// Audience is a value that a token must have in aud. Default none.
+	// Audience is a value that a token must have in aud. Default none; then http.sign-in lets operators sign in, and
+	// the API accepts no JWT.
 	Audience string `key:"audience"`
 	// GroupsClaim is the claim with the groups: a list, or one group; scope and scp have blanks between
 	// them. Dots lead into objects: realm_access.roles. Default groups.
@@ -235,6 +241,19 @@ type JWT struct {
 	// CA is a PEM file of the authorities to trust for the issuer. It is read again when it changes. Default the
 	// system's.
 	CA string `key:"ca"`
+}
+
+// SignIn lets operators sign in to the console at the issuer in http.jwt.issuer, by the authorization code flow of
+// OpenID Connect, with PKCE. Their ID tokens name their groups, as http.jwt says.
+type SignIn struct {
+	// ClientID is notyet's name at the issuer. Default none: the console asks for a token.
+	ClientID string `key:"client-id"`
+	// ClientSecret is notyet's secret at the issuer. Changing it ends the sessions of those who signed in.
+	ClientSecret string `key:"client-secret" secret:"yes"`
+	// ClientSecretFile is a file that holds the secret. It is read again when it changes.
+	ClientSecretFile string `key:"client-secret-file"`
+	// Scopes are asked for besides openid, such as groups or profile. Default none.
+	Scopes []string `key:"scopes"`
 }
 
 // HTTPTLS makes http.addr speak HTTPS. Default plain HTTP.

@@ -140,6 +140,7 @@ intake:
 }
 
 func TestMistakes(t *testing.T) {
+	signIn := []string{"NOTYET_HTTP_SIGN_IN_CLIENT_ID=c", "NOTYET_HTTP_SIGN_IN_CLIENT_SECRET=geheim", "NOTYET_HTTP_JWT_ISSUER=https://login.example.com", "NOTYET_HTTP_TOKENS=/t"}
 	for name, c := range map[string]struct {
 		yaml  string
 		env   []string
@@ -179,6 +180,12 @@ func TestMistakes(t *testing.T) {
 		"an issuer over http":    {env: []string{"NOTYET_HTTP_JWT_ISSUER=http://login.example.com"}, want: []string{"http.jwt.issuer (NOTYET_HTTP_JWT_ISSUER)", "is not https", "http.jwt.audience", "http.tokens", "{group, role, topics}"}},
 		"an issuer that is none": {env: []string{"NOTYET_HTTP_JWT_ISSUER=https://u:geheim@login.example.com", "NOTYET_HTTP_JWT_AUDIENCE=a", "NOTYET_HTTP_TOKENS=/t"}, want: []string{"1 problem(s)", "http.jwt.issuer", "write one such as"}},
 		"no claim for groups":    {yaml: "http: {tokens: /t, jwt: {issuer: 'https://login.example.com', audience: a, groups-claim: ''}}\n", want: []string{"1 problem(s)", "http.jwt.groups-claim", "is empty"}},
+		"no audience":            {env: []string{"NOTYET_HTTP_JWT_ISSUER=https://login.example.com", "NOTYET_HTTP_TOKENS=/t"}, want: []string{"1 problem(s)", "http.jwt.audience"}},
+		"sign-in alone":          {env: []string{"NOTYET_HTTP_SIGN_IN_CLIENT_ID=c"}, want: []string{"3 problem(s)", "http.jwt.issuer", "http.sign-in.client-secret", "client-secret-file", "http.public-url", "/sign-in/callback"}},
+		"sign-in over http":      {env: append(signIn, "NOTYET_HTTP_PUBLIC_URL=http://notyet.example"), want: []string{"1 problem(s)", "http.public-url", "write one such as"}},
+		"a site with a path":     {env: append(signIn, "NOTYET_HTTP_PUBLIC_URL=https://notyet.example/"), want: []string{"1 problem(s)", "http.public-url", "without a path"}},
+		"a scope that is none":   {env: append(signIn, "NOTYET_HTTP_PUBLIC_URL=https://notyet.example", "NOTYET_HTTP_SIGN_IN_SCOPES=a b"), want: []string{"1 problem(s)", "http.sign-in.scopes"}},
+		"idle sign-in settings":  {env: []string{"NOTYET_HTTP_SIGN_IN_CLIENT_SECRET=geheim"}, want: []string{"1 problem(s)", "http.sign-in.client-id"}},
 		"idle JWT settings":      {env: []string{"NOTYET_HTTP_JWT_AUDIENCE=a"}, want: []string{"1 problem(s)", "http.jwt.issuer", "write the URL"}},
 		"idle HTTPS settings":    {env: []string{"NOTYET_HTTP_TLS_CERT=/c.pem"}, want: []string{"http.tls.key", "http.tls.enabled"}},
 		"a token in two words":   {env: []string{"NOTYET_HTTP_TOKEN=nyt geheim"}, want: []string{"http.token", "white space"}},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,20 +20,21 @@ func TestSecretsFromFiles(t *testing.T) {
 		"NOTYET_KAFKA_SASL_MECHANISM=PLAIN", "NOTYET_KAFKA_SASL_USER_FILE=" + file("user", "u\n"), "NOTYET_KAFKA_SASL_PASSWORD_FILE=" + file("kafka", "geheim1\n"),
 		"NOTYET_MYSQL_DSN_FILE=" + file("dsn", "u:geheim2@tcp(h:1)/d\n"), "NOTYET_REDIS_MASTER=m",
 		"NOTYET_REDIS_PASSWORD_FILE=" + file("redis", "geheim3"), "NOTYET_REDIS_SENTINEL_PASSWORD_FILE=" + file("sentinel", "geheim4"),
-		"NOTYET_ZOOKEEPER_AUTH_FILE=" + file("auth", "u:geheim5"),
+		"NOTYET_ZOOKEEPER_AUTH_FILE=" + file("auth", "u:geheim5"), "NOTYET_HTTP_SIGN_IN_CLIENT_SECRET_FILE=" + file("client", "geheim6"), "NOTYET_HTTP_SIGN_IN_CLIENT_ID=c",
+		"NOTYET_HTTP_JWT_ISSUER=https://login.example.com", "NOTYET_HTTP_TOKENS=/t", "NOTYET_HTTP_PUBLIC_URL=http://127.0.0.1:8080",
 	}
 	cfg, err := Load(Sources{Environ: environ, Require: []string{"mysql.dsn"}})
 	require.NoError(t, err)
-	require.Equal(t, "u geheim1 u:geheim2@tcp(h:1)/d geheim3 geheim4 u:geheim5",
-		fmt.Sprint(cfg.Kafka.SASL.User, " ", cfg.Kafka.SASL.Password, " ", cfg.MySQL.DSN, " ", cfg.Redis.Password, " ", cfg.Redis.SentinelPassword, " ", cfg.ZooKeeper.Auth))
+	require.Equal(t, "u geheim1 u:geheim2@tcp(h:1)/d geheim3 geheim4 u:geheim5 geheim6",
+		fmt.Sprint(cfg.Kafka.SASL.User, " ", cfg.Kafka.SASL.Password, " ", cfg.MySQL.DSN, " ", cfg.Redis.Password, " ", cfg.Redis.SentinelPassword, " ", cfg.ZooKeeper.Auth, " ", cfg.HTTP.SignIn.ClientSecret))
 	require.Equal(t, filepath.Join(dir, "kafka"), cfg.Origin("kafka.sasl.password"))
 	require.NotContains(t, cfg.String(), "geheim")
 	require.Contains(t, cfg.String(), "kafka.sasl.user: (hidden)\n")
 	require.Contains(t, cfg.String(), "mysql.dsn: u:(hidden)@tcp(h:1)/d\n")
 
-	// Every secret of a server has a file beside it.
+	// Every secret has a file beside it, but for the token of commands.
 	for _, f := range fields {
-		if server, _, _ := strings.Cut(f.key, "."); f.secret && server != "http" {
+		if f.secret && f.key != "http.token" {
 			_, known := find(fields, f.key+fileSuffix)
 			require.True(t, known, f.key)
 		}

@@ -1,5 +1,5 @@
 // Package oidctest runs an OpenID provider on 127.0.0.1 for tests: that of zitadel/oidc, with keys that can be
-// exchanged, groups in its tokens, and outages.
+// exchanged, groups in its tokens, an operator who signs in without a password, and outages.
 package oidctest
 
 import (
@@ -30,6 +30,9 @@ const Audience = "https://notyet.example"
 
 const secret = "a-secret"
 
+// Operator is the sub of who signs in.
+const Operator = "id1"
+
 // Provider is a running provider.
 type Provider struct {
 	// URL is its issuer.
@@ -42,30 +45,102 @@ type Provider struct {
 	t  *testing.T
 	mu sync.Mutex
 	*storage.Storage
-	key    key
-	groups map[string][]string // by caller
+	clients  map[string]*storage.Client
+	operator string // his name at the provider's page
+	key      key
+	groups   map[string][]string // by caller
+	change   func(claims map[string]any)
 }
 
 // New starts a provider, which ends with the test.
 func New(t *testing.T) *Provider {
 	t.Helper()
-	p := &Provider{t: t, groups: map[string][]string{}}
+	p := &Provider{t: t, groups: map[string][]string{}, clients: map[string]*storage.Client{}}
 	var provider http.Handler
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.Requests.Add(1)
 		if p.Down.Load() {
 			panic(http.ErrAbortHandler)
 		}
-		provider.ServeHTTP(w, r)
+		switch r.URL.Path {
+		case "/login/username":
+			p.signIn(w, r)
+		case "/oauth/token":
+			p.token(w, r, provider)
+		default:
+			provider.ServeHTTP(w, r)
+		}
 	}))
 	t.Cleanup(server.Close)
 	p.URL = server.URL
-	p.Storage = storage.NewStorageWithClients(storage.NewUserStore(p.URL), map[string]*storage.Client{})
+	users := storage.NewUserStore(p.URL)
+	p.operator = users.GetUserByID(Operator).Username
+	p.Storage = storage.NewStorageWithClients(users, p.clients)
 	p.Rotate()
 	var err error
 	provider, err = op.NewProvider(&op.Config{CryptoKey: sha256.Sum256([]byte("test")), CryptoKeyId: "test", CodeMethodS256: true}, p, op.StaticIssuer(p.URL), op.WithAllowInsecure(), op.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	return p
+}
+
+// Client makes a client that may send browsers to the provider, which sends them back to the address. Call it before browsers come.
+func (p *Provider) Client(id, secret, back string) {
+	p.clients[id] = storage.WebClient(id, secret, back)
+}
+
+// SetGroups sets the groups of a caller, or of Operator, in ID tokens to come.
+func (p *Provider) SetGroups(caller string, groups ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.groups[caller] = groups
+}
+
+// Change lets f change the claims of ID tokens to come. nil: they stay as they are.
+func (p *Provider) Change(f func(claims map[string]any)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.change = f
+}
+
+// signIn stands for the page at which the operator would give a password.
+func (p *Provider) signIn(w http.ResponseWriter, r *http.Request) {
+	id := r.FormValue("authRequestID")
+	if err := p.CheckUsernamePassword(p.operator, "verysecure", id); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	http.Redirect(w, r, "/authorize/callback?"+url.Values{"id": {id}}.Encode(), http.StatusFound)
+}
+
+// token changes what the provider answers.
+func (p *Provider) token(w http.ResponseWriter, r *http.Request, provider http.Handler) {
+	answer := httptest.NewRecorder()
+	provider.ServeHTTP(answer, r)
+	text := answer.Body.Bytes()
+	p.mu.Lock()
+	change := p.change
+	p.mu.Unlock()
+	var all map[string]any
+	if change != nil && json.Unmarshal(text, &all) == nil && all["id_token"] != nil {
+		var claims map[string]any
+		if parsed, err := jwt.ParseSigned(all["id_token"].(string), []jose.SignatureAlgorithm{jose.RS256}); err == nil && parsed.UnsafeClaimsWithoutVerification(&claims) == nil {
+			change(claims)
+			all["id_token"] = p.Sign(claims)
+			text, _ = json.Marshal(all)
+		}
+	}
+	w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(text)
+}
+
+// SetUserinfoFromRequest implements op.CanSetUserinfoFromRequest.
+func (p *Provider) SetUserinfoFromRequest(_ context.Context, info *oidc.UserInfo, request op.IDTokenRequest, _ []string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	info.Subject = request.GetSubject()
+	info.AppendClaims("groups", p.groups[request.GetSubject()])
+	return nil
 }
 
 // Rotate exchanges the provider's key. The key before is not published any more.
@@ -81,9 +156,7 @@ func (p *Provider) Rotate() {
 // Token gets a token for the caller from the provider.
 func (p *Provider) Token(caller string, groups ...string) string {
 	p.t.Helper()
-	p.mu.Lock()
-	p.groups[caller] = groups
-	p.mu.Unlock()
+	p.SetGroups(caller, groups...)
 	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.URL+"/oauth/token", strings.NewReader(url.Values{"grant_type": {"client_credentials"}, "scope": {"openid"}}.Encode()))
 	require.NoError(p.t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")

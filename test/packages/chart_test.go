@@ -340,11 +340,26 @@ func TestChartAPIWantsTokens(t *testing.T) {
 	})
 }
 
+// Callers of an OpenID provider get in with settings of notyet's own file, beside those that the chart sets.
+func TestChartTakesAnIssuer(t *testing.T) {
+	v := readValues(t, "values-full.yaml")
+	v["config"].(values)["http"] = values{
+		"jwt": values{"issuer": "https://login.example", "audience": "notyet"}, "sign-in": values{"client-id": "console", "scopes": []any{"groups"}}, "public-url": "https://notyet.example",
+	}
+	var config struct{ HTTP values }
+	require.NoError(t, yaml.Unmarshal([]byte(decode(t, v).config["notyet"]), &config))
+	require.Equal(t, values{
+		"addr": ":8080", "tokens": "/etc/notyet/tokens/tokens.yaml", "public-url": "https://notyet.example",
+		"jwt": values{"issuer": "https://login.example", "audience": "notyet"}, "sign-in": values{"client-id": "console", "scopes": []any{"groups"}},
+	}, config.HTTP)
+}
+
 func TestChartRefusesMistakes(t *testing.T) {
 	kafka := values{"brokers": []any{"kafka:9092"}}
 	for want, v := range map[string]values{
 		"config.kafka.brokers is not set":           {},
 		"config must not have http.addr":            {"config": values{"kafka": kafka, "http": values{"addr": ":80"}}},
+		"need tokens.existingSecret":                {"config": values{"kafka": kafka, "http": values{"jwt": values{"issuer": "https://login.example"}}}},
 		"config must not have stop-timeout":         {"config": values{"kafka": kafka, "stop-timeout": "1h"}},
 		"'repliccas' not allowed":                   {"config": values{"kafka": kafka}, "all": values{"repliccas": 3}},
 		"limits.memory 1.5Gi: write a whole number": {"config": values{"kafka": kafka}, "all": values{"resources": values{"limits": values{"memory": "1.5Gi"}}}},

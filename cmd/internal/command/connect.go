@@ -114,6 +114,13 @@ func IndexConfig(cfg *config.Config, log *zap.Logger) (index.Config, error) {
 	return out, err
 }
 
+// ClientSecret returns notyet's secret at the issuer, likewise.
+func ClientSecret(cfg *config.Config, log *zap.Logger) (func() string, error) {
+	s := cfg.HTTP.SignIn
+	now, err := watched("http.sign-in.client-secret", source{}, source{s.ClientSecret, s.ClientSecretFile}, source{}, log)
+	return func() string { return now().password }, err
+}
+
 // source is the value of a setting, or the file from which it is read.
 type source struct{ Value, File string }
 

@@ -34,6 +34,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- range initial (splitList "." .) }}{{ $part = get $part . | default dict }}{{ end }}
 {{- if hasKey $part (last (splitList "." .)) }}{{ fail (printf "config must not have %s: the chart sets it" .) }}{{ end }}
 {{- end }}
+{{- if and (or (dig "http" "jwt" nil $config) (dig "http" "sign-in" nil $config)) (not .Values.tokens.existingSecret) }}{{ fail "config.http.jwt and config.http.sign-in need tokens.existingSecret: its file says what the groups may do" }}{{ end }}
 {{- $own := dict "ops" (dict "addr" ":9090") "http" (dict "addr" "127.0.0.1:8080") "sendlog" (dict "dir" "/var/lib/notyet/sendlog") "stop-timeout" (printf "%ds" (int .Values.stopTimeoutSeconds)) }}
 {{- if .Values.tokens.existingSecret }}
 {{- $_ := set $own "http" (dict "addr" ":8080" "tokens" "/etc/notyet/tokens/tokens.yaml") }}
