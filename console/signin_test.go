@@ -110,6 +110,10 @@ func TestSignInAtTheIssuer(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
 	_, text = b.get("/audit")
 	require.Contains(t, text, "jwt:"+oidctest.Operator)
+	for _, path := range []string{"/api/v1/tasks", "/api/v1/audit", "/debug/pprof/", "/x/../api/v1/tasks", "/api%2fv1/tasks"} {
+		resp, _ = b.get(path)
+		require.NotEqual(t, http.StatusOK, resp.StatusCode, "a session is for pages only: %s", path)
+	}
 
 	w.restart() // or: the balancer takes another scanner
 	resp, _ = b.get(page)

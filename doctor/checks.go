@@ -47,6 +47,9 @@ var checks = []check{
 	{"zookeeper.members", ofEnsemble(members)},
 	{"zookeeper.clock", ofEnsemble(ensembleClock)},
 	{"sendlog.disk", ofDisk(sendLogDisk)},
+	{"issuer.keys", ofIssuer(issuerKeys)},
+	{"issuer.clock", ofIssuer(issuerClock)},
+	{"issuer.sign-in", ofIssuer(signIn)},
 	{"installation", installation},
 	{"passwords", passwords},
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
@@ -43,6 +44,8 @@ func well() facts {
 	}
 	f.redis = &index.Examined{Version: "7.0", Policy: "noeviction"}
 	f.ensemble = &election.Examined{Installation: "1a", Rooted: true, Members: []string{"m"}}
+	f.Issuer, f.Settings.HTTP.SignIn.ClientID = &access.JWT{Issuer: "https://login.example"}, "c"
+	f.issuer = &access.Examined{Keys: 2, Endpoints: true, S256: true, Ahead: -time.Second, Within: time.Second}
 	f.disk = &sendlog.Examined{Installation: "1a", Exists: true, InUse: true, Sync: time.Millisecond, Free: 100 << 30}
 	return f
 }
@@ -151,6 +154,10 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"a slow disk":                  {func(f *facts) { f.disk.Sync = time.Second }, "sendlog.disk", Warning, "durable"},
 		"a full disk":                  {func(f *facts) { f.disk.Free = 1 << 20 }, "sendlog.disk", Warning, "left"},
 		"no send log":                  {func(f *facts) { f.disk.Exists = false }, "sendlog.disk", Note, "does not exist"},
+		"an issuer that is ahead":      {func(f *facts) { f.issuer.Ahead = time.Minute }, "issuer.clock", Warning, "at least 1m0s apart"},
+		"an issuer that is behind":     {func(f *facts) { f.issuer.Ahead = -time.Minute }, "issuer.clock", Warning, "at least 59s apart"},
+		"an issuer without sign-in":    {func(f *facts) { f.issuer.Endpoints = false }, "issuer.sign-in", Failure, "nobody can sign in"},
+		"an issuer without PKCE":       {func(f *facts) { f.issuer.S256 = false }, "issuer.sign-in", Note, "S256"},
 		"Kafka's password": {func(f *facts) {
 			f.Settings.Kafka.SASL.Mechanism = "PLAIN"
 			f.Settings.Kafka.Brokers = []string{"k:9092"}

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
@@ -45,11 +46,12 @@ type Finding struct {
 type Config struct {
 	// Settings is the installation's configuration. Required.
 	Settings *config.Config
-	// Kafka, Store, Index and Election are how to connect. A nil one is not looked at.
+	// Kafka, Store, Index, Election and Issuer are how to connect. A nil one is not looked at.
 	Kafka    *kafka.Config
 	Store    *store.Config
 	Index    *index.Config
 	Election *election.Config
+	Issuer   *access.JWT
 	// Disk says that this machine runs a dispatcher, so that its send log is looked at.
 	Disk bool
 	// Running says that a service asks about its own servers at its start: other services may not have started yet.
@@ -75,6 +77,7 @@ type answers struct {
 	redis    *index.Examined
 	ensemble *election.Examined
 	disk     *sendlog.Examined
+	issuer   *access.Examined
 }
 
 // Look asks the servers and returns the findings, the worst first. It takes little longer than

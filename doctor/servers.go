@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
@@ -54,6 +55,12 @@ var servers = []server{
 		configured: func(c Config) bool { return c.Disk },
 		where:      func(c Config) string { return c.Settings.SendLog.Dir },
 		ask:        askDisk,
+	},
+	{
+		name: "issuer", fix: "see that the OpenID provider runs and is reached from here, and that http.jwt.issuer and http.jwt.ca are right; meanwhile nobody can sign in there, and JWTs count whose keys were read before",
+		configured: func(c Config) bool { return c.Issuer != nil },
+		where:      func(c Config) string { return c.Issuer.Issuer },
+		ask:        askIssuer,
 	},
 }
 
@@ -151,4 +158,9 @@ func askEnsemble(ctx context.Context, c Config, log *zap.Logger) (func(*answers)
 func askDisk(_ context.Context, c Config, _ *zap.Logger) (func(*answers), error) {
 	seen, err := sendlog.Examine(c.Settings.SendLog.Dir)
 	return func(a *answers) { a.disk = &seen }, err
+}
+
+func askIssuer(ctx context.Context, c Config, _ *zap.Logger) (func(*answers), error) {
+	seen, err := access.Examine(ctx, *c.Issuer)
+	return func(a *answers) { a.issuer = &seen }, err
 }

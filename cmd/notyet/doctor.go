@@ -28,7 +28,8 @@ type doctorCmd struct {
 // Help is part of --help.
 func (doctorCmd) Help() string {
 	return `Looks at every server that is configured, side by side: whether it is reached, its version and clock, settings by which it
-forgets what it has committed, row locks, topics and their settings, rights, the send log's disk, services alive. Each finding
+forgets what it has committed, row locks, topics and their settings, rights, the send log's disk, services alive, the OpenID
+provider. Each finding
 says its fix. A server whose setting is left out is not looked at. It changes nothing but traces of its own, which it removes:
 a row, an entry of the index, a znode, a file in the send log's directory.
 
@@ -57,7 +58,7 @@ func (c *doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if dcfg.Kafka == nil && dcfg.Store == nil && dcfg.Index == nil && dcfg.Election == nil {
+	if dcfg.Kafka == nil && dcfg.Store == nil && dcfg.Index == nil && dcfg.Election == nil && dcfg.Issuer == nil {
 		return command.Usage("no server is configured: set %s", strings.Join(dispatcherServers, ", "))
 	}
 	for _, name := range c.Targets {
@@ -114,6 +115,13 @@ func doctorConfig(cfg *config.Config) (doctor.Config, error) {
 	ecfg, err := electionConfig(cfg, zap.NewNop())
 	if err != nil {
 		return out, err
+	}
+	jcfg, err := jwtConfig(cfg, zap.NewNop())
+	if err != nil {
+		return out, err
+	}
+	if jcfg.Issuer != "" {
+		out.Issuer = &jcfg
 	}
 	if cfg.IsSet("kafka.brokers") {
 		out.Kafka = &kcfg

@@ -151,7 +151,7 @@ type discovery struct {
 	Challenges    []string `json:"code_challenge_methods_supported"`
 	NamesItself   bool     `json:"authorization_response_iss_parameter_supported"`
 
-	date time.Time // by the issuer's clock; zero: not known
+	ahead, within time.Duration // the issuer's clock is ahead of ours by at least ahead, and at most within more; within 0: not known
 }
 
 // trusted reports whether an address that the issuer names can be used: nobody between can change what it says.
@@ -172,8 +172,13 @@ func (k *issuerKeys) client() *http.Client {
 func (k *issuerKeys) fetch(ctx context.Context) (found discovery, keys []jose.JSONWebKey, err error) {
 	client := k.client()
 	at := strings.TrimSuffix(k.issuer, "/") + "/.well-known/openid-configuration"
-	if found.date, err = get(ctx, client, at, &found); err != nil {
+	asked := k.now()
+	date, err := get(ctx, client, at, &found)
+	if err != nil {
 		return found, nil, err
+	}
+	if got := k.now(); !date.IsZero() { // in whole seconds
+		found.ahead, found.within = date.Sub(got), got.Sub(asked)+time.Second
 	}
 	switch {
 	case found.Issuer != k.issuer:

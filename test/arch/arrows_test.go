@@ -62,7 +62,7 @@ var arrows = map[string][]string{
 
 	"api":      {"schemas", "task", "timer", "store", "store/intake", "store/admin", "store/look", "store/letters", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop"},
 	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "store/admin", "store/look", "task"}, // the last four in tests, which fill a database
-	"doctor":   {"schemas", "store", "store/admin", "store/look", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
+	"doctor":   {"schemas", "store", "store/admin", "store/look", "internal/access", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
 	"bench":    {"schemas", "internal/kafka", "internal/loop"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time
