@@ -23,8 +23,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// These tests run the built program as several processes against real servers. NOTYET_CLUSTER_TASKS
-// makes them long: 100000 is the published form.
+// These tests run the built program as several processes against real servers. They mostly wait, so they run side by side, as many as
+// there are cores; -parallel 1 lets each measure alone. NOTYET_CLUSTER_TASKS makes them long: 100000 is the published form.
 
 // cluster is a stack whose stages are processes of their own.
 type cluster struct {
@@ -44,16 +44,16 @@ func newClusterOf(t *testing.T, slots int) *cluster {
 			t.Skip(name + " is not set")
 		}
 	}
+	t.Parallel()
 	s := newStackIn(t, true, false, 8, slots)
-	dir := os.Getenv("NOTYET_CLUSTER_LOGS") // keeps the logs of the processes
-	if dir == "" {
-		dir = t.TempDir()
+	dir := t.TempDir()
+	if keep := os.Getenv("NOTYET_CLUSTER_LOGS"); keep != "" { // keeps the logs of the processes
+		dir = filepath.Join(keep, s.name)
+		require.NoError(t, os.MkdirAll(dir, 0o755))
 	}
-	c := &cluster{stack: s, dir: dir, binary: filepath.Join(t.TempDir(), "notyet")}
-	out, err := exec.Command("go", "build", "-o", c.binary, "github.com/notyet/notyet/cmd/notyet").CombinedOutput()
-	require.NoError(t, err, string(out))
-	c.env = s.environ()
-	return c
+	binary, err := plainBuild()
+	require.NoError(t, err)
+	return &cluster{stack: s, dir: dir, binary: binary, env: s.environ()}
 }
 
 // environ returns the variables that point a process of the program at the stack's servers and

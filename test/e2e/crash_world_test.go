@@ -35,35 +35,40 @@ type world struct {
 	starts int
 }
 
-// built is the program with its fault points, built once for all tests.
-var built struct {
-	once   sync.Once
-	dir    string
-	binary string
-	err    error
-}
+// builds is the directory of the two programs below.
+var builds string
+
+// The program, and the program with its fault points, each built once for all tests.
+var (
+	plainBuild  = sync.OnceValues(func() (string, error) { return build("notyet") })
+	faultyBuild = sync.OnceValues(func() (string, error) { return build("faulty", "-tags", "faultpoints") })
+)
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
+	var err error
+	if builds, err = os.MkdirTemp("", "notyet-e2e-"); err != nil {
+		fmt.Fprintln(os.Stderr, "making a directory for the programs:", err)
+		os.Exit(1)
 	}
+	code := m.Run()
+	_ = os.RemoveAll(builds)
 	os.Exit(code)
 }
 
+func build(name string, args ...string) (binary string, err error) {
+	binary = filepath.Join(builds, name)
+	args = append([]string{"build", "-ldflags", "-s -w", "-o", binary}, args...)
+	out, err := exec.Command("go", append(args, "github.com/notyet/notyet/cmd/notyet")...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building the program: %w: %s", err, out)
+	}
+	return binary, nil
+}
+
 func buildFaulty(t *testing.T) string {
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "notyet-faulty-"); built.err != nil {
-			return
-		}
-		built.binary = filepath.Join(built.dir, "notyet")
-		out, err := exec.Command("go", "build", "-tags", "faultpoints", "-ldflags", "-s -w", "-o", built.binary, "github.com/notyet/notyet/cmd/notyet").CombinedOutput()
-		if err != nil {
-			built.err = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	require.NoError(t, built.err)
-	return built.binary
+	binary, err := faultyBuild()
+	require.NoError(t, err)
+	return binary
 }
 
 func newWorld(t *testing.T, binary string, real bool) *world {

@@ -50,7 +50,7 @@ type stack struct {
 	index   nearFuture
 }
 
-// onStacks runs a test on the embedded servers, and on real ones if the environment names them.
+// onStacks runs a test on the embedded servers, and beside it on real ones if the environment names them.
 func onStacks(t *testing.T, f func(t *testing.T, s *stack)) {
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
@@ -62,6 +62,7 @@ func onStacks(t *testing.T, f func(t *testing.T, s *stack)) {
 				t.Skip(name + " is not set: run scripts/servers up and evaluate scripts/servers env")
 			}
 		}
+		t.Parallel()
 		f(t, newStack(t, true))
 	})
 }
