@@ -195,8 +195,14 @@ func TestADatabaseThatIsAwayForAllMovesNoPartition(t *testing.T) {
 	for range 3 {
 		s, db := f.cuttable(Config{})
 		scanners, dbs = append(scanners, s), append(dbs, db)
-		f.eventually("all have a share", share(scanners...))
 	}
+	f.eventually("all have a share of both topics, and nothing moves", func() bool {
+		n := 0
+		for _, s := range scanners {
+			n += len(s.reads())
+		}
+		return n == 2*intakeParts && share(scanners...)()
+	})
 	had := make([]map[partitionKey]bool, len(scanners))
 	for i, s := range scanners {
 		had[i] = s.reads()

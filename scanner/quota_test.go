@@ -16,7 +16,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/intake"
 )
 
 const noisy = "noisy.intake"
@@ -220,10 +220,10 @@ func TestAnIntakeAtItsQuotaDelaysNoOther(t *testing.T) {
 		return slices.ContainsFunc(all, func(e schemas.Event) bool { return e.State == schemas.StateCancelled })
 	})
 	require.Equal(t, 1, byID(events, schemas.StateCancelled)[fmt.Sprintf("noisy-%d", n-2)], "a cancel waits behind what it cancels")
-	sources, err := f.store.Sources(t.Context())
+	sources, err := intake.New(f.store).Sources(t.Context())
 	require.NoError(t, err)
 	total := int64(0)
-	for _, src := range store.InUse(sources) {
+	for _, src := range intake.InUse(sources) {
 		if strings.HasPrefix(src.Topic, "noisy") {
 			total += src.Next
 		}
