@@ -69,6 +69,11 @@ func (e *electorate) mustLeave(id string) bool {
 	if !failing || time.Since(since) < 3*defaults.FailingAfter {
 		return false
 	}
+	return e.anotherWorks(id)
+}
+
+// anotherWorks says that another member works. mu is held.
+func (e *electorate) anotherWorks(id string) bool {
 	for other := range e.members {
 		if _, fails := e.failing[other]; other != id && !fails {
 			return true
@@ -230,12 +235,14 @@ func (m *member) Report(err error) {
 	}
 }
 
-// resting says that a member that cannot work has left, and does not come back before it can.
+// resting says that a member that cannot work has left, and does not come back while another one works, as internal/election does.
 func (m *member) resting() bool {
 	m.e.mu.Lock()
 	defer m.e.mu.Unlock()
-	_, failing := m.e.failing[m.id]
-	return failing && m.e.members[m.id] == nil
+	if _, failing := m.e.failing[m.id]; !failing || m.e.members[m.id] != nil {
+		return false
+	}
+	return m.e.anotherWorks(m.id)
 }
 
 func (m *member) distrust() {
