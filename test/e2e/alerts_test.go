@@ -19,6 +19,7 @@ import (
 	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
 )
 
@@ -26,7 +27,7 @@ import (
 func registered(t *testing.T) map[string]bool {
 	s := newStack(t, false)
 	reg := prometheus.NewRegistry()
-	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: reg, Log: s.log}, scanner.Config{Group: s.name})
+	sc, err := scanner.New(scanner.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Metrics: reg, Log: s.log}, scanner.Config{Group: s.name, Quotas: map[string]scanner.Quota{schemas.TopicIntake: {RequestsPerSecond: 1}}})
 	require.NoError(t, err)
 	sent, err := sendlog.Open(t.TempDir(), sendlog.Config{}, s.log)
 	require.NoError(t, err)
