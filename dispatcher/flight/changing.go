@@ -28,7 +28,8 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 	}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	risen, fewer := int64(never), false // the place from which on held tasks may be called back now; some may not any more
+	risen := int64(never) // held tasks beyond this place may be called back now
+	fewer := false        // some may not any more
 	for _, r := range rows {
 		l := fl.slots[r.Slot]
 		if l == nil || r.Epoch != l.epoch {
@@ -62,8 +63,8 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 	if risen < never {
 		fl.gates.lookAgain(line.HeldPlace{Pos: risen})
 	}
-	for _, g := range fl.gates.byTopic {
-		if fewer {
+	if fewer {
+		for _, g := range fl.gates.byTopic {
 			fl.gates.holdBack(g, func(t *Task) bool { return t.slot.mayOvertake(t.at) })
 		}
 	}

@@ -7,7 +7,6 @@
 package config
 
 import (
-	"slices"
 	"time"
 
 	"github.com/notyet/notyet/internal/defaults"
@@ -279,43 +278,6 @@ type Ops struct {
 	Addr string `key:"addr"`
 }
 
-// Intakes are the topics that requests come from, and their common settings.
-type Intakes struct {
-	// Topics are names. In the file an entry can also be a mapping with topic, target, allowed-targets,
-	// max-delay, max-value-bytes, aliases and requests-per-second: {topic: orders.later, target: orders}. An intake with a
-	// target of its own takes requests for that topic alone, and they need not name it. Default
-	// notyet.intake.
-	Topics []Intake `key:"topics"`
-	// AllowedTargets are patterns (path.Match). A target topic must match one, for every op: who
-	// may not schedule for a topic may not cancel, fire or replace there either. Default every
-	// topic, with a warning by scanners; * means the same without the warning. Of an HTTP callback
-	// the origin is compared: https://*.shop.example. The * alone allows no callback.
-	AllowedTargets []string `key:"allowed-targets"`
-	// MaxDelay is the horizon; a request beyond it is rejected. Default 10 years.
-	MaxDelay time.Duration `key:"max-delay"`
-	// MaxValueBytes is the largest value. Default 1MiB, at most 8MiB.
-	MaxValueBytes Size `key:"max-value-bytes"`
-	// Aliases are other schedulers whose records are understood too: etf1, nats. Default none.
-	Aliases []string `key:"aliases"`
-	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together. The requests beyond it wait in Kafka, in
-	// their order. Default none: no quota.
-	RequestsPerSecond int `key:"requests-per-second"`
-}
-
-// Intake is one intake topic. It inherits what it leaves out from Intakes.
-type Intake struct {
-	Topic          string        `key:"topic"`
-	Target         string        `key:"target"` // the topic that all its requests are for; "": each names its own
-	AllowedTargets []string      `key:"allowed-targets"`
-	MaxDelay       time.Duration `key:"max-delay"`
-	MaxValueBytes  Size          `key:"max-value-bytes"`
-	Aliases        []string      `key:"aliases"`
-
-	RequestsPerSecond int `key:"requests-per-second"` // 0: no quota
-
-	own map[string]bool // the keys that the entry itself has
-}
-
 // Topic is one of notyet's own topics.
 type Topic struct {
 	// Topic is its name. Default notyet.reports, notyet.results, and notyet.wakes (with index.kind mysql only).
@@ -461,61 +423,4 @@ func (c *Config) ForMigrate() *Config {
 		out.MySQL.DSN, out.MySQL.DSNFile, out.MySQL.PasswordFile = c.Migrate.DSN, "", ""
 	}
 	return &out
-}
-
-// Limits returns what the named intake topic accepts. ok is false if it is not one of our intakes.
-func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
-	for _, in := range c.Intake.Topics {
-		if in.Topic == topic {
-			var aliases []schemas.Alias
-			for _, a := range in.Aliases {
-				aliases = append(aliases, schemas.Alias(a))
-			}
-			return schemas.Limits{
-				Aliases: aliases, MaxDelay: in.MaxDelay, MaxValueBytes: int(in.MaxValueBytes), Target: in.Target, AllowedTargets: in.AllowedTargets, InternalTopics: c.OwnTopics(),
-			}, true
-		}
-	}
-	return schemas.Limits{}, false
-}
-
-// Unrestricted returns the intake topics for which allowed-targets is not set, so that their
-// writers may use every target topic.
-func (c *Config) Unrestricted() []string {
-	var names []string
-	for _, in := range c.Intake.Topics {
-		if len(in.AllowedTargets) == 0 {
-			names = append(names, in.Topic)
-		}
-	}
-	return names
-}
-
-// OwnTargets returns the targets that intakes have of their own, each once.
-func (c *Config) OwnTargets() []string {
-	var targets []string
-	for _, in := range c.Intake.Topics {
-		if in.Target != "" && !slices.Contains(targets, in.Target) {
-			targets = append(targets, in.Target)
-		}
-	}
-	return targets
-}
-
-// IntakeNames returns the names of the intake topics.
-func (c *Config) IntakeNames() []string {
-	names := make([]string, 0, len(c.Intake.Topics))
-	for _, in := range c.Intake.Topics {
-		names = append(names, in.Topic)
-	}
-	return names
-}
-
-// OwnTopics returns all topics that belong to the installation and are never a target.
-func (c *Config) OwnTopics() []string {
-	own := append(c.IntakeNames(), c.Reports.Topic, c.Results.Topic)
-	if c.Index.Kind == KindMySQL {
-		own = append(own, c.Wakes.Topic)
-	}
-	return own
 }
