@@ -27,8 +27,20 @@ type sealer struct {
 	// client returns what is part of the key too, and is not in the database: who reads a backup of it can make no
 	// session of somebody whom the issuer knows.
 	client func() string
-	kept   atomic.Pointer[[16]byte] // nil: the secret was not read yet
+	kept   atomic.Pointer[keptSecret] // nil: the secret was not read yet
 }
+
+// keptSecret is the secret of the installation, and when it was read. A database that was set back may have another one since.
+type keptSecret struct {
+	secret [16]byte
+	at     time.Time
+}
+
+const (
+	// rereadAfter is for how long the secret counts without a look at the database. While the database is away, the secret stays in force.
+	rereadAfter  = time.Minute
+	secretWithin = 5 * time.Second
+)
 
 // seal returns v for open with the same purpose.
 func (s *sealer) seal(ctx context.Context, purpose string, v any) (string, error) {
@@ -62,15 +74,20 @@ func (s *sealer) open(ctx context.Context, purpose, text string, v any) (bool, e
 
 func (s *sealer) aead(ctx context.Context) (cipher.AEAD, error) {
 	kept := s.kept.Load()
-	if kept == nil {
-		secret, err := s.installation(ctx, "sessions")
-		if err != nil {
+	if kept == nil || time.Since(kept.at) >= rereadAfter {
+		bound, cancel := context.WithTimeout(ctx, secretWithin)
+		defer cancel()
+		secret, err := s.installation(bound, "sessions")
+		switch {
+		case err != nil && kept == nil:
 			return nil, err
+		case err != nil:
+			secret = kept.secret
 		}
-		kept = &secret
+		kept = &keptSecret{secret, time.Now()}
 		s.kept.Store(kept)
 	}
-	key, err := hkdf.Key(sha256.New, append(kept[:len(kept):len(kept)], s.client()...), nil, "notyet console", 32)
+	key, err := hkdf.Key(sha256.New, append(kept.secret[:len(kept.secret):len(kept.secret)], s.client()...), nil, "notyet console", 32)
 	if err != nil {
 		return nil, err
 	}

@@ -272,3 +272,30 @@ func TestWithoutTheDatabaseNobodyIsSignedInOrOut(t *testing.T) {
 	resp, _ = b.get("/find")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 }
+
+// Another secret of the installation, of a database that was set back, is in force within a minute. While the database is away, the known one is.
+func TestTheKeyOfSessionsFollowsTheDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		secret, away := [16]byte{1}, error(nil)
+		s := &sealer{installation: func(context.Context, string) ([16]byte, error) { return secret, away }, client: func() string { return "" }}
+		opens := func(sealed string) bool {
+			var out string
+			ok, err := s.open(t.Context(), "a", sealed, &out)
+			require.NoError(t, err)
+			return ok
+		}
+		before, err := s.seal(t.Context(), "a", "text")
+		require.NoError(t, err)
+		secret = [16]byte{2}
+		require.True(t, opens(before))
+		away = errors.New("away")
+		time.Sleep(rereadAfter)
+		require.True(t, opens(before))
+		away = nil
+		time.Sleep(rereadAfter)
+		require.False(t, opens(before))
+		after, err := s.seal(t.Context(), "a", "text")
+		require.NoError(t, err)
+		require.True(t, opens(after))
+	})
+}
