@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/internal/handle"
 )
 
@@ -17,7 +19,17 @@ func TestFrozenOwnerLetsGo(t *testing.T) {
 	if os.Getenv("NOTYET_MYSQL_DSN") == "" {
 		t.Skip("NOTYET_MYSQL_DSN is not set; SQLite has one process only")
 	}
-	s := backends()[2].fixture(t)
+	b := backends()[2]
+	migrated := b.migrated
+	b.migrated = func(t testing.TB) store.Config {
+		cfg := migrated(t)
+		parsed, err := mysql.ParseDSN(cfg.DSN)
+		require.NoError(t, err)
+		delete(parsed.Params, "wait_timeout") // the product's
+		cfg.DSN = parsed.FormatDSN()
+		return cfg
+	}
+	s := b.fixture(t)
 	frozen, thaw, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
 		ended <- s.h.Transact(s.ctx, func(tx *sql.Tx) error {
