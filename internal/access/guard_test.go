@@ -299,6 +299,10 @@ func TestRefusalsAreLogged(t *testing.T) {
 		_, err = g.SignIn(r, "nyt_secret")
 		require.ErrorIs(t, err, errWrongToken)
 		require.Equal(t, 1002.0, gauge(t, g, "notyet_http_refused_total"))
+		time.Sleep(2 * time.Second)
+		long := strings.Repeat("X", 60<<10)
+		ask(g, "10.0.0.5:8080", "h", func(r *http.Request) { r.Method, r.URL.Path = long, "/"+long })
+		require.Less(t, len(fmt.Sprint(logs.All()[2].ContextMap())), 500)
 	})
 }
 

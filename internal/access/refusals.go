@@ -67,7 +67,7 @@ func (f *refusals) note(r *http.Request, why, at string) {
 	f.since.Add(1)
 	f.lines.Do(func() {
 		f.log.Warn("HTTP requests were refused", zap.Int64("refused", f.since.Swap(0)), zap.String("why", why),
-			zap.String("peer", r.RemoteAddr), zap.String("method", r.Method), zap.String("path", shortened(r.URL.Path)))
+			zap.String("peer", r.RemoteAddr), zap.String("method", shortened(r.Method)), zap.String("path", shortened(r.URL.Path)))
 	})
 }
 
@@ -119,8 +119,8 @@ func refusalOf(err error) *refusal {
 	return no
 }
 
-// shortened keeps a path from filling the log.
-func shortened(path string) string { return path[:min(len(path), 100)] }
+// shortened keeps what a caller chooses from filling the log.
+func shortened(text string) string { return text[:min(len(text), 100)] }
 
 // Collectors returns the metrics of the guard.
 func (g *Guard) Collectors() []prometheus.Collector {

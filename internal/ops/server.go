@@ -157,7 +157,7 @@ func (s *Server) server(h http.Handler) *http.Server {
 		ConnContext:       withConn,
 		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog:       zap.NewStdLog(s.log),
+		ErrorLog:       serverLog(s.log),
 	}
 }
 

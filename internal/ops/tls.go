@@ -1,11 +1,17 @@
 package ops
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
+	"io"
+	"log"
 	"net"
+	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/internal/reload"
 )
@@ -27,4 +33,31 @@ func (s *Server) secure(l net.Listener) (net.Listener, error) {
 		NextProtos:     []string{"http/1.1"}, // the limits on connections and time assume it
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(), nil },
 	}), nil
+}
+
+// handshakes takes the lines of the HTTP server's own log. Whoever reaches the port can have a handshake fail. So
+// there is at most one line a second about those, which says how many there were since the line before.
+type handshakes struct {
+	log   *zap.Logger
+	other io.Writer // takes the other lines
+	lines rate.Sometimes
+	since atomic.Int64
+}
+
+// serverLog returns what an http.Server logs with.
+func serverLog(to *zap.Logger) *log.Logger {
+	return log.New(&handshakes{log: to, other: zap.NewStdLog(to).Writer(), lines: rate.Sometimes{Interval: time.Second}}, "", 0)
+}
+
+// Write implements io.Writer.
+func (h *handshakes) Write(line []byte) (int, error) {
+	why, failed := bytes.CutPrefix(line, []byte("http: TLS handshake error from "))
+	if !failed {
+		return h.other.Write(line)
+	}
+	h.since.Add(1)
+	h.lines.Do(func() {
+		h.log.Info("TLS handshakes failed", zap.Int64("failed", h.since.Swap(0)), zap.ByteString("last", bytes.TrimSpace(why)))
+	})
+	return len(line), nil
 }

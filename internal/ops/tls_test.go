@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -67,4 +68,33 @@ func TestACertificateIsReplacedWithoutARestart(t *testing.T) {
 func TestAMissingCertificateNamesTheSettings(t *testing.T) {
 	err := New(Config{Addr: "127.0.0.1:0", Certificate: "/nowhere.pem", Key: "/nowhere.key"}, NewRegistry(), zaptest.NewLogger(t)).Listen()
 	require.ErrorContains(t, err, "http.tls.cert and http.tls.key")
+}
+
+// Whoever reaches the port can have a handshake fail, and must not fill a disk with the lines about it.
+func TestHandshakesThatFailFillNoLog(t *testing.T) {
+	var log logged
+	cert, key := certify(t, t.TempDir(), 1)
+	s := New(Config{Certificate: cert, Key: key}, NewRegistry(), log.logger())
+	addr := strings.TrimPrefix(run(t, s), "http://")
+	fail := func() {
+		c, err := net.Dial("tcp", addr) //nolint:noctx // a test's
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, c) // until the server has given up
+		require.NoError(t, err)
+	}
+	began := time.Now()
+	for range 100 {
+		fail()
+	}
+	most := 2 + int(time.Since(began).Seconds())
+	require.LessOrEqual(t, strings.Count(log.String(), "\n"), most)
+	require.Contains(t, log.String(), "client sent an HTTP request to an HTTPS server")
+	require.Contains(t, log.String(), "127.0.0.1:")
+	require.Eventually(t, func() bool {
+		fail()
+		return strings.Contains(log.String(), `"failed":`) && strings.Count(log.String(), "\n") > 1
+	}, time.Minute, 50*time.Millisecond, "the next line says how many there were")
 }
