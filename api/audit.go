@@ -145,9 +145,9 @@ func (s *server) listAudit(ctx ctxType, in *listAuditInput) (*body[AuditLog], er
 
 // Noted is a request for the audit log.
 type Noted struct {
-	What  string `json:"what"           doc:"op of the request: schedule, cancel, fire, …" maxLength:"32" minLength:"1"`
-	Topic string `json:"topic"          doc:"target topic"                                 maxLength:"300"`
-	Task  string `json:"task,omitempty" doc:"id of the task, where the caller gave one"    maxLength:"255"`
+	What  string `json:"what"           doc:"op of the request"                         enum:"schedule,cancel,fire,timer,timer-enable,timer-disable,timer-delete"`
+	Topic string `json:"topic"          doc:"target topic"                              maxLength:"300"`
+	Task  string `json:"task,omitempty" doc:"id of the task, where the caller gave one" maxLength:"255"`
 }
 
 type noteInput struct{ Body Noted }

@@ -83,6 +83,22 @@ func TestEveryChangeNamesWhoMadeIt(t *testing.T) {
 	require.Empty(t, w.audited(), "nothing was changed")
 }
 
+// A command notes a request that it sends itself. Nobody may note what was never asked of Kafka, such as a purge.
+func TestOnlyRequestsAreNoted(t *testing.T) {
+	w := newWorld(t)
+	for op := schemas.OpSchedule; op <= schemas.OpTimerDelete; op++ {
+		code, answer := w.as("operate", "POST", "/api/v1/audit", fmt.Sprintf(`{"what":%q,"topic":"orders"}`, op))
+		require.Equal(t, 204, code, answer)
+	}
+	require.Len(t, w.audited(), int(schemas.OpTimerDelete)+1)
+	for _, what := range []string{"purge", "sign-in refused", "cancel many", `\u001b]0;x\u0007`, ""} {
+		code, answer := w.as("operate", "POST", "/api/v1/audit", `{"what":"`+what+`","topic":"orders"}`)
+		require.Equal(t, 422, code, answer)
+		require.Contains(t, answer, "body.what")
+	}
+	require.Empty(t, w.audited())
+}
+
 // A change that goes through Kafka is noted first: without the database, nothing is sent.
 func TestNothingIsSentThatIsNotNoted(t *testing.T) {
 	w := newWorld(t)

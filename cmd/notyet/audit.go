@@ -130,7 +130,7 @@ type auditExportCmd struct {
 func (auditExportCmd) Help() string {
 	return whereFrom + `
 Every change as one JSON object a line, with the fields of GET /api/v1/audit. To go on where an export ended, let the next one
-begin a minute earlier, and drop the ids that are there already.
+begin a minute earlier, and let its lines replace those with the same id: the count of a change grows while it is being made.
 
 Examples:
   notyet audit export --from 2027-01-01T00:00:00Z --to 2027-02-01T00:00:00Z -o audit-2027-01.ndjson
