@@ -52,7 +52,7 @@ func each(t *testing.T, f func(t *testing.T, s *fixture)) {
 	eachBut(t, []string{"sqlite-file"}, f)
 }
 
-// eachLarge is each for cases with thousands of rows: under the race detector only on the server, if there is one.
+// eachLarge is each for cases with thousands of rows, or megabytes: under the race detector only on the server, if there is one.
 func eachLarge(t *testing.T, f func(t *testing.T, s *fixture)) {
 	t.Helper()
 	without := []string{"sqlite-file"}

@@ -69,7 +69,7 @@ func TestListByTag(t *testing.T) {
 
 // Whatever happens to tasks, a list by tag is that of all tasks of which those without the tag are left out.
 func TestListByTagIsTheWholeListOfTheTag(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachLarge(t, func(t *testing.T, s *fixture) {
 		r := rand.New(rand.NewPCG(1, 2))
 		tags := []string{"a", "b", "a,b", "b,c,d", ""}
 		of := map[int64]string{} // tags of a task's content
