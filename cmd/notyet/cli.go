@@ -38,10 +38,9 @@ type cli struct {
 	Audit      auditCmd           `cmd:"" help:"Show who changed what."`
 	Intake     intakeCmd          `cmd:"" help:"Show the intake's partitions, and move one that is stuck."`
 	Token      tokenCmd           `cmd:"" help:"Make tokens for the API."`
+	Bench      benchCmd           `cmd:"" help:"Measure load and lateness of a running installation: runs notyet-bench." passthrough:""`
 	Version    command.VersionCmd `cmd:"" help:"Print the version; so does --version."`
 	Completion completionCmd      `cmd:"" help:"Print what makes a shell complete notyet's commands and flags."`
-
-	Bench benchCmd `cmd:"" hidden:"" passthrough:""`
 }
 
 const description = `Scheduled messages for Kafka: publish to an intake topic with headers that say where and when, and notyet delivers the message to its topic at that time.

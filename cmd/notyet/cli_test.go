@@ -30,7 +30,7 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"version"}, code: 0, stdout: "notyet 0.1.0"},
 		{args: []string{"version", "--json"}, code: 0, stdout: `"version": "0.1.0`},
 		{args: []string{"--version"}, code: 0, stdout: "notyet 0.1.0"},
-		{args: []string{"bench", "burst", "5", "--lead", "1s", "--help"}, code: 2, stderr: "notyet-bench burst 5 --lead 1s --help"},
+		{args: []string{"bench", "burst", "5"}, code: 1, stderr: "notyet-bench is neither beside this program nor in PATH"},
 
 		{args: nil, code: 2, stderr: "expected one of"},
 		{args: []string{"schedul"}, code: 2, stderr: `did you mean "schedule"?`},

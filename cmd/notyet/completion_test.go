@@ -16,7 +16,6 @@ func TestCompletion(t *testing.T) {
 		"notyet list -t a --htt":         "--http-addr --http-token",
 		"notyet config check --service ": "all dispatcher scanner",
 		"notyet completion ":             "bash fish zsh",
-		"notyet benc":                    "", // hidden
 	} {
 		t.Setenv("COMP_LINE", line)
 		r := notyet(t, nil, "")
