@@ -75,7 +75,7 @@ func (s *sealer) open(ctx context.Context, purpose, text string, v any) (bool, e
 func (s *sealer) aead(ctx context.Context) (cipher.AEAD, error) {
 	kept := s.kept.Load()
 	if kept == nil || time.Since(kept.at) >= rereadAfter {
-		bound, cancel := context.WithTimeout(ctx, secretWithin)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), secretWithin) // whoever asks may leave
 		defer cancel()
 		secret, err := s.installation(bound, "sessions")
 		switch {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/internal/access"
@@ -46,9 +47,9 @@ type Sessions struct {
 	guard  *access.Guard
 	files  http.Handler
 	sealer sealer
-	wrong  *rate.Limiter  // of sign-ins that failed
-	away   rate.Sometimes // of lines about the key
-	ending chan struct{}  // has room for the sign-ins that may ask the issuer at a time
+	wrong  *rate.Limiter       // of sign-ins that failed
+	away   rate.Sometimes      // of lines about the key
+	ending *semaphore.Weighted // of the sign-ins that may ask the issuer at a time
 }
 
 // session is what the cookie holds.
@@ -66,7 +67,7 @@ func NewSessions(cfg Config) *Sessions {
 		panic(err) // the folder is embedded
 	}
 	return &Sessions{
-		cfg: cfg, guard: cfg.Guard, files: http.FileServerFS(files), wrong: rate.NewLimiter(2, 20), away: rate.Sometimes{Interval: time.Second}, ending: make(chan struct{}, maxEnding),
+		cfg: cfg, guard: cfg.Guard, files: http.FileServerFS(files), wrong: rate.NewLimiter(2, 20), away: rate.Sometimes{Interval: time.Second}, ending: semaphore.NewWeighted(maxEnding),
 		sealer: sealer{installation: cfg.Secret, client: cfg.Guard.ClientSecret},
 	}
 }

@@ -297,5 +297,15 @@ func TestTheKeyOfSessionsFollowsTheDatabase(t *testing.T) {
 		after, err := s.seal(t.Context(), "a", "text")
 		require.NoError(t, err)
 		require.True(t, opens(after))
+
+		// Whoever asks at that moment and leaves keeps no key in force.
+		secret = [16]byte{3}
+		time.Sleep(rereadAfter)
+		s.installation = func(ctx context.Context, _ string) ([16]byte, error) { return secret, ctx.Err() }
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, err = s.open(gone, "a", "none", nil)
+		require.NoError(t, err)
+		require.False(t, opens(after))
 	})
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -15,8 +16,10 @@ const startPath = "/sign-in/start"
 // Bounds of signing in at the issuer.
 const (
 	attemptLife = 10 * time.Minute
-	// maxEnding is how many sign-ins may ask the issuer at a time, which anybody can make us do.
-	maxEnding = 16
+	// maxEnding is how many sign-ins may ask the issuer at a time, which anybody can make us do. Others wait for
+	// their turn.
+	maxEnding  = 16
+	endingWait = 5 * time.Second
 )
 
 // attempt is a sign-in that has begun in a browser. Its cookie, without which no answer of the issuer counts,
@@ -72,14 +75,14 @@ func (s *Sessions) callback(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.setCookie(w, r, attemptCookie, "", 0, http.SameSiteLaxMode)
-	select {
-	case s.ending <- struct{}{}:
-		defer func() { <-s.ending }()
-	default:
+	turn, cancel := context.WithTimeout(r.Context(), endingWait)
+	defer cancel()
+	if err := s.ending.Acquire(turn, 1); err != nil {
 		w.Header().Set("Retry-After", "1")
 		s.show(w, http.StatusServiceUnavailable, signInForm{Next: local(a.Next), Wrong: "Many sign in at this moment: try again in a second."})
 		return
 	}
+	defer s.ending.Release(1)
 	identity, err := s.guard.EndSignIn(r, a.Attempt)
 	if err == nil {
 		err = s.begin(w, r, session{Identity: &identity})

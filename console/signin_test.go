@@ -2,10 +2,12 @@ package console
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -366,6 +368,32 @@ func TestTheIssuerRefusesOrIsAway(t *testing.T) {
 	w.p.Down.Store(false)
 	resp, text := again().get(back.String())
 	require.Equal(t, http.StatusOK, resp.StatusCode, text)
+}
+
+// Anybody can have us ask the issuer about codes that are none. Whoever really signs in comes in his turn.
+func TestSignInsWaitForTheirTurn(t *testing.T) {
+	w := newSite(t)
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, w.sessions.ending.Acquire(t.Context(), maxEnding))
+		callback := func() chan int {
+			status := make(chan int, 1)
+			go func() {
+				out := httptest.NewRecorder()
+				w.sessions.callback(out, httptest.NewRequest(http.MethodGet, access.CallbackPath, nil))
+				status <- out.Code
+			}()
+			synctest.Wait()
+			return status
+		}
+		status := callback()
+		require.Empty(t, status, "it waits")
+		w.sessions.ending.Release(1)
+		require.Equal(t, http.StatusBadRequest, <-status, "it was not begun")
+		require.NoError(t, w.sessions.ending.Acquire(t.Context(), 1))
+		began := time.Now()
+		require.Equal(t, http.StatusServiceUnavailable, <-callback())
+		require.Equal(t, endingWait, time.Since(began))
+	})
 }
 
 // A removed group stops counting: in the file within a second, at the issuer with the next sign-in, which is an hour away at most.
