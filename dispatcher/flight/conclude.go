@@ -131,7 +131,7 @@ func (fl *Flight) sendLater(t *Task, err error) {
 		fl.putOff(t, g)
 		return
 	}
-	fl.postpone(t, fl.clock.Millis(), fl.outlets.refusals.pause(t.topic))
+	fl.postpone(t, fl.clock.Millis(), fl.outlets.refusals.pause(t.topic, time.Now()))
 }
 
 // callFailed decides what follows from a request that was not delivered: another attempt, or a dead letter.

@@ -117,7 +117,7 @@ func (fl *Flight) admit(t *Task, now int64, waited bool) bool {
 		return false
 	case silent:
 	case fl.outlets.refusals.putsOff(t.topic, time.Now(), g.sending > 0):
-		fl.postpone(t, now, fl.outlets.refusals.pause(t.topic))
+		fl.postpone(t, now, fl.outlets.refusals.pause(t.topic, time.Now()))
 		return false
 	case !waited && len(g.waiting) > 0 || !fl.room(g, t):
 		if g.outage == nil {

@@ -45,7 +45,7 @@ func (r *refusals) refused(topic string, clock bool, now time.Time) (final bool)
 	}
 	if e.latest = now; !now.Before(e.next) { // not one of many that were sent together
 		e.rests++
-		e.next = now.Add(e.pause())
+		e.next = now.Add(r.rest(e, now))
 	}
 	return r.final(e, now)
 }
@@ -82,16 +82,21 @@ func (r *refusals) putsOff(topic string, now time.Time, asking bool) bool {
 	return e != nil && !r.final(e, now) && (asking || now.Before(e.next))
 }
 
-func (e *refusal) pause() time.Duration {
-	return loop.Pause(e.rests, firstRefusedPause, longestRefusedPause)
-}
-
 // pause is for how long a task of the target is put off.
-func (r *refusals) pause(topic string) time.Duration {
+func (r *refusals) pause(topic string, now time.Time) time.Duration {
 	if e := r.topics[topic]; e != nil {
-		return e.pause()
+		return r.rest(e, now)
 	}
 	return unsentPause
+}
+
+// rest grows, and ends with the patience: the tasks are decided on then.
+func (r *refusals) rest(e *refusal, now time.Time) time.Duration {
+	pause := loop.Pause(e.rests, firstRefusedPause, longestRefusedPause)
+	if left := r.patience - now.Sub(e.since); !e.clock && left > 0 {
+		return min(pause, left)
+	}
+	return pause
 }
 
 // forget drops rows that have ended by silence, and returns their topics.

@@ -15,15 +15,15 @@ func TestRefusals(t *testing.T) {
 	require.False(t, r.accepted("a"))
 	require.False(t, r.refused("a", false, at(0)))
 	require.False(t, r.refused("a", false, at(0.1)), "another of those that were sent together")
-	require.Equal(t, firstRefusedPause, r.pause("a"))
-	require.Equal(t, unsentPause, r.pause("b"))
+	require.Equal(t, firstRefusedPause, r.pause("a", at(0)))
+	require.Equal(t, unsentPause, r.pause("b", at(0)))
 	require.True(t, r.putsOff("a", at(0.9), false))
 	require.False(t, r.putsOff("b", at(0.9), false), "another target")
 	require.False(t, r.putsOff("a", at(1), false), "one asks again")
 	require.True(t, r.putsOff("a", at(1), true), "and only one")
 	for i, pause := range []time.Duration{2, 4, 8, 10, 10} {
 		require.False(t, r.refused("a", false, at(float64(i+1)*10)))
-		require.Equal(t, pause*time.Second, r.pause("a"))
+		require.Equal(t, pause*time.Second, r.pause("a", at(float64(i+1)*10)))
 	}
 	require.True(t, r.refused("a", false, at(60)))
 	require.False(t, r.putsOff("a", at(60), true), "now each is sent, and told what becomes of it")
@@ -42,4 +42,19 @@ func TestRefusals(t *testing.T) {
 	require.Equal(t, []int{1, 0}, []int{r.count(true), r.count(false)})
 	require.False(t, r.refused("a", false, at(60*60)), "another reason begins its own row")
 	require.Equal(t, []int{0, 1}, []int{r.count(true), r.count(false)})
+}
+
+// No pause between attempts makes the wait for a target longer than the configuration says.
+func TestRefusalsRestNoLongerThanTheirPatience(t *testing.T) {
+	began := time.Now()
+	at := func(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }
+	r := refusals{patience: 5 * time.Second}
+	require.False(t, r.refused("a", false, at(0)))
+	require.False(t, r.refused("a", false, at(1)))
+	require.False(t, r.refused("a", false, at(3)), "the next pause would be 4 s")
+	require.Equal(t, 2*time.Second, r.pause("a", at(3)))
+	require.Equal(t, time.Second, r.pause("a", at(4)), "of a task that came later")
+	require.True(t, r.putsOff("a", at(4.9), false))
+	require.False(t, r.putsOff("a", at(5), false))
+	require.True(t, r.refused("a", false, at(5)))
 }
