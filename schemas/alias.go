@@ -151,7 +151,7 @@ func (l *Limits) fromNATS(r *kgo.Record, theirs map[string][]byte) (map[string]s
 		return names, &Rejection{Header: natsAt, Problem: "is missing", Fix: "write @at and an instant as of RFC 3339"}
 	}
 	at, isAt := strings.CutPrefix(string(v), "@at ")
-	if _, err := time.Parse(time.RFC3339, at); !isAt || err != nil {
+	if _, err := time.Parse(time.RFC3339, strings.ToUpper(at)); !isAt || err != nil {
 		return names, &Rejection{Header: natsAt, Value: shown(v), Problem: "is not an instant", Fix: "write @at 2027-01-01T00:00:00Z; for what repeats, set a timer with " + HeaderOp}
 	}
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderAt, Value: []byte(at)})

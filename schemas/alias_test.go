@@ -43,7 +43,7 @@ func TestETF1(t *testing.T) {
 }
 
 func TestNATS(t *testing.T) {
-	req, err := Decode(aliased([]byte("k"), nil, natsAt, "@at 2023-11-14T23:14:20+01:00", natsTarget, "orders", "x", "y"), allAliases)
+	req, err := Decode(aliased([]byte("k"), nil, natsAt, "@at 2023-11-14t23:14:20+01:00", natsTarget, "orders", "x", "y"), allAliases)
 	require.NoError(t, err)
 	require.Equal(t, []any{OpSchedule, "orders", "notyet.intake/2/7", false, int64(1_700_000_060_000), "k"},
 		[]any{req.Op, req.Topic, req.ID, req.GivenID, req.Due, string(req.Key)})

@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"time"
@@ -42,7 +43,7 @@ func parseTime(h header, v []byte) (int64, *Rejection) {
 		return ms, nil
 	}
 	var t time.Time
-	if !rfc3339(v) || t.UnmarshalText(v) != nil {
+	if upper := bytes.ToUpper(v); !rfc3339(upper) || t.UnmarshalText(upper) != nil { // RFC 3339 allows t and z too
 		return 0, bad(h, v, "is neither RFC 3339 nor Unix milliseconds", atFix)
 	}
 	// An offset can carry the instant a day beyond the written year.
