@@ -83,7 +83,7 @@ func newWorld(t *testing.T, withTokens bool, change ...func(*access.Config)) *wo
 
 // restart has another process of the installation serve.
 func (w *world) restart() {
-	w.sessions = NewSessions(Config{Guard: w.guard, Secret: admin.New(w.store).Secret, PublicURL: w.url, Version: "test", Log: w.log})
+	w.sessions = NewSessions(Config{Guard: w.guard, Common: func() Common { return admin.New(w.store) }, PublicURL: w.url, Version: "test", Log: w.log})
 	front := access.CrossOrigin(w.sessions.Front(w.guard.Handler(w.mux)))
 	w.front.Store(&front)
 }

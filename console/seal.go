@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -22,24 +23,35 @@ var errCookieTooLarge = errors.New("there is no room for it in a cookie")
 // sealer makes cookies that every process of the installation can open, and nobody else can make or read. So
 // a session outlives a restart, and a load balancer may send a browser anywhere.
 type sealer struct {
-	// installation returns a secret that is kept in the database.
-	installation func(ctx context.Context, name string) ([16]byte, error)
+	common func() Common
 	// client returns what is part of the key too, and is not in the database: who reads a backup of it can make no
 	// session of somebody whom the issuer knows.
 	client func() string
-	kept   atomic.Pointer[keptSecret] // nil: the secret was not read yet
+	kept   atomic.Pointer[kept] // nil: nothing was read yet
 }
 
-// keptSecret is the secret of the installation, and when it was read. A database that was set back may have another one since.
-type keptSecret struct {
+// Common is what the processes of an installation have in common, in the database.
+type Common interface {
+	// Secret returns a secret by its name.
+	Secret(ctx context.Context, name string) ([16]byte, error)
+	// EndSession notes that a session has ended, which could be used until then, Unix ms.
+	EndSession(ctx context.Context, id string, until int64) error
+	// EndedSessions returns until when each such session could be used.
+	EndedSessions(ctx context.Context) (map[string]time.Time, error)
+}
+
+// kept is what was read of Common, and when. A database that was set back may have another secret since, and operators
+// may have ended sessions at other processes.
+type kept struct {
 	secret [16]byte
+	ended  map[string]time.Time // sessions, and until when each could be used
 	at     time.Time
 }
 
 const (
-	// rereadAfter is for how long the secret counts without a look at the database. While the database is away, the secret stays in force.
+	// rereadAfter is for how long kept counts without a look at the database. While the database is away, kept stays in force.
 	rereadAfter  = time.Minute
-	secretWithin = 5 * time.Second
+	commonWithin = 5 * time.Second
 )
 
 // seal returns v for open with the same purpose.
@@ -73,21 +85,11 @@ func (s *sealer) open(ctx context.Context, purpose, text string, v any) (bool, e
 }
 
 func (s *sealer) aead(ctx context.Context) (cipher.AEAD, error) {
-	kept := s.kept.Load()
-	if kept == nil || time.Since(kept.at) >= rereadAfter {
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), secretWithin) // whoever asks may leave
-		defer cancel()
-		secret, err := s.installation(bound, "sessions")
-		switch {
-		case err != nil && kept == nil:
-			return nil, err
-		case err != nil:
-			secret = kept.secret
-		}
-		kept = &keptSecret{secret, time.Now()}
-		s.kept.Store(kept)
+	k, err := s.read(ctx)
+	if err != nil {
+		return nil, err
 	}
-	key, err := hkdf.Key(sha256.New, append(kept.secret[:len(kept.secret):len(kept.secret)], s.client()...), nil, "notyet console", 32)
+	key, err := hkdf.Key(sha256.New, append(k.secret[:len(k.secret):len(k.secret)], s.client()...), nil, "notyet console", 32)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +98,68 @@ func (s *sealer) aead(ctx context.Context) (cipher.AEAD, error) {
 		return nil, err
 	}
 	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// read returns what was read within rereadAfter.
+func (s *sealer) read(ctx context.Context) (*kept, error) {
+	known := s.kept.Load()
+	if known != nil && time.Since(known.at) < rereadAfter {
+		return known, nil
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	secret, err := s.common().Secret(ctx, "sessions")
+	var ended map[string]time.Time
+	if err == nil {
+		ended, err = s.common().EndedSessions(ctx)
+	}
+	if err != nil && known == nil {
+		return nil, err
+	}
+	return s.keep(func(k *kept) {
+		k.at = time.Now()
+		if err == nil {
+			k.secret = secret
+			maps.Copy(k.ended, ended)
+		}
+	}), nil
+}
+
+// keep changes what is kept. A session that was ended stays ended, whatever a look at the database returns that began before.
+func (s *sealer) keep(change func(*kept)) *kept {
+	for {
+		before, after := s.kept.Load(), &kept{ended: map[string]time.Time{}}
+		if before != nil {
+			after.secret, after.at = before.secret, before.at
+			maps.Copy(after.ended, before.ended)
+		}
+		change(after)
+		maps.DeleteFunc(after.ended, func(_ string, until time.Time) bool { return time.Since(until) > 0 })
+		if s.kept.CompareAndSwap(before, after) {
+			return after
+		}
+	}
+}
+
+// end ends a session at all processes: here at once, and elsewhere within rereadAfter.
+func (s *sealer) end(ctx context.Context, id string, until time.Time) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	err := s.common().EndSession(ctx, id, until.UnixMilli())
+	if err == nil {
+		s.keep(func(k *kept) { k.ended[id] = until })
+	}
+	return err
+}
+
+func (s *sealer) hasEnded(id string) bool {
+	k := s.kept.Load()
+	return k != nil && !k.ended[id].IsZero()
+}
+
+// bounded is for the database. Whoever asks may leave meanwhile.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), commonWithin)
 }
 
 // Names of cookies. Over HTTPS they have the prefix __Host-, so that no other host of the domain can set them.

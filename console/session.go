@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -32,8 +33,8 @@ const (
 // Config of Sessions.
 type Config struct {
 	Guard *access.Guard
-	// Secret returns a secret of the installation by its name, which all its processes have in common.
-	Secret func(ctx context.Context, name string) ([16]byte, error)
+	// Common returns the database, each time it is needed.
+	Common func() Common
 	// PublicURL is the address at which browsers reach the console, without a path. Default: not known.
 	PublicURL string
 	Version   string
@@ -54,6 +55,7 @@ type Sessions struct {
 
 // session is what the cookie holds.
 type session struct {
+	ID       string           `json:"id"`
 	Token    string           `json:"token,omitempty"`
 	Identity *access.Identity `json:"identity,omitempty"` // in place of Token: signed in at the issuer
 	Began    time.Time        `json:"began"`
@@ -68,7 +70,7 @@ func NewSessions(cfg Config) *Sessions {
 	}
 	return &Sessions{
 		cfg: cfg, guard: cfg.Guard, files: http.FileServerFS(files), wrong: rate.NewLimiter(2, 20), away: rate.Sometimes{Interval: time.Second}, ending: semaphore.NewWeighted(maxEnding),
-		sealer: sealer{installation: cfg.Secret, client: cfg.Guard.ClientSecret},
+		sealer: sealer{common: cfg.Common, client: cfg.Guard.ClientSecret},
 	}
 }
 
@@ -144,28 +146,33 @@ func (s *Sessions) cannot(w http.ResponseWriter, err error) {
 	s.show(w, http.StatusServiceUnavailable, signInForm{Wrong: "The database is away: try again in a moment."})
 }
 
-// resume returns the request's session, and what its caller may do now. No session: nobody is signed in.
-func (s *Sessions) resume(r *http.Request) (*session, access.Caller, error) {
+// opened returns the request's session, if it has not ended.
+func (s *Sessions) opened(r *http.Request) (*session, error) {
 	sealed, ok := s.cookie(r, sessionCookie)
 	if !ok {
-		return nil, access.Caller{}, nil
+		return nil, nil
 	}
 	var x session
-	if ok, err := s.sealer.open(r.Context(), sessionCookie, sealed, &x); err != nil || !ok {
+	if ok, err := s.sealer.open(r.Context(), sessionCookie, sealed, &x); err != nil || !ok || !time.Now().Before(x.end()) || s.sealer.hasEnded(x.ID) {
+		return nil, err
+	}
+	return &x, nil
+}
+
+// resume returns the request's session, and what its caller may do now. No session: nobody is signed in.
+func (s *Sessions) resume(r *http.Request) (*session, access.Caller, error) {
+	x, err := s.opened(r)
+	if x == nil || err != nil {
 		return nil, access.Caller{}, err
 	}
-	end := x.end()
-	if !time.Now().Before(end) {
-		return nil, access.Caller{}, nil
-	}
-	caller, err := s.caller(r.Context(), x)
+	caller, err := s.caller(r.Context(), *x)
 	if err != nil {
 		return nil, access.Caller{}, nil
 	}
-	if end = x.Began.Add(x.life()); caller.Until.IsZero() || end.Before(caller.Until) {
+	if end := x.last(); caller.Until.IsZero() || end.Before(caller.Until) {
 		caller.Until = end
 	}
-	return &x, caller, nil
+	return x, caller, nil
 }
 
 func (s *Sessions) caller(ctx context.Context, x session) (access.Caller, error) {
@@ -182,9 +189,12 @@ func (x *session) life() time.Duration {
 	return sessionLife
 }
 
+// last is when the session ends, however it is used.
+func (x *session) last() time.Time { return x.Began.Add(x.life()) }
+
 // end is when the session ends if it is not used before.
 func (x *session) end() time.Time {
-	end, idle := x.Began.Add(x.life()), x.Met.Add(sessionIdle)
+	end, idle := x.last(), x.Met.Add(sessionIdle)
 	if idle.Before(end) {
 		return idle
 	}
@@ -193,7 +203,7 @@ func (x *session) end() time.Time {
 
 // begin gives the browser a session that begins now.
 func (s *Sessions) begin(w http.ResponseWriter, r *http.Request, x session) error {
-	x.Began = time.Now()
+	x.ID, x.Began = rand.Text(), time.Now()
 	x.Met = x.Began
 	return s.give(w, r, &x)
 }
@@ -201,7 +211,7 @@ func (s *Sessions) begin(w http.ResponseWriter, r *http.Request, x session) erro
 func (s *Sessions) give(w http.ResponseWriter, r *http.Request, x *session) error {
 	sealed, err := s.sealer.seal(r.Context(), sessionCookie, x)
 	if err == nil {
-		s.setCookie(w, r, sessionCookie, sealed, time.Until(x.Began.Add(x.life())), http.SameSiteStrictMode)
+		s.setCookie(w, r, sessionCookie, sealed, time.Until(x.last()), http.SameSiteStrictMode)
 	}
 	return err
 }
@@ -254,8 +264,18 @@ func (s *Sessions) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// signOut ends the session at the service too: somebody may have a copy of the cookie.
 func (s *Sessions) signOut(w http.ResponseWriter, r *http.Request) {
+	x, err := s.opened(r)
+	if x != nil && x.ID != "" { // a session of a program before this one has none
+		err = s.sealer.end(r.Context(), x.ID, x.last())
+	}
 	s.setCookie(w, r, sessionCookie, "", 0, http.SameSiteStrictMode)
+	if err != nil {
+		s.away.Do(func() { s.cfg.Log.Error("a session of the console cannot be ended in the database", zap.Error(err)) })
+		s.show(w, http.StatusServiceUnavailable, signInForm{Wrong: "This browser is signed out. The database could not note that, so a copy of its cookie is good until the session ends."})
+		return
+	}
 	http.Redirect(w, r, "/sign-in", http.StatusSeeOther)
 }
 

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/access"
-	"github.com/notyet/notyet/store/admin"
 )
 
 func TestWithoutASessionThereIsTheSignInPage(t *testing.T) {
@@ -95,11 +95,36 @@ func (w *world) seal(purpose string, v any) string {
 	return sealed
 }
 
-func aSecret(context.Context, string) ([16]byte, error) { return [16]byte{1}, nil }
+// common is a database in memory.
+type common struct {
+	secret [16]byte
+	ended  map[string]time.Time
+	away   error
+}
+
+func (c *common) Secret(ctx context.Context, _ string) ([16]byte, error) {
+	return c.secret, errors.Join(c.away, ctx.Err())
+}
+
+func (c *common) EndSession(ctx context.Context, id string, until int64) error {
+	if err := errors.Join(c.away, ctx.Err()); err != nil {
+		return err
+	}
+	c.ended[id] = time.UnixMilli(until)
+	return nil
+}
+
+func (c *common) EndedSessions(context.Context) (map[string]time.Time, error) {
+	return maps.Clone(c.ended), c.away
+}
+
+func newCommon() *common { return &common{secret: [16]byte{1}, ended: map[string]time.Time{}} }
+
+func (c *common) get() Common { return c }
 
 func sealedBySomebodyElse(t *testing.T, v any) string {
 	t.Helper()
-	s := sealer{installation: aSecret, client: func() string { return "" }}
+	s := sealer{common: newCommon().get, client: func() string { return "" }}
 	sealed, err := s.seal(t.Context(), sessionCookie, v)
 	require.NoError(t, err)
 	return sealed
@@ -119,7 +144,7 @@ func TestSessionsAreGoodForEveryProcess(t *testing.T) {
 
 func TestCookiesAreTheHostsOwnOverHTTPS(t *testing.T) {
 	w := newWorld(t, true)
-	s := NewSessions(Config{Guard: w.guard, Secret: aSecret, PublicURL: "https://notyet.example"})
+	s := NewSessions(Config{Guard: w.guard, Common: newCommon().get, PublicURL: "https://notyet.example"})
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	out := httptest.NewRecorder()
 	require.NoError(t, s.begin(out, r, session{Token: w.tokens["read"]}))
@@ -195,7 +220,7 @@ func TestWithoutTokensLoopbackOnly(t *testing.T) {
 
 func TestSessionsEnd(t *testing.T) {
 	w := newWorld(t, true)
-	w.sessions.sealer.installation = aSecret // the database is outside the bubble
+	w.sessions.sealer.common = newCommon().get // the database is outside the bubble
 	synctest.Test(t, func(t *testing.T) {
 		refreshes := false
 		front := w.sessions.Front(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -263,12 +288,12 @@ func TestWithoutTheDatabaseNobodyIsSignedInOrOut(t *testing.T) {
 	w := newWorld(t, true)
 	b := w.as("read")
 	w.restart()
-	w.sessions.sealer.installation = func(context.Context, string) ([16]byte, error) { return [16]byte{}, errors.New("away") }
+	w.sessions.sealer.common = (&common{away: errors.New("away")}).get
 	resp, text := b.get("/find")
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	require.Contains(t, text, "The database is away")
 	require.Empty(t, resp.Header.Get("Set-Cookie"))
-	w.sessions.sealer.installation = admin.New(w.store).Secret
+	w.sessions.sealer.common = w.sessions.cfg.Common
 	resp, _ = b.get("/find")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 }
@@ -276,8 +301,8 @@ func TestWithoutTheDatabaseNobodyIsSignedInOrOut(t *testing.T) {
 // Another secret of the installation, of a database that was set back, is in force within a minute. While the database is away, the known one is.
 func TestTheKeyOfSessionsFollowsTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		secret, away := [16]byte{1}, error(nil)
-		s := &sealer{installation: func(context.Context, string) ([16]byte, error) { return secret, away }, client: func() string { return "" }}
+		c := newCommon()
+		s := &sealer{common: c.get, client: func() string { return "" }}
 		opens := func(sealed string) bool {
 			var out string
 			ok, err := s.open(t.Context(), "a", sealed, &out)
@@ -286,12 +311,12 @@ func TestTheKeyOfSessionsFollowsTheDatabase(t *testing.T) {
 		}
 		before, err := s.seal(t.Context(), "a", "text")
 		require.NoError(t, err)
-		secret = [16]byte{2}
+		c.secret = [16]byte{2}
 		require.True(t, opens(before))
-		away = errors.New("away")
+		c.away = errors.New("away")
 		time.Sleep(rereadAfter)
 		require.True(t, opens(before))
-		away = nil
+		c.away = nil
 		time.Sleep(rereadAfter)
 		require.False(t, opens(before))
 		after, err := s.seal(t.Context(), "a", "text")
@@ -299,13 +324,77 @@ func TestTheKeyOfSessionsFollowsTheDatabase(t *testing.T) {
 		require.True(t, opens(after))
 
 		// Whoever asks at that moment and leaves keeps no key in force.
-		secret = [16]byte{3}
+		c.secret = [16]byte{3}
 		time.Sleep(rereadAfter)
-		s.installation = func(ctx context.Context, _ string) ([16]byte, error) { return secret, ctx.Err() }
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		_, err = s.open(gone, "a", "none", nil)
 		require.NoError(t, err)
 		require.False(t, opens(after))
+	})
+}
+
+// A copy of the cookie is worth nothing once its operator has signed out: here at once, and at every process within a minute.
+func TestSigningOutEndsCopiesOfTheCookie(t *testing.T) {
+	w := newWorld(t, true)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCommon()
+		process := func() *Sessions {
+			return NewSessions(Config{Guard: w.guard, Common: c.get, Log: w.log})
+		}
+		here, elsewhere := process(), process()
+		with := func(cookie *http.Cookie) *http.Request {
+			r := httptest.NewRequest(http.MethodPost, "/sign-out", nil)
+			r.AddCookie(cookie)
+			return r
+		}
+		lives := func(s *Sessions, cookie *http.Cookie) bool {
+			x, _, err := s.resume(with(cookie))
+			require.NoError(t, err)
+			return x != nil
+		}
+		begin := func() *http.Cookie {
+			out := httptest.NewRecorder()
+			require.NoError(t, here.begin(out, httptest.NewRequest(http.MethodGet, "/", nil), session{Token: w.tokens["read"]}))
+			return out.Result().Cookies()[0]
+		}
+		first, second := begin(), begin()
+		x, err := here.opened(with(first))
+		require.NoError(t, err)
+		x.Met = x.Met.Add(time.Second)
+		out := httptest.NewRecorder()
+		require.NoError(t, here.give(out, with(first), x))
+		renewed := out.Result().Cookies()[0]
+		require.True(t, lives(elsewhere, renewed))
+
+		r := with(first)
+		gone, leave := context.WithCancel(r.Context())
+		leave()
+		here.signOut(httptest.NewRecorder(), r.WithContext(gone)) // who closes the browser is signed out all the same
+		for _, cookie := range []*http.Cookie{first, renewed} {
+			require.False(t, lives(here, cookie))
+		}
+		require.True(t, lives(here, second), "another session of the same token")
+		require.Equal(t, map[string]time.Time{x.ID: time.UnixMilli(x.last().UnixMilli())}, c.ended)
+		time.Sleep(rereadAfter)
+		require.False(t, lives(elsewhere, renewed))
+		require.True(t, lives(elsewhere, second))
+		require.False(t, lives(process(), first))
+
+		c.ended = map[string]time.Time{} // as a look at the database that began before the sign-out returns it
+		time.Sleep(rereadAfter)
+		require.False(t, lives(here, first))
+
+		c.away = errors.New("away")
+		out = httptest.NewRecorder()
+		here.signOut(out, with(second))
+		require.Equal(t, http.StatusServiceUnavailable, out.Code)
+		require.Contains(t, out.Body.String(), "a copy of its cookie is good until")
+		require.Contains(t, out.Header().Get("Set-Cookie"), "Max-Age=0")
+		require.True(t, lives(here, second))
+
+		time.Sleep(sessionLife)
+		here.sealer.keep(func(*kept) {})
+		require.Empty(t, here.sealer.kept.Load().ended, "what has ended by itself is forgotten")
 	})
 }

@@ -120,10 +120,15 @@ func TestSignInAtTheIssuer(t *testing.T) {
 	w.restart() // or: the balancer takes another scanner
 	resp, _ = b.get(page)
 	require.Equal(t, http.StatusOK, resp.StatusCode)
+	copied := w.cookie(b, sessionCookie)
+	require.Equal(t, http.StatusOK, w.with(sessionCookie, copied))
 	resp, _ = b.post("/sign-out", nil)
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
 	resp, _ = b.get(page)
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
+	require.Equal(t, http.StatusSeeOther, w.with(sessionCookie, copied))
+	w.restart()
+	require.Equal(t, http.StatusSeeOther, w.with(sessionCookie, copied))
 	require.NotContains(t, logged(w.world), ourSecret)
 }
 
@@ -426,7 +431,7 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 func TestTheDatabaseAloneMakesNoSession(t *testing.T) {
 	w := newSite(t)
 	x := session{Identity: &access.Identity{Issuer: w.p.URL, Name: "jwt:evil", Groups: []string{"shop"}}, Began: time.Now(), Met: time.Now()}
-	thief := sealer{installation: w.sessions.cfg.Secret, client: func() string { return "" }}
+	thief := sealer{common: w.sessions.cfg.Common, client: func() string { return "" }}
 	sealed, err := thief.seal(t.Context(), sessionCookie, x)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusSeeOther, w.with(sessionCookie, sealed))

@@ -50,8 +50,8 @@ func jwtConfig(cfg *config.Config, log *zap.Logger) (access.JWT, error) {
 	return access.JWT{Issuer: j.Issuer, Audience: j.Audience, GroupsClaim: j.GroupsClaim, NameClaim: j.NameClaim, TLS: t}, err
 }
 
-// opsConfig configures the HTTP server of a service. secret returns the secrets of the installation.
-func opsConfig(cfg *config.Config, secret func(context.Context, string) ([16]byte, error), log *zap.Logger) (ops.Config, error) {
+// opsConfig configures the HTTP server of a service. common is asked once the service has its store.
+func opsConfig(cfg *config.Config, common func() console.Common, log *zap.Logger) (ops.Config, error) {
 	h := cfg.HTTP
 	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof}
 	if h.TLS.Enabled {
@@ -75,7 +75,7 @@ func opsConfig(cfg *config.Config, secret func(context.Context, string) ([16]byt
 	if out.Guard, err = access.New(acfg, log); err != nil {
 		return out, command.UsageError{Err: err}
 	}
-	out.Front = console.NewSessions(console.Config{Guard: out.Guard, Secret: secret, PublicURL: h.PublicURL, Version: command.Version(), Log: log}).Front
+	out.Front = console.NewSessions(console.Config{Guard: out.Guard, Common: common, PublicURL: h.PublicURL, Version: command.Version(), Log: log}).Front
 	return out, nil
 }
 

@@ -73,7 +73,7 @@ func openService(ctx context.Context, cfg *config.Config, name string, log *zap.
 	}()
 	s.tracer = tracing.Start(ctx, command.Version(), log)
 	s.onClose(s.tracer.Stop)
-	ocfg, err := opsConfig(cfg, func(ctx context.Context, name string) ([16]byte, error) { return admin.New(s.store).Secret(ctx, name) }, log)
+	ocfg, err := opsConfig(cfg, func() console.Common { return admin.New(s.store) }, log)
 	if err != nil {
 		return s, err
 	}

@@ -1,0 +1,68 @@
+package admin
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+)
+
+// endedSessions is how the names of rows in meta begin that have sessions of the console which operators have ended. The value is when the
+// session would have ended by itself, Unix ms.
+const endedSessions = "session.ended."
+
+const (
+	// MostEndedSessions bounds the rows.
+	MostEndedSessions = 10_000
+	// endedMemory is how long, in ms, a row outlives its session: the clocks of services may differ.
+	endedMemory = 3_600_000
+)
+
+// ErrTooManyEnded says that so many sessions were ended that no other is noted.
+var ErrTooManyEnded = errors.New("too many sessions were ended before their time")
+
+// EndSession notes that a session has ended, which could be used until then (Unix ms).
+func (a Admin) EndSession(ctx context.Context, id string, until int64) error {
+	now, err := a.h.Time(ctx)
+	if err != nil {
+		return err
+	}
+	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
+		const these = " FROM meta WHERE name > ? AND name < ?"
+		first, last := []byte(endedSessions), []byte(endedSessions+"~")
+		if _, err := tx.ExecContext(ctx, "DELETE"+these+" AND value < ?", first, last, now.UnixMilli()-endedMemory); err != nil {
+			return err
+		}
+		var n int
+		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*)"+these, first, last).Scan(&n); err != nil {
+			return err
+		}
+		if n >= MostEndedSessions {
+			return ErrTooManyEnded
+		}
+		return handle.EnsureMeta(ctx, tx, []byte(endedSessions+id), until)
+	})
+	if err != nil {
+		return fmt.Errorf("ending a session of the console: %w", err)
+	}
+	return nil
+}
+
+// EndedSessions returns the ids of the sessions that were ended, and until when each could be used.
+func (a Admin) EndedSessions(ctx context.Context) (map[string]time.Time, error) {
+	out := map[string]time.Time{}
+	_, err := tables.Fetch(ctx, a.h.DB, func(r *sql.Rows, id *string) error {
+		var until int64
+		err := r.Scan(id, &until)
+		out[(*id)[len(endedSessions):]] = time.UnixMilli(until)
+		return err
+	}, "SELECT name, value FROM meta WHERE name > ? AND name < ?", []byte(endedSessions), []byte(endedSessions+"~"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the sessions of the console that were ended: %w", err)
+	}
+	return out, nil
+}
