@@ -275,6 +275,8 @@ func TestAlertsOfTheOverview(t *testing.T) {
 		"failed for good":                   {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.Failed: 1}}, want: "NotyetReportsExhausted"},
 		"reports that cannot be read":       {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.BadReports: 1}}, want: "NotyetBadReports"},
 		"runs missed a while ago":           {e: evidence{services: all, slots: owned}, minutes: 14, counts: figures.Counts{N: map[string]int64{figures.MissedRuns: 1}}, want: "NotyetTimerRunsMissed"},
+		"some tokens are refused":           {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.FailedSignIns: 100}}},
+		"somebody guesses tokens":           {e: evidence{services: all, slots: owned}, minutes: 14, counts: figures.Counts{N: map[string]int64{figures.FailedSignIns: 101}}, want: "NotyetSignInsFail"},
 		"drift an hour ago":                 {e: evidence{services: all, slots: owned}, minutes: 59, counts: figures.Counts{N: map[string]int64{figures.IndexDrift: 1}}, want: "NotyetIndexDrift"},
 		"drift longer ago":                  {e: evidence{services: all, slots: owned}, minutes: 60, counts: figures.Counts{N: map[string]int64{figures.IndexDrift: 1}}},
 		"Redis is away":                     {e: evidence{services: all, slots: owned}, counts: figures.Counts{N: map[string]int64{figures.IndexErrors: 31}}, want: "NotyetIndexMissed"},

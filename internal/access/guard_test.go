@@ -298,7 +298,9 @@ func TestRefusalsAreLogged(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/sign-in", nil)
 		_, err = g.SignIn(r, "nyt_secret")
 		require.ErrorIs(t, err, errWrongToken)
-		require.Equal(t, 1002.0, gauge(t, g, "notyet_http_refused_total"))
+		ask(g, "10.0.0.5:8080", "h", func(*http.Request) {}) // who shows nothing guesses nothing
+		require.Equal(t, 1003.0, gauge(t, g, "notyet_http_refused_total"))
+		require.Equal(t, 1002.0, gauge(t, g, "notyet_http_sign_ins_failed_total"))
 		time.Sleep(2 * time.Second)
 		long := strings.Repeat("X", 60<<10)
 		ask(g, "10.0.0.5:8080", "h", func(r *http.Request) { r.Method, r.URL.Path = long, "/"+long })

@@ -22,6 +22,7 @@ import (
 type refusals struct {
 	log   *zap.Logger
 	count *prometheus.CounterVec // nil: of the zero Guard, which notes nothing
+	tried prometheus.Counter     // of them, those that are no anonymous ones
 	lines *rate.Sometimes
 	since *atomic.Int64
 	away  *rate.Sometimes // of lines about an issuer that does not answer
@@ -52,7 +53,11 @@ func newRefusals(log *zap.Logger) refusals {
 		Name: "notyet_http_refused_total",
 		Help: "Requests and sign-ins that were not admitted: without a token, with a wrong or expired one, with any while the tokens file cannot be used, with a JWT that is refused, at the issuer's sign-in, or, without tokens, from another machine, through a proxy or to another host.",
 	}, []string{"why"})
-	return refusals{log: log, count: count, lines: &rate.Sometimes{Interval: time.Second}, since: new(atomic.Int64), away: &rate.Sometimes{Interval: time.Second}, mu: new(sync.Mutex), merged: map[string]Refused{}}
+	tried := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "notyet_http_sign_ins_failed_total",
+		Help: "Of notyet_http_refused_total, sign-ins that failed and requests with a token that is refused. Guesses are among them.",
+	})
+	return refusals{log: log, count: count, tried: tried, lines: &rate.Sometimes{Interval: time.Second}, since: new(atomic.Int64), away: &rate.Sometimes{Interval: time.Second}, mu: new(sync.Mutex), merged: map[string]Refused{}}
 }
 
 func (f *refusals) note(r *http.Request, why, at string) {
@@ -61,6 +66,7 @@ func (f *refusals) note(r *http.Request, why, at string) {
 	}
 	f.count.WithLabelValues(why).Inc()
 	if !anonymous[why] {
+		f.tried.Inc()
 		peer, _, _ := net.SplitHostPort(r.RemoteAddr)
 		f.merge(Refused{At: at, Why: why, Peer: peer, Count: 1})
 	}
@@ -124,7 +130,7 @@ func shortened(text string) string { return text[:min(len(text), 100)] }
 
 // Collectors returns the metrics of the guard.
 func (g *Guard) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.refused.count, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	return []prometheus.Collector{g.refused.count, g.refused.tried, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "notyet_http_tokens_unusable_seconds",
 		Help: "For how long the file in http.tokens has not been usable. After 60 seconds no token is accepted.",
 	}, func() float64 {

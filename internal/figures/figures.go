@@ -38,6 +38,8 @@ const (
 	Failed      = "failed"      // tasks that reports of consumers have ended as dead
 	BadReports  = "bad_reports" // reports that cannot be read
 	MissedRuns  = "missed_runs" // runs of timers that were missed and dropped
+
+	FailedSignIns = "failed_sign_ins" // with tokens that are refused
 )
 
 // What is there at a moment.

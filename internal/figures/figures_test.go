@@ -59,7 +59,7 @@ func TestLevelsOfSeveralProcesses(t *testing.T) {
 
 func TestDocuments(t *testing.T) {
 	full := Counts{N: map[string]int64{}, Lateness: make(Histogram, buckets)}
-	for _, name := range []string{Delivered, Stored, Reports, Rejected, Exhausted, StoreErrors, FetchErrors, IndexErrors, Swept, IndexDrift, Mismatch, Reread, Failed, BadReports, MissedRuns} {
+	for _, name := range []string{Delivered, Stored, Reports, Rejected, Exhausted, StoreErrors, FetchErrors, IndexErrors, Swept, IndexDrift, Mismatch, Reread, Failed, BadReports, MissedRuns, FailedSignIns} {
 		full.N[name] = 1 << 51
 	}
 	for k := range full.Lateness {

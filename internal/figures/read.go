@@ -24,6 +24,7 @@ var counters = map[string]string{
 	"notyet_dispatcher_mismatch_total":     Mismatch,
 	"notyet_scanner_reread_offsets_total":  Reread,
 	"notyet_scanner_bad_reports_total":     BadReports,
+	"notyet_http_sign_ins_failed_total":    FailedSignIns,
 }
 
 // labelled are counters of which only one label's value counts.
