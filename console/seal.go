@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // maxCookie is how long a sealed value may be. Browsers keep 4096 bytes of a cookie, with its name and attributes.
@@ -28,6 +30,7 @@ type sealer struct {
 	// session of somebody whom the issuer knows.
 	client func() string
 	kept   atomic.Pointer[kept] // nil: nothing was read yet
+	asking singleflight.Group   // for what is kept: anybody can have us ask
 }
 
 // Common is what the processes of an installation have in common, in the database.
@@ -106,6 +109,15 @@ func (s *sealer) read(ctx context.Context) (*kept, error) {
 	if known != nil && time.Since(known.at) < rereadAfter {
 		return known, nil
 	}
+	k, err, _ := s.asking.Do("", func() (any, error) { return s.reread(ctx, known) })
+	if err != nil {
+		return nil, err
+	}
+	return k.(*kept), nil
+}
+
+// reread looks at the database. Where that fails, it goes on with what is known.
+func (s *sealer) reread(ctx context.Context, known *kept) (*kept, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	secret, err := s.common().Secret(ctx, "sessions")

@@ -8,10 +8,12 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/access"
@@ -100,9 +102,16 @@ type common struct {
 	secret [16]byte
 	ended  map[string]time.Time
 	away   error
+
+	reads   atomic.Int64
+	release chan struct{} // nil: nobody waits for it
 }
 
 func (c *common) Secret(ctx context.Context, _ string) ([16]byte, error) {
+	c.reads.Add(1)
+	if c.release != nil {
+		<-c.release
+	}
 	return c.secret, errors.Join(c.away, ctx.Err())
 }
 
@@ -331,6 +340,30 @@ func TestTheKeyOfSessionsFollowsTheDatabase(t *testing.T) {
 		_, err = s.open(gone, "a", "none", nil)
 		require.NoError(t, err)
 		require.False(t, opens(after))
+	})
+}
+
+// Anybody can send cookies that are none. While the database is slow, they must not take its connections from everybody else.
+func TestOneRequestReadsTheKeyForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCommon()
+		s := &sealer{common: c.get, client: func() string { return "" }}
+		for range 2 { // at the start, and when it is read again
+			c.reads.Store(0)
+			c.release = make(chan struct{})
+			for range 100 {
+				go func() {
+					ok, err := s.open(t.Context(), "a", "none", nil)
+					assert.NoError(t, err)
+					assert.False(t, ok)
+				}()
+			}
+			synctest.Wait()
+			require.EqualValues(t, 1, c.reads.Load())
+			close(c.release)
+			synctest.Wait()
+			time.Sleep(rereadAfter)
+		}
 	})
 }
 
