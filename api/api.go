@@ -80,7 +80,7 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s.cluster()
 	s.slots()
 	s.overview()
-	mux.HandleFunc("/api/", unknownPath)
+	mux.HandleFunc(everyPath, unknownPath(mux))
 }
 
 func describe(mux *http.ServeMux, cfg Config) huma.API {

@@ -204,6 +204,15 @@ func instantOr(field string, text TimeText, none int64) (int64, error) {
 	return ms, nil
 }
 
+// checkInstant refuses Unix seconds in a filter of what is to be changed: they would select everything since 1970. 0 is none.
+func checkInstant(field string, ms int64) error {
+	if ms <= 0 || ms >= schemas.FirstMillis {
+		return nil
+	}
+	_, err := instantOr(field, TimeText(strconv.FormatInt(ms, 10)), 0)
+	return err
+}
+
 func stampMillis(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
 
 // RunTimer makes one run of a timer, or returns look.ErrNoTimer.

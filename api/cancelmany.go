@@ -60,7 +60,7 @@ func (r *CancelMany) check() error {
 	if r.IDPrefix == "" {
 		r.IDPrefix = r.Prefix
 	}
-	if err := checkTag(r.Tag); err != nil {
+	if err := errors.Join(checkTag(r.Tag), checkInstant("from", r.From), checkInstant("to", r.To)); err != nil {
 		return err
 	}
 	switch {

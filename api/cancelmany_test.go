@@ -79,12 +79,14 @@ func TestADryRunTakesNobodysPlace(t *testing.T) {
 func TestCancelManyNamesMistakes(t *testing.T) {
 	w := newWorld(t)
 	for body, location := range map[string]string{
-		`{}`:                                "body.all",
-		`{"dry_run":true}`:                  "body.all",
-		`{"all":true,"topic":"orders"}`:     "body.all",
-		`{"from":5,"to":5}`:                 "body.to",
-		`{"topic":"orders","cursor":"x"}`:   "body.cursor",
-		`{"id_prefix":"a","id-prefix":"b"}`: "body.id_prefix",
+		`{}`:                            "body.all",
+		`{"dry_run":true}`:              "body.all",
+		`{"all":true,"topic":"orders"}`: "body.all",
+		`{"from":1800000000000,"to":1800000000000}`:        "body.to",
+		`{"from":1800000000}`:                              "body.from", // seconds
+		`{"from":1800000000000,"to":1800000001}`:           "body.to",
+		`{"topic":"orders","cursor":"x"}`:                  "body.cursor",
+		`{"id_prefix":"a","id-prefix":"b"}`:                "body.id_prefix",
 		`{"id_prefix":"` + strings.Repeat("ü", 200) + `"}`: "body.id_prefix",
 		`{"from":-1}`: "body.from",
 	} {

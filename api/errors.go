@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -23,7 +24,7 @@ func problem(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &rejection):
-		return bad(field(rejection.Header), rejection.Value, rejection.Problem+": "+rejection.Fix)
+		return bad(field(rejection.Header), rejection.Value, headerNames.ReplaceAllStringFunc(rejection.Problem+": "+rejection.Fix, field))
 	case errors.As(err, &fieldError):
 		return bad(fieldError.Field, fieldError.Value, fieldError.Problem)
 	case errors.Is(err, look.ErrNotFound), errors.Is(err, look.ErrNoTimer), errors.Is(err, deadletter.ErrNotFound):
@@ -35,6 +36,9 @@ func problem(err error) error {
 	}
 	return huma.NewError(http.StatusServiceUnavailable, err.Error())
 }
+
+// headerNames finds the names of headers, which have other names in JSON.
+var headerNames = regexp.MustCompile(schemas.Prefix + "[a-z]+(-[a-z]+)*")
 
 // badQuery returns a 422 about one parameter of the query.
 func badQuery(name, value, message string) error {
@@ -118,6 +122,12 @@ func withFix(message string) string {
 	switch message {
 	case "unexpected property", "unknown query parameter":
 		return message + ": leave it out; /openapi.json has all names"
+	case "invalid integer":
+		return message + ": write a whole number; times are Unix ms"
+	case "invalid boolean":
+		return message + ": write true or false"
+	case "expected value to match exactly one schema but matched none": // only TimeText has two
+		return "is no time: write RFC 3339 in quotes, or Unix ms"
 	}
 	return message
 }
@@ -130,11 +140,31 @@ func shorten(text string, n int) string {
 	return schemas.CutUTF8(text, n) + "…"
 }
 
-// unknownPath answers paths without an operation, also with a problem document.
-func unknownPath(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(http.StatusNotFound)
-	_ = json.NewEncoder(w).Encode(&huma.ErrorModel{
-		Title: http.StatusText(http.StatusNotFound), Status: http.StatusNotFound, Detail: "there is no such path and method: see /openapi.json",
-	})
+// unknownPath answers paths without an operation, and paths with operations for other methods, also with a problem document.
+func unknownPath(mux *http.ServeMux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		status, detail := http.StatusNotFound, "there is no such path: see /openapi.json"
+		if methods := otherMethods(mux, r); len(methods) > 0 {
+			status, detail = http.StatusMethodNotAllowed, "this path has no such method: send "+strings.Join(methods, " or ")
+			w.Header().Set("Allow", strings.Join(methods, ", "))
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
+	}
 }
+
+// otherMethods returns the methods with which a request's path has an operation.
+func otherMethods(mux *http.ServeMux, r *http.Request) (methods []string) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := mux.Handler(other); pattern != everyPath {
+			methods = append(methods, method)
+		}
+	}
+	return methods
+}
+
+// everyPath is the pattern of what has no operation.
+const everyPath = "/api/"

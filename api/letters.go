@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -196,7 +197,7 @@ func (s *server) purge(ctx ctxType, in *purgeInput) (*body[deadletter.Purged], e
 
 // guard refuses a request with a mistake, and one without a filter, unless it says all.
 func guard(f LetterFilter, all bool) error {
-	if err := checkTag(f.Tag); err != nil {
+	if err := errors.Join(checkTag(f.Tag), checkInstant("since", f.Since), checkInstant("until", f.Until)); err != nil {
 		return problem(err)
 	}
 	if f.selects() != all {

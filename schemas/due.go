@@ -15,10 +15,10 @@ const (
 	maxMillis = 253402300799999
 )
 
-// firstMillis is the smallest number that is accepted as Unix milliseconds (1973-03-03). A smaller
+// FirstMillis is the smallest number that is accepted as Unix milliseconds (1973-03-03). A smaller
 // one is probably Unix seconds (until the year 5138), whose task would be delivered at once. RFC
 // 3339 can write such an early time without ambiguity.
-const firstMillis = 100_000_000_000
+const FirstMillis = 100_000_000_000
 
 const atFix = "write RFC 3339 such as 2027-01-31T08:00:00+01:00, or Unix milliseconds"
 
@@ -34,7 +34,7 @@ func parseTime(h header, v []byte) (int64, *Rejection) {
 		return 0, bad(h, v, "is empty", atFix)
 	}
 	if ms, isInt, _ := parseInt(v); isInt {
-		if ms < firstMillis {
+		if ms < FirstMillis {
 			return 0, seconds(h, v, ms)
 		}
 		if ms > maxMillis {
@@ -62,12 +62,12 @@ func seconds(h header, v []byte, n int64) *Rejection {
 	if n > 0 {
 		fix = "write Unix milliseconds: " + strconv.FormatInt(n, 10) + "000"
 	}
-	return bad(h, v, "is below "+strconv.Itoa(firstMillis)+", so it is Unix seconds by mistake", fix)
+	return bad(h, v, "is below "+strconv.Itoa(FirstMillis)+", so it is Unix seconds by mistake", fix)
 }
 
 // appendAt writes a due time in the form that parseAt takes.
 func appendAt(b []byte, ms int64) []byte {
-	if ms < firstMillis {
+	if ms < FirstMillis {
 		return time.UnixMilli(ms).UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
 	}
 	return strconv.AppendInt(b, ms, 10)
