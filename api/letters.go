@@ -172,10 +172,11 @@ func (s *server) replay(ctx ctxType, in *replayInput) (*body[deadletter.Page], e
 // PurgeRequest asks to delete one page.
 type PurgeRequest struct {
 	LetterFilter
-	All   bool  `json:"all,omitempty"   doc:"without a filter: really all of them"`
-	After int64 `json:"after,omitempty" doc:"only ids above: the next of the page before"`
-	Limit int   `json:"limit,omitempty" doc:"0: 1000"                              maximum:"1000" minimum:"0"`
-	UpTo  int64 `json:"up_to,omitempty" doc:"that of the page before; leave it out with the first"`
+	All    bool  `json:"all,omitempty"     doc:"without a filter: really all of them"`
+	DryRun bool  `json:"dry_run,omitempty" doc:"only count, beyond the limit too, and delete nothing"`
+	After  int64 `json:"after,omitempty"   doc:"only ids above: the next of the page before"`
+	Limit  int   `json:"limit,omitempty"   doc:"0: 1000"                              maximum:"1000" minimum:"0"`
+	UpTo   int64 `json:"up_to,omitempty"   doc:"that of the page before; leave it out with the first"`
 }
 
 type purgeInput struct{ Body PurgeRequest }
@@ -185,6 +186,14 @@ func (in *purgeInput) scope(c access.Caller) error { return withinTopics(c, in.B
 func (s *server) purge(ctx ctxType, in *purgeInput) (*body[deadletter.Purged], error) {
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return nil, err
+	}
+	if in.Body.DryRun {
+		var out deadletter.Purged
+		err := s.local.listing(ctx, func(ctx ctxType) (err error) {
+			out.Deleted, out.Next, err = letters.New(s.local.store).Count(ctx, in.Body.store(0, in.Body.After), countFor)
+			return err
+		})
+		return &body[deadletter.Purged]{out}, problem(err)
 	}
 	leave, err := s.local.changes.take(ctx, 1)
 	if err != nil {
