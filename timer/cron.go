@@ -56,8 +56,8 @@ func ParseCron(expression string, zone *time.Location) (Cron, error) {
 		parser = bothDays
 	}
 	parsed, err := parser.Parse(strings.Join(fields, " "))
-	if err != nil {
-		return Cron{}, err
+	if err != nil { // it names no fix
+		return Cron{}, fmt.Errorf("is not a cron expression (%w): write 5 fields (minute hour day month weekday), or 6 with seconds in front", err)
 	}
 	calendar, ok := parsed.(*cron.SpecSchedule)
 	if !ok {

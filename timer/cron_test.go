@@ -111,6 +111,8 @@ func TestWrongExpressionsAreRefused(t *testing.T) {
 		_, err := ParseCron(expression, time.UTC)
 		require.Error(t, err, expression)
 	}
+	_, err := ParseCron("0 0 * * L", time.UTC)
+	require.ErrorContains(t, err, "write 5 fields", "the fix")
 }
 
 // TestRunsEqualASlowReference: over random expressions and zones, runs are those that a look at
