@@ -31,13 +31,14 @@ type partitions struct {
 	readings map[partitionKey]*reading       // of the assigned partitions; assignment and poller begin them
 	again    map[partitionKey]int64          // partitions to be read again, from these offsets: worker and checker write them, the poller takes them
 	skip     map[partitionKey]int64          // partitions to be read on from these offsets, behind what cannot be read; the poller's
+	revoked  map[partitionKey]int            // how often each was revoked
 	wake     context.CancelFunc              // ends the poll that is under way
 }
 
 func newPartitions(log *zap.Logger) *partitions {
 	return &partitions{
 		log: log, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*intake.Source{}, earlier: map[partitionKey][]int{},
-		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, wake: func() {},
+		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, revoked: map[partitionKey]int{}, wake: func() {},
 	}
 }
 
@@ -228,6 +229,7 @@ func (p *partitions) drop(gone map[string][]int32) {
 // dropOne forgets a partition. The caller holds the lock.
 func (p *partitions) dropOne(key partitionKey) {
 	delete(p.sources, key)
+	p.revoked[key]++
 	p.endReading(key)
 	p.halted.clear(key)
 }

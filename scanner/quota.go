@@ -3,6 +3,7 @@ package scanner
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // Quota bounds what the scanners take from an intake topic. The requests beyond it wait in Kafka, in their order.
@@ -21,7 +23,24 @@ type Quota struct {
 	// RequestsPerSecond is for all scanners together. A scanner has the part of it that it has of the topic's partitions, and may
 	// take what it has not used of the last second. 0: no bound.
 	RequestsPerSecond int
+	// PendingTasks is how many tasks may be pending that the intake has made, in all scanners together. A scanner has the part of it that
+	// it has of the topic's partitions, at least one. 0: no bound.
+	PendingTasks int
+	// PendingBytes is likewise how many bytes the keys, values and headers of those tasks may have. One request finds room where nothing
+	// is pending.
+	PendingBytes int64
 }
+
+func (q Quota) some() bool {
+	return q.RequestsPerSecond > 0 || q.PendingTasks > 0 || q.PendingBytes > 0
+}
+
+// The names of the quotas, as the configuration has them.
+const (
+	quotaRequests = "requests-per-second"
+	quotaTasks    = "pending-tasks"
+	quotaBytes    = "pending-bytes"
+)
 
 const (
 	// heldBytes limits the memory of what waits at quotas. Each intake has at most an eighth of what is left, or one record.
@@ -49,31 +68,66 @@ type pacer struct {
 	behind   map[partitionKey]bool // partitions of which something did not fit; nothing of them is fetched until they are polled again from there
 	wentBack time.Time
 	sizes    atomic.Pointer[map[string][]int32] // the partitions of the intakes' topics; run writes it
+
+	// Only countPending's goroutine uses these.
+	counter     pendingCounter
+	countAfter  time.Time // the next count comes not before
+	countFailed error     // the last one; nil: it did not fail
 }
 
 // paced is an intake with a quota.
 type paced struct {
-	quota  Quota
-	bucket *rate.Limiter // this scanner's share
-	held   []stretch     // in the order in which they came
-	bytes  int           // of what is held
-	room   int           // bytes that each partition of the present poll may have held
-	oldest atomic.Int64  // when the first request that is held came to Kafka, Unix ms; 0: nothing is held
-	logged bool          // that requests wait; run's
+	quota   Quota
+	bucket  *rate.Limiter // this scanner's share of the requests per second
+	pending pendingShare
+	held    []stretch              // in the order in which they came
+	bytes   int                    // of what is held
+	room    int                    // bytes that each partition of the present poll may have held
+	oldest  atomic.Int64           // when the first request that is held came to Kafka, Unix ms; 0: nothing is held
+	at      atomic.Pointer[string] // the quota at which requests waited last
+	logged  bool                   // that requests wait; run's
 }
 
-func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *kgo.Client, reg prometheus.Registerer, log *zap.Logger) *pacer {
-	p := &pacer{parts: parts, asks: asks, log: log, memory: heldBytes, intakes: map[string]*paced{}, behind: map[partitionKey]bool{}}
+func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *kgo.Client, counter pendingCounter, reg prometheus.Registerer, log *zap.Logger) *pacer {
+	p := &pacer{parts: parts, asks: asks, counter: counter, log: log, memory: heldBytes, intakes: map[string]*paced{}, behind: map[partitionKey]bool{}}
 	for topic, quota := range quotas {
-		if quota.RequestsPerSecond <= 0 || !slices.Contains(read, topic) {
+		if !quota.some() || !slices.Contains(read, topic) {
 			continue
 		}
-		in := &paced{quota: quota, bucket: rate.NewLimiter(rate.Limit(quota.RequestsPerSecond), quota.RequestsPerSecond)}
+		in := &paced{quota: quota, bucket: rate.NewLimiter(rate.Inf, 0)}
+		if quota.RequestsPerSecond > 0 {
+			in.bucket = rate.NewLimiter(rate.Limit(quota.RequestsPerSecond), quota.RequestsPerSecond)
+		}
+		in.at.Store(new(string))
 		p.intakes[topic] = in
-		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "quota_wait_seconds", ConstLabels: prometheus.Labels{"topic": topic},
-			Help: "How long ago the first request that waits at the quota of an intake came to Kafka. 0: none waits."}, func() float64 { return in.wait().Seconds() })
+		for name, most := range map[string]int64{quotaRequests: int64(quota.RequestsPerSecond), quotaTasks: int64(quota.PendingTasks), quotaBytes: quota.PendingBytes} {
+			if most > 0 {
+				promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "quota_wait_seconds", ConstLabels: prometheus.Labels{"topic": topic, "quota": name},
+					Help: "How long ago the first request that waits at a quota of an intake came to Kafka. 0: none waits."}, func() float64 { return in.waitAt(name).Seconds() })
+			}
+		}
 	}
 	return p
+}
+
+// counts tells whether an intake has a quota of what is pending.
+func (p *pacer) counts() bool {
+	for _, in := range p.intakes {
+		if in.counts() {
+			return true
+		}
+	}
+	return false
+}
+
+func (in *paced) counts() bool { return in.quota.PendingTasks > 0 || in.quota.PendingBytes > 0 }
+
+// waitAt is wait, if that is at the named quota.
+func (in *paced) waitAt(quota string) time.Duration {
+	if *in.at.Load() != quota {
+		return 0
+	}
+	return in.wait()
 }
 
 // wait is how long ago the first request that is held came to Kafka.
@@ -93,8 +147,8 @@ func (p *pacer) run(ctx context.Context) {
 	for topic, in := range p.intakes {
 		topics = append(topics, topic)
 		if waits := in.wait() >= waitLogged; waits && !in.logged {
-			p.log.Warn("requests wait at the quota of their intake, and the intake's retention is the limit of that wait", zap.String("topic", topic),
-				zap.Int("requests_per_second", in.quota.RequestsPerSecond), zap.Duration("wait", in.wait()))
+			p.log.Warn("requests wait at a quota of their intake, and the intake's retention is the limit of that wait", zap.String("topic", topic),
+				zap.String("quota", *in.at.Load()), zap.Duration("wait", in.wait()))
 			in.logged = true
 		} else if in.wait() == 0 {
 			in.logged = false
@@ -108,7 +162,7 @@ func (p *pacer) run(ctx context.Context) {
 	p.sizes.Store(&sizes)
 }
 
-// divide gives each bucket this scanner's share.
+// divide gives each intake this scanner's share.
 func (p *pacer) divide() {
 	if len(p.intakes) == 0 {
 		return
@@ -117,30 +171,56 @@ func (p *pacer) divide() {
 	if known := p.sizes.Load(); known != nil {
 		sizes = *known
 	}
-	mine, most := p.parts.numbers()
+	mine := p.parts.byTopic()
+	var stored map[partitionKey]int64
 	for topic, in := range p.intakes {
-		if mine[topic] == 0 {
+		if len(mine[topic]) == 0 {
 			continue
 		}
-		all := max(len(sizes[topic]), most[topic]+1)
-		limit := rate.Limit(float64(in.quota.RequestsPerSecond) * float64(mine[topic]) / float64(all))
-		if in.bucket.Limit() != limit {
+		all := len(sizes[topic])
+		for key := range mine[topic] {
+			all = max(all, int(key.partition)+1)
+		}
+		part := float64(len(mine[topic])) / float64(all)
+		if in.counts() {
+			if stored == nil {
+				stored = p.parts.storedTo()
+			}
+			in.pending.divide(in.quota, part, mine[topic], stored)
+		}
+		limit := rate.Limit(float64(in.quota.RequestsPerSecond) * part)
+		if in.quota.RequestsPerSecond > 0 && in.bucket.Limit() != limit {
 			in.bucket.SetLimit(limit)
 			in.bucket.SetBurst(max(int(limit), 1))
 		}
 	}
 }
 
-// numbers returns how many partitions of each topic are assigned, and the highest of them.
-func (p *partitions) numbers() (count, highest map[string]int) {
+// byTopic returns the assigned partitions of each topic, with how often each was revoked before.
+func (p *partitions) byTopic() map[string]map[partitionKey]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	count, highest = map[string]int{}, map[string]int{}
+	out := map[string]map[partitionKey]int{}
 	for key := range p.sources {
-		count[key.topic]++
-		highest[key.topic] = max(highest[key.topic], int(key.partition))
+		if out[key.topic] == nil {
+			out[key.topic] = map[partitionKey]int{}
+		}
+		out[key.topic][key] = p.revoked[key]
 	}
-	return count, highest
+	return out
+}
+
+// storedTo returns how far the database has the assigned partitions.
+func (p *partitions) storedTo() map[partitionKey]int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[partitionKey]int64, len(p.sources))
+	for key, src := range p.sources {
+		if src != nil {
+			out[key] = src.Next
+		}
+	}
+	return out
 }
 
 // expect divides the room of each intake among its partitions of a poll.
@@ -170,7 +250,7 @@ func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
 	}
 	n, kept := 0, 0
 	if !in.holds(key) {
-		n, _ = in.passing(p.parts.paid(key), records, time.Now())
+		n = in.passing(p.parts.paid(key), records, time.Now()).n
 	}
 	for ; n < len(records); n++ {
 		kept += weight(records[n])
@@ -255,7 +335,13 @@ func (p *pacer) goBack(now time.Time) {
 func (p *pacer) next(atMost time.Duration) time.Duration {
 	now := time.Now()
 	for _, in := range p.intakes {
-		if limit := float64(in.bucket.Limit()); len(in.held) > 0 && limit > 0 {
+		switch limit := float64(in.bucket.Limit()); {
+		case len(in.held) == 0:
+		case *in.at.Load() != quotaRequests: // what is on the way is stored in a moment; the end of a count ends the poll
+			if len(in.pending.onTheWay) > 0 {
+				atMost = min(atMost, pollPause)
+			}
+		case limit > 0:
 			lacks := time.Duration((1 - in.bucket.TokensAt(now)) / limit * float64(time.Second))
 			atMost = min(atMost, max(lacks, pollPause))
 		}
@@ -272,24 +358,69 @@ func (p *pacer) pause(partitions map[partitionKey]bool) {
 	}
 }
 
-// passing returns how many of the records may pass now, and what they cost. Those below the offset paid passed before, and are read again.
-func (in *paced) passing(paid int64, records []*kgo.Record, now time.Time) (n, cost int) {
-	free := slices.IndexFunc(records, func(r *kgo.Record) bool { return r.Offset >= paid })
-	if free < 0 {
-		return len(records), 0
-	}
-	cost = min(max(int(in.bucket.TokensAt(now)), 0), len(records)-free)
-	return free + cost, cost
+// passage is how many of some records may pass now, what that costs, and at which quota the next one waits.
+type passage struct {
+	n        int
+	requests int
+	opens    intake.Size
+	quota    string
 }
 
-// pay takes from the bucket what those of a stretch's first records cost that may pass now, and returns their number.
-func (in *paced) pay(s stretch, now time.Time) int {
-	n, cost := in.passing(s.reading.paid.Load(), s.records, now)
-	if n > 0 {
-		in.bucket.AllowN(now, cost)
-		s.reading.paid.Store(max(s.reading.paid.Load(), s.records[n-1].Offset+1))
+// passing returns how many of the records may pass now. Those below the offset paid passed before, and are read again.
+func (in *paced) passing(paid int64, records []*kgo.Record, now time.Time) (out passage) {
+	tokens, used, known := math.Inf(1), intake.Size{}, true
+	if in.quota.RequestsPerSecond > 0 {
+		tokens = in.bucket.TokensAt(now)
 	}
-	return n
+	if in.counts() {
+		used, known = in.pending.used()
+	}
+	for _, r := range records {
+		var opens intake.Size
+		if in.counts() {
+			opens = mayOpen(r)
+		}
+		if r.Offset >= paid {
+			switch {
+			case float64(out.requests+1) > tokens:
+				out.quota = quotaRequests
+			case !known: // a count comes in a moment
+				out.quota = quotaTasks
+				if in.quota.PendingTasks <= 0 {
+					out.quota = quotaBytes
+				}
+			default:
+				out.quota = in.pending.beyond(used.Plus(out.opens), opens)
+			}
+			if out.quota != "" {
+				return out
+			}
+			out.requests++
+		}
+		out.n++
+		out.opens = out.opens.Plus(opens)
+	}
+	return out
+}
+
+// pay takes what a stretch's first records cost that may pass now, and returns their number.
+func (in *paced) pay(s stretch, now time.Time) int {
+	pass := in.passing(s.reading.paid.Load(), s.records, now)
+	if pass.quota != "" {
+		in.at.Store(&pass.quota)
+		if pass.quota != quotaRequests {
+			in.pending.full = now
+		}
+	}
+	if pass.n > 0 {
+		in.bucket.AllowN(now, pass.requests)
+		to := s.records[pass.n-1].Offset + 1
+		s.reading.paid.Store(max(s.reading.paid.Load(), to))
+		if in.counts() {
+			in.pending.onTheWay = append(in.pending.onTheWay, passed{s.reading, to, pass.opens})
+		}
+	}
+	return pass.n
 }
 
 func (in *paced) holds(key partitionKey) bool {

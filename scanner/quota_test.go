@@ -23,9 +23,11 @@ const noisy = "noisy.intake"
 
 // pacing is a pacer of the intake noisy with so many requests a second, to whose scanner the partitions 0 and 1 of 4 are assigned, beside
 // one of another intake.
-func pacing(perSecond int) *pacer {
+func pacing(perSecond int) *pacer { return pacingAt(Quota{RequestsPerSecond: perSecond}, nil) }
+
+func pacingAt(quota Quota, counter pendingCounter) *pacer {
 	parts := newPartitions(zap.NewNop())
-	p := newPacer(map[string]Quota{noisy: {RequestsPerSecond: perSecond}}, []string{noisy, "calm.intake"}, parts, nil, prometheus.NewRegistry(), zap.NewNop())
+	p := newPacer(map[string]Quota{noisy: quota}, []string{noisy, "calm.intake"}, parts, nil, counter, prometheus.NewRegistry(), zap.NewNop())
 	for _, key := range []partitionKey{{noisy, 0}, {noisy, 1}, {"calm.intake", 0}} {
 		parts.sources[key] = nil
 		parts.begun(key, 0)

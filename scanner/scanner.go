@@ -159,9 +159,10 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 		return nil, err
 	}
 	s.health.rejoin = s.group.ForceRebalance
+	s.worker.pacer = newPacer(s.cfg.Quotas, s.cfg.Read, s.parts, s.asks, intake.New(deps.Store), deps.Metrics, deps.Log)
 	s.poller = &poller{
 		group: s.group, mover: kafka.NewMover(s.group), parts: s.parts, queue: s.worker.queue, checker: s.checker,
-		inspector: newInspector(s.asks, decompressor, s.cfg.Read, s.parts, deps.Log), pacer: newPacer(s.cfg.Quotas, s.cfg.Read, s.parts, s.asks, deps.Metrics, deps.Log), metrics: metrics, log: deps.Log, failing: map[partitionKey]failing{},
+		inspector: newInspector(s.asks, decompressor, s.cfg.Read, s.parts, deps.Log), pacer: s.worker.pacer, metrics: metrics, log: deps.Log, failing: map[partitionKey]failing{},
 	}
 	s.recreate = &recreated{asks: s.asks, group: s.group, topics: s.cfg.Read, parts: s.parts, commits: commits, log: deps.Log}
 	return s, nil
@@ -224,6 +225,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.poller.inspector.lookStuck) })
 	if pacer := s.poller.pacer; len(pacer.intakes) > 0 {
 		background(ctx, func(ctx context.Context) { loop.Every(ctx, countEvery, pacer.run) })
+		if pacer.counts() {
+			background(ctx, func(ctx context.Context) { loop.Every(ctx, pendingLook, pacer.countPending) })
+		}
 	}
 	commit := func(ctx context.Context) { s.worker.commits.commit(ctx, s.group) }
 	if s.cfg.CommitEvery > 0 {

@@ -22,6 +22,7 @@ type worker struct {
 	queue     *queue
 	parts     *partitions
 	decoder   *decoder
+	pacer     *pacer
 	checker   *checker
 	intake    intake.Intake // knows the sources
 	applier   applier       // stores batches: the intake, too
@@ -88,6 +89,7 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 		err = w.apply(ctx, batch, covered)
 		switch {
 		case errors.Is(err, store.ErrFenced):
+			w.pacer.perhapsStored(covered, batch)
 			if err := w.catchUp(ctx, covered); err != nil {
 				return stretches, err
 			}
@@ -128,6 +130,7 @@ func (w *worker) apply(ctx context.Context, batch intake.Batch, covered []covera
 	if err != nil {
 		return err
 	}
+	w.pacer.stored(covered, done.Opened)
 	for _, c := range covered {
 		w.parts.stored(c.reading.key, c.src)
 		w.commits.note(c.reading.key, c.src)

@@ -340,14 +340,13 @@ func (l *loader) topics(c *Config) {
 	if c.IsSet("intake.allowed-targets") && len(c.Intake.AllowedTargets) == 0 {
 		l.bad("intake.allowed-targets", "", "is empty", "write patterns; * allows every topic, https://* every HTTP callback")
 	}
-	if c.IsSet("intake.requests-per-second") {
-		l.quota("intake.requests-per-second", "", c.Intake.RequestsPerSecond)
-	}
+	all := c.Intake
+	l.quotas(Intake{RequestsPerSecond: all.RequestsPerSecond, PendingTasks: all.PendingTasks, PendingBytes: all.PendingBytes, MaxValueBytes: all.MaxValueBytes}, "intake", func(key string) bool { return c.IsSet("intake." + key) })
 	for _, in := range c.Intake.Topics {
 		l.topic("intake.topics", in.Topic)
-		if in.own["requests-per-second"] {
-			l.quota("intake.topics", in.Topic+", requests-per-second: ", in.RequestsPerSecond)
-		}
+		l.quotas(in, "intake.topics", func(key string) bool {
+			return in.own[key] || key == "pending-bytes" && in.own["max-value-bytes"] && in.PendingBytes != 0
+		})
 		if len(in.Topic) > schemas.MaxIntakeTopicLen {
 			l.bad("intake.topics", in.Topic, "is too long to make ids from", fmt.Sprintf("write at most %d characters", schemas.MaxIntakeTopicLen))
 		}
@@ -371,14 +370,30 @@ func (l *loader) topics(c *Config) {
 	}
 }
 
-// maxRequestsPerSecond is that of a target's rate, too.
-const maxRequestsPerSecond = 1_000_000
+// The largest quotas. That of requests is that of a target's rate, too.
+const (
+	maxRequestsPerSecond = 1_000_000
+	maxPendingTasks      = 1_000_000_000
+	maxPendingBytes      = 1 << 40
+)
 
-// quota checks a quota of requests.
-func (l *loader) quota(key, of string, perSecond int) {
-	if perSecond < 1 || perSecond > maxRequestsPerSecond {
-		l.bad(key, of+strconv.Itoa(perSecond), "is a quota out of range", fmt.Sprintf("write requests-per-second: 1 to %d, or remove it", maxRequestsPerSecond))
+// quotas checks those quotas of an intake, or of all of them, that are set there.
+func (l *loader) quotas(in Intake, where string, set func(key string) bool) {
+	check := func(key string, value, least, most int64) {
+		if !set(key) || value >= least && value <= most {
+			return
+		}
+		shown, name := strconv.FormatInt(value, 10), where
+		if in.Topic != "" {
+			shown = in.Topic + ", " + key + ": " + shown
+		} else {
+			name += "." + key
+		}
+		l.bad(name, shown, "is a quota out of range", fmt.Sprintf("write %s: %d to %d, or remove it", key, least, most))
 	}
+	check("requests-per-second", int64(in.RequestsPerSecond), 1, maxRequestsPerSecond)
+	check("pending-tasks", int64(in.PendingTasks), 1, maxPendingTasks)
+	check("pending-bytes", int64(in.PendingBytes), int64(max(in.MaxValueBytes, 1)), maxPendingBytes)
 }
 
 // target checks an intake's own target.

@@ -115,6 +115,27 @@ func TestAnIntakeCanHaveAQuota(t *testing.T) {
 	require.ErrorContains(t, err, "did you mean requests-per-second?")
 }
 
+func TestAnIntakeCanHaveQuotasOfWhatIsPending(t *testing.T) {
+	cfg, err := load(t, "intake: {pending-tasks: 1000, pending-bytes: 1GiB, topics: [plain, {topic: special, pending-tasks: 5, max-value-bytes: 2KiB, pending-bytes: 2KiB}]}", nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1000, cfg.Intake.Topics[0].PendingTasks)
+	require.Equal(t, Size(1<<30), cfg.Intake.Topics[0].PendingBytes)
+	require.Equal(t, 5, cfg.Intake.Topics[1].PendingTasks)
+	require.Equal(t, Size(2048), cfg.Intake.Topics[1].PendingBytes)
+	for wrong, want := range map[string]string{
+		"pending-tasks: 0": "pending-tasks", "pending-tasks: 1000000001": "write pending-tasks: 1 to 1000000000", "pending-tasks: many": "pending-tasks",
+		"pending-bytes: 0": "pending-bytes", "pending-bytes: 2TiB": "pending-bytes", "pending-bytes: 1000KiB": "write pending-bytes: 1048576 to",
+		"pending-bytes: 4MiB, max-value-bytes: 8MiB": "write pending-bytes: 8388608 to",
+	} {
+		_, err := load(t, "intake: {topics: [plain, {topic: special, "+wrong+"}]}", nil, nil)
+		require.ErrorContains(t, err, want, wrong)
+		_, err = load(t, "intake: {"+wrong+"}", nil, nil)
+		require.ErrorContains(t, err, want, wrong)
+	}
+	_, err = load(t, "intake: {pending-bytes: 2MiB, topics: [{topic: special, max-value-bytes: 3MiB}]}", nil, nil)
+	require.ErrorContains(t, err, "special, pending-bytes: 2097152")
+}
+
 func TestAnIntakeCanHaveATargetOfItsOwn(t *testing.T) {
 	cfg, err := load(t, `
 intake:

@@ -10,7 +10,7 @@ import (
 // Intakes are the topics that requests come from, and their common settings.
 type Intakes struct {
 	// Topics are names. In the file an entry can also be a mapping with topic, target, allowed-targets,
-	// max-delay, max-value-bytes, aliases and requests-per-second: {topic: orders.later, target: orders}. An intake with a
+	// max-delay, max-value-bytes, aliases and quotas: {topic: orders.later, target: orders}. An intake with a
 	// target of its own takes requests for that topic alone, and they need not name it. Default
 	// notyet.intake.
 	Topics []Intake `key:"topics"`
@@ -28,6 +28,12 @@ type Intakes struct {
 	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together. The requests beyond it wait in Kafka, in
 	// their order. Default none: no quota.
 	RequestsPerSecond int `key:"requests-per-second"`
+	// PendingTasks is the quota of each intake topic of tasks that are pending, 1 to 1000000000, for all scanners together. Requests wait
+	// in Kafka, in their order, until there is room. Default none: no quota.
+	PendingTasks int `key:"pending-tasks"`
+	// PendingBytes is likewise the quota of the bytes of those tasks: keys, values and headers. At least max-value-bytes, at most 1024GiB.
+	// Default none: no quota.
+	PendingBytes Size `key:"pending-bytes"`
 }
 
 // Intake is one intake topic. It inherits what it leaves out from Intakes.
@@ -39,7 +45,10 @@ type Intake struct {
 	MaxValueBytes  Size          `key:"max-value-bytes"`
 	Aliases        []string      `key:"aliases"`
 
-	RequestsPerSecond int `key:"requests-per-second"` // 0: no quota
+	// The quotas. 0: none.
+	RequestsPerSecond int  `key:"requests-per-second"`
+	PendingTasks      int  `key:"pending-tasks"`
+	PendingBytes      Size `key:"pending-bytes"`
 
 	own map[string]bool // the keys that the entry itself has
 }

@@ -247,6 +247,12 @@ func (c *Config) inherit() {
 		if !in.own["requests-per-second"] {
 			in.RequestsPerSecond = c.Intake.RequestsPerSecond
 		}
+		if !in.own["pending-tasks"] {
+			in.PendingTasks = c.Intake.PendingTasks
+		}
+		if !in.own["pending-bytes"] {
+			in.PendingBytes = c.Intake.PendingBytes
+		}
 	}
 }
 

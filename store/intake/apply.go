@@ -29,6 +29,7 @@ type Applied struct {
 	Timers  []int          // slots of timers that were set or enabled: their first runs are to be made
 	Waiting int            // requests that wait for a delivery's outcome
 	Dead    map[string]int // dead letters that it has stored, by kind
+	Opened  map[int]Size   // what has become pending, by source
 }
 
 // Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced

@@ -60,6 +60,7 @@ func (w *work) placeFresh(ctx context.Context) error {
 			moves[t.Slot] = append(moves[t.Slot], t.Seq)
 		}
 		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
+		w.applied.opened(t.Seq, 1, len(t.Body))
 	}
 	for slot, seqs := range moves {
 		err := tables.Chunks(seqs, func(part []any) error {
@@ -73,6 +74,7 @@ func (w *work) placeFresh(ctx context.Context) error {
 	for _, t := range w.late {
 		t.Pos = max(t.Due, w.slots[t.Slot].Claimed+1)
 		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
+		w.applied.opened(t.Seq, 1, len(t.Body))
 	}
 	return w.insertTasks(ctx, w.late)
 }
@@ -115,6 +117,11 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 				}
 				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
 				w.applied.Added = append(w.applied.Added, handle.NewPlace(t.Slot, t.Pos, t.Seq, due))
+				if old := id.before; old == nil || old.Phase(w.slots[old.Slot].Claimed, w.slots[old.Slot].Done) == task.Ended {
+					w.applied.opened(t.Seq, 1, len(t.Body))
+				} else {
+					w.applied.opened(t.Seq, 0, max(len(t.Body)-len(old.Body), 0))
+				}
 			}
 		}
 		if m, only := id.moved(); only {

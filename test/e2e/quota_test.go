@@ -58,3 +58,37 @@ func TestTheQuotaOfAnIntakeDelaysThatIntakeOnly(t *testing.T) {
 		require.Contains(t, s.answers(map[string]schemas.State{"doomed": schemas.StateCancelled}), "doomed")
 	})
 }
+
+// One tenant floods its intake, of which few tasks may be pending. Never more of them are, and another tenant's tasks come in time. Each task
+// of the flood is delivered once, in the end.
+func TestTheQuotaOfPendingTasksDelaysThatIntakeOnly(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		const flood, quota, calm = 100, 40, 20
+		noisy, loud, quiet := s.name+".noisy", s.name+".loud", s.name+".quiet"
+		s.judging(4, noisy, loud, quiet)
+		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake, noisy}, Reports: s.reports, Results: s.results,
+			Quotas: map[string]scanner.Quota{noisy: {PendingTasks: quota}}})
+		require.NoError(t, err)
+		s.start(sc.Run)
+		s.dispatcher("one")
+		send := func(r *kgo.Record, key string) { s.client.Produce(context.Background(), keyed(r, key, key), nil) }
+		for i := range flood {
+			send(request(noisy, loud, schemas.HeaderID, strconv.Itoa(i), schemas.HeaderDelay, "3s"), strconv.Itoa(i))
+		}
+		require.NoError(t, s.client.Flush(t.Context()))
+		flooded := time.Now()
+		for i := range calm {
+			send(request(s.intake, quiet, schemas.HeaderID, strconv.Itoa(i), schemas.HeaderDelay, "0s"), strconv.Itoa(i))
+		}
+		got := 0
+		s.read(s.reader([]string{quiet}), 2*time.Minute, func(*kgo.Record) bool { got++; return got == calm })
+		seen := map[string]int{}
+		reader := s.reader([]string{loud})
+		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool { seen[header(r, schemas.HeaderID)]++; return len(seen) == quota })
+		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool { seen[header(r, schemas.HeaderID)]++; return len(seen) == flood })
+		require.Greater(t, time.Since(flooded), 8*time.Second, "the second forty wait for a count that finds the first ones delivered")
+		for id, n := range seen {
+			require.Equal(t, 1, n, id)
+		}
+	})
+}

@@ -87,9 +87,9 @@ var alertCases = []alertCase{
 		`notyet_scanner_halted_partition{instance="s1",topic="notyet.intake",partition="3"}`: appears(1)}},
 	{alert: "NotyetIntakeStands", labels: `partition="3",topic="notyet.intake"`, series: map[string]course{
 		`notyet_scanner_standing_partition_seconds{instance="s1",topic="notyet.intake",partition="3"}`: appears(75)}},
-	{alert: "NotyetIntakeAtQuota", labels: `topic="shop"`, series: map[string]course{
-		`notyet_scanner_quota_wait_seconds{instance="s1",topic="shop"}`: gauge(0, 3700), `notyet_scanner_quota_wait_seconds{instance="s2",topic="shop"}`: gauge(0, 20)}},
-	{alert: "NotyetIntakeQuotaRetention", labels: `topic="shop"`, series: map[string]course{`notyet_scanner_quota_wait_seconds{instance="s1",topic="shop"}`: gauge(3000, 605_000)}},
+	{alert: "NotyetIntakeAtQuota", labels: `quota="pending-tasks",topic="shop"`, series: map[string]course{
+		`notyet_scanner_quota_wait_seconds{instance="s1",quota="pending-tasks",topic="shop"}`: gauge(0, 3700), `notyet_scanner_quota_wait_seconds{instance="s2",quota="pending-tasks",topic="shop"}`: gauge(0, 20)}},
+	{alert: "NotyetIntakeQuotaRetention", labels: `quota="pending-tasks",topic="shop"`, series: map[string]course{`notyet_scanner_quota_wait_seconds{instance="s1",quota="pending-tasks",topic="shop"}`: gauge(3000, 605_000)}},
 	{alert: "NotyetBacklog", series: map[string]course{
 		`notyet_dispatcher_claimed_tasks{instance="d1"}`: gauge(3000, 400_000), `notyet_dispatcher_claimed_tasks{instance="d2"}`: gauge(3000, 200_000)}},
 	{alert: "NotyetOverdue", series: map[string]course{`notyet_scanner_unclaimed_slots{instance="s1"}`: gauge(0, 8), `notyet_scanner_unclaimed_slots{instance="s2"}`: gauge(0, 8)}},

@@ -1,0 +1,231 @@
+package scanner
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/task"
+)
+
+const (
+	// pendingEvery is the least time between two counts of what is pending. The next one comes after countShare times what the last one
+	// took, so that counting takes at most a twentieth of the time.
+	pendingEvery = 5 * time.Second
+	countShare   = 20
+	// pendingLook is how often the counter looks whether a count is wanted.
+	pendingLook = 200 * time.Millisecond
+	// atLimitFor is how long after an intake has reached a limit of what may be pending it is counted again and again.
+	atLimitFor = time.Minute
+)
+
+// pendingCounter counts what is pending in the database: intake.Intake.
+type pendingCounter interface {
+	Sources(ctx context.Context) ([]intake.Source, error)
+	PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]intake.Size, error)
+}
+
+// pendingShare is how much is pending of what this scanner's partitions of an intake brought: counted, stored since, and on the way. The
+// first is the database's word. The others only grow until the next count, so what is delivered meanwhile makes no room, and a count that
+// fails makes none either.
+type pendingShare struct {
+	limit   intake.Size // this scanner's part of the quotas; 0: no quota
+	counted atomic.Pointer[pendingCount]
+	tasks   atomic.Int64 // that have become pending since this process began; workers add
+	bytes   atomic.Int64 // likewise
+	wanted  atomic.Bool  // that it is counted again
+	urgent  atomic.Bool  // likewise: there are partitions that were never counted
+
+	// The poller alone uses these.
+	onTheWay []passed
+	full     time.Time // when something was beyond a limit, last
+}
+
+// pendingCount is what the database had.
+type pendingCount struct {
+	intake.Size
+	since      intake.Size          // what had become pending since the process began, when the count began
+	partitions map[partitionKey]int // whose sources were counted, with how often each had been revoked before
+}
+
+// passed is what the records of a stretch can make pending at most.
+type passed struct {
+	reading *reading
+	to      int64
+	intake.Size
+}
+
+// opened returns what has become pending since this process began.
+func (s *pendingShare) opened() intake.Size {
+	return intake.Size{Tasks: s.tasks.Load(), Bytes: s.bytes.Load()}
+}
+
+// add notes what a batch has made pending. The caller is a worker, before it notes how far the partition is stored.
+func (s *pendingShare) add(size intake.Size) {
+	s.tasks.Add(size.Tasks)
+	s.bytes.Add(size.Bytes)
+}
+
+// used returns how much is pending at most. False: it was not counted yet.
+func (s *pendingShare) used() (intake.Size, bool) {
+	counted := s.counted.Load()
+	if counted == nil || s.urgent.Load() {
+		return intake.Size{}, false
+	}
+	opened := s.opened()
+	used := counted.Size.Plus(intake.Size{Tasks: opened.Tasks - counted.since.Tasks, Bytes: opened.Bytes - counted.since.Bytes})
+	for _, p := range s.onTheWay {
+		used = used.Plus(p.Size)
+	}
+	return used, true
+}
+
+// beyond returns the name of the quota in which there is no room for one more request. There is room for one where nothing is pending.
+func (s *pendingShare) beyond(used, more intake.Size) string {
+	if used == (intake.Size{}) {
+		return ""
+	}
+	switch sum := used.Plus(more); {
+	case s.limit.Tasks > 0 && sum.Tasks > s.limit.Tasks && more.Tasks > 0:
+		return quotaTasks
+	case s.limit.Bytes > 0 && sum.Bytes > s.limit.Bytes && more.Bytes > 0:
+		return quotaBytes
+	}
+	return ""
+}
+
+// divide sets this scanner's part, forgets what has arrived of what was on the way, and says whether a count is wanted.
+func (s *pendingShare) divide(quota Quota, part float64, mine map[partitionKey]int, stored map[partitionKey]int64) {
+	s.limit = intake.Size{Tasks: partOf(int64(quota.PendingTasks), part), Bytes: partOf(quota.PendingBytes, part)}
+	left := s.onTheWay[:0]
+	for _, p := range s.onTheWay {
+		if !p.reading.ended.Load() && stored[p.reading.key] < p.to {
+			left = append(left, p)
+		}
+	}
+	s.onTheWay = left
+	counted := s.counted.Load()
+	urgent := counted == nil
+	for key, revoked := range mine {
+		if !urgent {
+			before, there := counted.partitions[key]
+			urgent = !there || before != revoked // another scanner may have stored something meanwhile
+		}
+	}
+	s.urgent.Store(urgent)
+	used, known := s.used()
+	// Half of the room that the count found is used.
+	half := known && (s.limit.Tasks > 0 && 2*used.Tasks >= s.limit.Tasks+counted.Tasks && used.Tasks > counted.Tasks ||
+		s.limit.Bytes > 0 && 2*used.Bytes >= s.limit.Bytes+counted.Bytes && used.Bytes > counted.Bytes)
+	s.wanted.Store(urgent || half || time.Since(s.full) < atLimitFor)
+}
+
+// partOf is a part of a quota, at least one; 0: there is none.
+func partOf(quota int64, part float64) int64 {
+	if quota <= 0 {
+		return 0
+	}
+	return max(int64(math.Floor(float64(quota)*part)), 1)
+}
+
+// mayOpen is what a record can make pending at most. A cancel or a fire makes nothing pending.
+func mayOpen(r *kgo.Record) intake.Size {
+	size := intake.Size{Tasks: 1, Bytes: int64(64 + len(r.Key) + len(r.Value))}
+	for _, h := range r.Headers {
+		if op := string(h.Value); h.Key == schemas.HeaderOp && (op == schemas.OpCancel.String() || op == schemas.OpFire.String()) {
+			return intake.Size{}
+		}
+		size.Bytes += int64(8 + len(h.Key) + len(h.Value))
+	}
+	return size
+}
+
+// countPending counts what is pending of all intakes with such quotas, if one of them wants it and the last count is long enough ago.
+func (p *pacer) countPending(ctx context.Context) {
+	var wanted, urgent bool
+	for _, in := range p.intakes {
+		wanted, urgent = wanted || in.pending.wanted.Load(), urgent || in.pending.urgent.Load()
+	}
+	if now := time.Now(); !wanted || now.Before(p.countAfter) && (!urgent || p.countFailed != nil) {
+		return
+	}
+	began := time.Now()
+	err := p.countAll(ctx)
+	took := time.Since(began)
+	p.countAfter = time.Now().Add(max(pendingEvery, countShare*took))
+	if err != nil && p.countFailed == nil {
+		p.log.Warn("counting what is pending of intakes with quotas failed: the last count stands, with all that was taken since", zap.Error(err))
+	}
+	p.countFailed = err
+	p.parts.wakePoller()
+}
+
+func (p *pacer) countAll(ctx context.Context) error {
+	mine, since := p.parts.byTopic(), map[string]intake.Size{} // before the sources are read: one that is made later is empty then
+	for topic, in := range p.intakes {
+		since[topic] = in.pending.opened()
+	}
+	bound, cancel := context.WithTimeout(ctx, countPatience)
+	defer cancel()
+	sources, err := p.counter.Sources(bound)
+	if err != nil {
+		return err
+	}
+	for _, bodies := range []bool{false, true} { // bodies cost much more than the index
+		counts, of := map[string]*pendingCount{}, map[int]*pendingCount{}
+		for topic, in := range p.intakes {
+			if q := in.quota; q.PendingTasks > 0 && q.PendingBytes <= 0 && !bodies || q.PendingBytes > 0 && bodies {
+				counts[topic] = &pendingCount{since: since[topic], partitions: mine[topic]}
+			}
+		}
+		var ids []int
+		for _, src := range sources {
+			if count := counts[src.Topic]; count != nil {
+				if _, assigned := count.partitions[partitionKey{src.Topic, src.Partition}]; assigned {
+					of[src.ID], ids = count, append(ids, src.ID)
+				}
+			}
+		}
+		sizes, err := p.counter.PendingSize(ctx, ids, bodies)
+		if err != nil {
+			return err
+		}
+		for id, size := range sizes {
+			of[id].Size = of[id].Plus(size)
+		}
+		for topic, count := range counts {
+			p.intakes[topic].pending.counted.Store(count)
+		}
+	}
+	return nil
+}
+
+// stored notes what a batch has made pending.
+func (p *pacer) stored(covered []coverage, opened map[int]intake.Size) {
+	for _, c := range covered {
+		if in := p.intakes[c.reading.key.topic]; in != nil {
+			in.pending.add(opened[c.src.ID])
+		}
+	}
+}
+
+// perhapsStored notes what a batch has made pending at most, of which it is only known that it, or a part of it, is stored.
+func (p *pacer) perhapsStored(covered []coverage, b intake.Batch) {
+	if !p.counts() {
+		return
+	}
+	opened := map[int]intake.Size{}
+	for _, c := range b.Changes {
+		if r := c.Request; r != nil {
+			source, _ := task.SplitSeq(c.Seq)
+			opened[source] = opened[source].Plus(intake.Size{Tasks: 1, Bytes: int64(len(schemas.EncodeBody(nil, r.Key, r.Value, r.Headers, r.Settings)))})
+		}
+	}
+	p.stored(covered, opened)
+}

@@ -1,0 +1,292 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
+)
+
+// database is what a counter counts: the sources of four partitions of the intake noisy, and of a topic of that name before it.
+type database struct {
+	pending [5]intake.Size // of the sources
+	takes   time.Duration  // a count
+	err     error
+	calls   int
+	bodies  bool // the last count read them
+}
+
+func (d *database) Sources(context.Context) (out []intake.Source, err error) {
+	for n := range d.pending {
+		out = append(out, intake.Source{ID: n, Topic: noisy, Partition: int32(n % 4)})
+	}
+	return append(out, intake.Source{ID: 9, Topic: "calm.intake"}), nil
+}
+
+func (d *database) PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]intake.Size, error) {
+	if len(sources) == 0 {
+		return nil, nil
+	}
+	d.calls++
+	d.bodies = bodies
+	out := map[int]intake.Size{}
+	for _, id := range sources {
+		out[id] = d.pending[id]
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(d.takes):
+		return out, d.err
+	}
+}
+
+// count has the pacer's counter look, as it does again and again.
+func (p *pacer) count(t *testing.T) {
+	p.divide()
+	p.countPending(t.Context())
+	p.divide()
+}
+
+// store has the database take what has passed of a partition of noisy, up to an offset, by which so many tasks are opened.
+func (p *pacer) store(d *database, partition int32, to int64, opened intake.Size) {
+	key := partitionKey{noisy, partition}
+	d.pending[partition] = d.pending[partition].Plus(opened)
+	src := intake.Source{ID: int(partition), Topic: noisy, Partition: partition, Next: to}
+	p.stored([]coverage{{reading: p.parts.readings[key], src: src}}, map[int]intake.Size{int(partition): opened})
+	p.parts.set(key, src)
+	p.divide()
+}
+
+func tasks(n int64) intake.Size { return intake.Size{Tasks: n, Bytes: 100 * n} }
+
+func TestAnIntakeAtItsQuotaOfPendingTasksWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{pending: [5]intake.Size{tasks(2), tasks(1), tasks(50), tasks(50), tasks(1)}} // 4 here: those of two partitions, and of one before
+		p := pacingAt(Quota{PendingTasks: 20}, d)                                                   // 10 here: it has half of the partitions
+		require.Empty(t, p.take(t, noisy, 0, 0, 20), "nothing was counted yet")
+		require.Empty(t, p.release())
+		require.Equal(t, map[partitionKey]bool{{noisy, 0}: true, {noisy, 1}: true}, p.paused())
+		require.Len(t, p.take(t, "calm.intake", 0, 0, 100)[0].records, 100, "an intake without a quota")
+
+		p.count(t)
+		require.False(t, d.bodies, "there is no quota of bytes")
+		require.EqualValues(t, 6, follow(t, 0, p.release()))
+		require.Empty(t, p.release())
+		require.Equal(t, pollPause, p.next(kafka.PollAtMost), "something is on the way")
+		time.Sleep(time.Second)
+		require.Equal(t, time.Second, p.intakes[noisy].waitAt(quotaTasks))
+		require.Zero(t, p.intakes[noisy].waitAt(quotaRequests))
+
+		p.store(d, 0, 6, tasks(2)) // the others were replacements
+		require.Equal(t, kafka.PollAtMost, p.next(kafka.PollAtMost))
+		require.EqualValues(t, 10, follow(t, 6, p.release()), "what opened no task leaves its room at once")
+		p.store(d, 0, 10, tasks(4))
+		require.Empty(t, p.release())
+		d.pending[0] = tasks(1) // all but one were delivered
+		p.count(t)
+		require.Empty(t, p.release(), "the last count is too near")
+		time.Sleep(pendingEvery)
+		p.count(t)
+		require.EqualValues(t, 17, follow(t, 10, p.release()), "3 are pending here")
+		p.store(d, 0, 17, tasks(0))
+		require.EqualValues(t, 20, follow(t, 17, p.release()))
+		p.store(d, 0, 20, tasks(0))
+		require.Empty(t, p.paused())
+		require.Zero(t, p.intakes[noisy].wait())
+		require.Empty(t, p.intakes[noisy].pending.onTheWay)
+	})
+}
+
+// Neither a count that fails, nor one that never ends, nor none makes room.
+func TestACountThatFailsMakesNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{err: errors.New("away")}
+		p := pacingAt(Quota{PendingTasks: 20}, d)
+		p.take(t, noisy, 0, 0, 100)
+		for range 100 {
+			p.count(t)
+			time.Sleep(pendingLook)
+			require.Empty(t, p.release())
+		}
+		require.Equal(t, 4, d.calls, "in 20 s")
+		d.err = nil
+		time.Sleep(pendingEvery)
+		p.count(t)
+		require.EqualValues(t, 10, follow(t, 0, p.release()))
+		p.store(d, 0, 10, tasks(10))
+		d.pending[0], d.takes = tasks(0), 1000*time.Hour
+		time.Sleep(pendingEvery)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		p.divide()
+		go func() { p.countPending(ctx); close(ended) }()
+		time.Sleep(time.Hour)
+		p.divide()
+		require.Empty(t, p.release())
+		cancel()
+		<-ended
+		p.divide()
+		require.Empty(t, p.release())
+		d.takes = 0
+		require.True(t, time.Now().Before(p.countAfter.Add(-countShare*59*time.Minute)), "it took an hour, so the next one comes in twenty")
+		time.Sleep(countShare * time.Hour)
+		p.count(t)
+		require.EqualValues(t, 20, follow(t, 10, p.release()))
+	})
+}
+
+func TestCountsTakeATwentiethOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{pending: [5]intake.Size{tasks(1000)}, takes: time.Second}
+		p := pacingAt(Quota{PendingTasks: 20, PendingBytes: 1 << 20}, d)
+		p.take(t, noisy, 0, 0, 100)
+		began := time.Now()
+		for time.Since(began) < 10*time.Minute {
+			p.count(t)
+			time.Sleep(pendingLook)
+			require.Empty(t, p.release(), "more is pending than the quota allows")
+		}
+		require.InDelta(t, 600/21, d.calls, 2)
+		require.True(t, d.bodies)
+		d.pending[0] = tasks(0)
+		time.Sleep(30 * time.Second)
+		p.count(t)
+		p.store(d, 0, follow(t, 0, p.release()), tasks(10))
+		p.intakes[noisy].held, p.intakes[noisy].bytes = nil, 0
+		before := d.calls
+		for range 10_000 {
+			time.Sleep(pendingLook)
+			p.count(t)
+		}
+		require.LessOrEqual(t, d.calls, before+4, "without more requests, it is soon not counted any more")
+	})
+}
+
+func TestSmallQuotasOfWhatIsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{}
+		p := pacingAt(Quota{PendingTasks: 1, PendingBytes: 10}, d) // 1 here, and 5 bytes
+		p.count(t)
+		require.EqualValues(t, 1, follow(t, 0, p.take(t, noisy, 0, 0, 3)), "one finds room where nothing is pending")
+		p.store(d, 0, 1, tasks(1))
+		require.Empty(t, p.release())
+		p.store(d, 0, 1, intake.Size{})
+		d.pending[0] = intake.Size{}
+		time.Sleep(pendingEvery)
+		p.count(t)
+		require.EqualValues(t, 2, follow(t, 1, p.release()))
+		p.store(d, 0, 2, tasks(1))
+		key := partitionKey{noisy, 1}
+		records := polled(noisy, 1, 0, 3)
+		for n, op := range []string{"cancel", "fire"} {
+			records[n].Headers = append(records[n].Headers, kgo.RecordHeader{Key: schemas.HeaderOp, Value: []byte(op)})
+		}
+		p.expect(nil)
+		p.intakes[noisy].room = 1 << 20
+		require.Equal(t, 3, p.fit(key, records))
+		r, _ := p.parts.received(records)
+		require.EqualValues(t, 2, follow(t, 0, p.admit(r)), "a cancel or a fire needs no room")
+	})
+}
+
+// A partition that was another scanner's meanwhile is counted before anything more is taken.
+func TestAPartitionThatComesIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{}
+		p := pacingAt(Quota{PendingTasks: 20}, d)
+		p.count(t)
+		require.EqualValues(t, 4, follow(t, 0, p.take(t, noisy, 0, 0, 4)))
+		p.store(d, 0, 4, tasks(4))
+		again := partitionKey{noisy, 1}
+		p.parts.drop(map[string][]int32{noisy: {1}})
+		p.parts.assign(map[string]map[int32]kgo.Offset{noisy: {1: kgo.NewOffset()}}, nil, nil)
+		p.parts.begun(again, 0)
+		d.pending[1] = tasks(3) // by the other scanner
+		p.divide()
+		require.Empty(t, p.take(t, noisy, 0, 4, 5))
+		require.Empty(t, p.release())
+		p.count(t)
+		require.Equal(t, 2, d.calls, "at once")
+		require.EqualValues(t, 7, follow(t, 4, p.release()), "10 less 4 less 3")
+		p.parts.drop(map[string][]int32{noisy: {0}})
+		p.divide()
+		require.Empty(t, p.intakes[noisy].pending.onTheWay, "what was on the way is another scanner's")
+	})
+}
+
+func TestWhatIsReadAgainFindsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{pending: [5]intake.Size{tasks(8)}}
+		p := pacingAt(Quota{PendingTasks: 20}, d)
+		p.count(t)
+		require.EqualValues(t, 2, follow(t, 0, p.take(t, noisy, 0, 0, 4)))
+		key := partitionKey{noisy, 0}
+		p.parts.setBack(p.parts.readings[key], 0)
+		p.parts.begun(key, 0)
+		p.divide()
+		p.release()
+		require.EqualValues(t, 2, follow(t, 0, p.take(t, noisy, 0, 0, 4)), "it has passed before")
+		require.Empty(t, p.release(), "and takes its room again")
+	})
+}
+
+// Another scanner has stored a batch, or a part of it. Until the next count it counts as a whole.
+func TestABatchThatIsPerhapsStoredTakesItsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{}
+		p := pacingAt(Quota{PendingTasks: 20}, d)
+		p.count(t)
+		key := partitionKey{noisy, 0}
+		var b intake.Batch
+		dec := newDecoder(Config{}.withDefaults(), nil, nil)
+		for n := range int64(8) {
+			r := record(noisy, 0, schemas.HeaderTopic, "orders", schemas.HeaderID, fmt.Sprint(n), schemas.HeaderDelay, "1h")
+			r.Offset, r.Timestamp = n, time.Now()
+			c, _ := dec.decode(3, r)
+			b.Changes = append(b.Changes, c)
+		}
+		p.perhapsStored([]coverage{{reading: p.parts.readings[key], src: intake.Source{ID: 3, Topic: noisy}}}, b)
+		require.EqualValues(t, 2, follow(t, 0, p.take(t, noisy, 0, 0, 4)))
+	})
+}
+
+// The tasks of a flood never stand beyond the quota, whichever scanner has the partitions, and all of them are stored in the end. Tasks
+// end when they are deleted here.
+func TestPendingTasksStayBelowTheirQuota(t *testing.T) {
+	f := newFixture(t)
+	_, err := kafka.EnsureTopics(f.Context(), f.client, []kafka.TopicSpec{{Name: noisy, Partitions: 2, Replication: 1}})
+	require.NoError(t, err)
+	const n, quota = 100, 40
+	cfg := Config{Intake: []string{noisy, schemas.TopicIntake}, Quotas: map[string]Quota{noisy: {PendingTasks: quota, PendingBytes: 1 << 20}}}
+	var flood []*kgo.Record
+	for i := range n {
+		flood = append(flood, record(noisy, int32(i%2), schemas.HeaderTopic, "orders", schemas.HeaderID, fmt.Sprintf("noisy-%d", i), schemas.HeaderDelay, "1h"))
+	}
+	f.publish(flood...)
+	pending := func() int { return f.count("SELECT COUNT(*) FROM tasks WHERE CAST(id AS TEXT) LIKE 'noisy-%'") }
+	first := f.start(f.open(), cfg)
+	f.eventually("it goes on up to the quota", func() bool { return pending() == quota })
+	f.publish(asksIn("calm", 50, 0)...)
+	f.eventually("the other intake is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks WHERE CAST(id AS TEXT) LIKE 'calm%'") == 50 })
+	second := f.start(f.open(), cfg)
+	f.eventually("both scanners read", func() bool { return len(second.reads()) > 0 })
+	f.eventually("all are stored", func() bool {
+		require.LessOrEqual(t, pending(), quota)
+		if pending() > quota/4 {
+			f.sql("DELETE FROM tasks WHERE CAST(id AS TEXT) LIKE 'noisy-%'")
+			first.end()
+		}
+		return f.count("SELECT SUM(next_offset) FROM sources WHERE CAST(topic AS TEXT) = '"+noisy+"'") == n
+	})
+	require.Zero(t, f.count("SELECT COUNT(*) FROM dead_letters"))
+}

@@ -1,0 +1,65 @@
+package intake
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// Size is how many tasks there are, and how many bytes their bodies have.
+type Size struct{ Tasks, Bytes int64 }
+
+// Plus returns the sum of two sizes.
+func (s Size) Plus(o Size) Size { return Size{s.Tasks + o.Tasks, s.Bytes + o.Bytes} }
+
+// opened notes what has become pending by the record seq.
+func (a *Applied) opened(seq int64, tasks, bytes int) {
+	if a.Opened == nil {
+		a.Opened = map[int]Size{}
+	}
+	source, _ := task.SplitSeq(seq)
+	a.Opened[source] = a.Opened[source].Plus(Size{int64(tasks), int64(bytes)})
+}
+
+// pendingPatience limits a statement that counts one slot.
+const pendingPatience = 10 * time.Second
+
+// PendingSize counts the tasks of some sources that are not settled: pending ones, and those that are being delivered or wait for a report.
+// A task that is moved meanwhile into a slot that was counted is missing. It reads the index of the lines, of all sources, from where
+// they are settled. With bodies, it also reads the rows of those sources, and sums up the bytes.
+func (in Intake) PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]Size, error) {
+	out := make(map[int]Size, len(sources))
+	if len(sources) == 0 {
+		return out, nil
+	}
+	slots, err := in.h.Slots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	type row struct {
+		source int
+		Size
+	}
+	bytes := "0"
+	if bodies {
+		bytes = "SUM(LENGTH(body))"
+	}
+	query := "SELECT seq >> 48 AS src, COUNT(*), " + bytes + " FROM " + in.h.Dialect.Use("tasks", "line") + " WHERE slot = ? AND pos > ? AND seq >> 48 IN (" + tables.Marks(len(sources)) + ") GROUP BY src"
+	for _, slot := range slots {
+		bound, cancel := context.WithTimeout(ctx, pendingPatience)
+		rows, err := tables.Ask(bound, in.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.source, &v.Tasks, &v.Bytes) },
+			query, append([]any{slot.Slot, slot.Done}, tables.Args(sources)...)...)
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("counting the pending tasks of slot %d: %w", slot.Slot, err)
+		}
+		for _, v := range rows {
+			out[v.source] = out[v.source].Plus(v.Size)
+		}
+	}
+	return out, nil
+}

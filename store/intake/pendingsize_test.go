@@ -1,0 +1,113 @@
+package intake
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/store"
+)
+
+// pendingSize counts what is pending of the fixture's source.
+func (f *fixture) pendingSize() Size {
+	f.t.Helper()
+	got, err := f.PendingSize(f.ctx, []int{f.source.ID, f.source.ID + 100}, true)
+	require.NoError(f.t, err)
+	require.Zero(f.t, got[f.source.ID+100])
+	tasks, err := f.PendingSize(f.ctx, []int{f.source.ID}, false)
+	require.NoError(f.t, err)
+	require.Equal(f.t, Size{Tasks: got[f.source.ID].Tasks}, tasks[f.source.ID], "without bodies")
+	return got[f.source.ID]
+}
+
+// What batches say that they opened is never less than what a count finds.
+func TestPendingSize(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		opened := func(requests ...any) Size {
+			t.Helper()
+			s.do(requests...)
+			return s.last.Opened[s.source.ID]
+		}
+		size := func(ids ...string) (out Size) {
+			for _, id := range ids {
+				out = out.Plus(Size{1, int64(len(s.row(id).Body))})
+			}
+			return out
+		}
+		require.Equal(t, Size{}, s.pendingSize())
+		require.Equal(t, ofTasks(3, opened(s.schedule("a"), s.schedule("b", in(time.Hour)), s.schedule("late", in(-time.Hour)))), size("a", "b", "late"))
+		require.Equal(t, size("a", "b", "late"), s.pendingSize())
+		before := s.pendingSize()
+		grown := opened(s.schedule("b", in(time.Hour), value(strings.Repeat("x", 100))))
+		require.Zero(t, grown.Tasks, "a replacement opens nothing")
+		require.Greater(t, grown.Bytes, int64(90))
+		require.Equal(t, before.Plus(grown), s.pendingSize())
+		require.Equal(t, Size{}, opened(s.schedule("b", in(time.Hour), value("y"))), "a smaller value makes no room before the next count")
+		require.Equal(t, Size{}, opened(s.fire("b"), s.schedule("gone"), s.cancel("gone"), s.cancel("none")))
+		require.EqualValues(t, 3, s.pendingSize().Tasks)
+
+		other, err := s.Source(s.ctx, "in", [16]byte{1}, 1, 0)
+		require.NoError(t, err)
+		mine, offset := s.source, s.offset
+		s.source, s.offset = other, 0
+		require.EqualValues(t, 1, opened(s.schedule("other", in(time.Hour))).Tasks)
+		s.source, s.offset = mine, offset
+		require.EqualValues(t, 3, s.pendingSize().Tasks, "another source's do not count")
+
+		s.claim(t0 + 1000)
+		require.EqualValues(t, 3, s.pendingSize().Tasks, "in flight")
+		s.settle(t0 + 1000)
+		require.Equal(t, Size{}, s.pendingSize(), "settled")
+		require.Equal(t, ofTasks(1, opened(s.schedule("a", in(time.Hour)))), size("a"), "an ended one is opened again")
+		s.do(s.cancel("a"))
+		require.Equal(t, Size{}, s.pendingSize())
+	})
+}
+
+// ofTasks requires so many tasks of a size.
+func ofTasks(tasks int64, s Size) Size {
+	if s.Tasks != tasks {
+		return Size{-1, -1}
+	}
+	return s
+}
+
+func TestPendingSizeEndsWithItsContext(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		ctx, cancel := context.WithCancel(s.ctx)
+		cancel()
+		_, err := s.PendingSize(ctx, []int{s.source.ID}, true)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// TestPendingSizeOfMany shows what a count costs on the server that NOTYET_MYSQL_DSN names: NOTYET_PENDING_TASKS=1000000.
+func TestPendingSizeOfMany(t *testing.T) {
+	tasks, _ := strconv.Atoi(os.Getenv("NOTYET_PENDING_TASKS"))
+	if tasks == 0 {
+		t.Skip("NOTYET_PENDING_TASKS is not set")
+	}
+	f := backends()[2].fixture(t)
+	body := strings.Repeat("x", 200)
+	for n := 0; n < tasks; n += 5000 {
+		requests := make([]any, 5000)
+		for i := range requests {
+			requests[i] = f.schedule("order-"+strconv.Itoa(n+i), in(time.Hour+time.Duration((n+i)*7919%tasks)*time.Millisecond), value(body))
+		}
+		_, err := f.Apply(f.ctx, f.batch(requests...), store.At(f.now))
+		require.NoError(t, err)
+	}
+	for _, bodies := range []bool{false, true, false, true} {
+		began := time.Now()
+		got, err := f.PendingSize(f.ctx, []int{f.source.ID}, bodies)
+		require.NoError(t, err)
+		require.EqualValues(t, tasks, got[f.source.ID].Tasks)
+		t.Logf("bodies %v: %v", bodies, time.Since(began).Round(time.Millisecond))
+	}
+}
