@@ -52,7 +52,8 @@ func (m refusedRecords) decode(d *decoder, of stretch) func(source int, r *kgo.R
 			return task.Change{Seq: seq, Rejected: bareRejection(seq, r, reason)}, true
 		}
 		if refused == nil {
-			return d.decode(source, r)
+			c, ok := d.decode(source, r)
+			return atQuota(c, r, of.beyond), ok
 		}
 		c := task.Change{Seq: seq, Rejected: bareRejection(seq, r, refused.reason)}
 		if !refused.bare {

@@ -45,12 +45,15 @@ type pendingShare struct {
 	// The poller alone uses these.
 	onTheWay []passed
 	full     time.Time // when something was beyond a limit, last
+	first    time.Time // since when that has happened at least once a minute
 }
 
 // pendingCount is what the database had.
 type pendingCount struct {
 	intake.Size
-	since      intake.Size          // what had become pending since the process began, when the count began
+	since      intake.Size // what had become pending since the process began, when the count began
+	began      time.Time
+	ended      time.Time
 	partitions map[partitionKey]int // whose sources were counted, with how often each had been revoked before
 }
 
@@ -72,10 +75,10 @@ func (s *pendingShare) add(size intake.Size) {
 	s.bytes.Add(size.Bytes)
 }
 
-// used returns how much is pending at most. False: it was not counted yet.
+// used returns how much is pending at most. False: it was not counted yet, or this scanner's part is not known.
 func (s *pendingShare) used() (intake.Size, bool) {
 	counted := s.counted.Load()
-	if counted == nil || s.urgent.Load() {
+	if counted == nil || s.urgent.Load() || s.limit == (intake.Size{}) {
 		return intake.Size{}, false
 	}
 	opened := s.opened()
@@ -86,18 +89,33 @@ func (s *pendingShare) used() (intake.Size, bool) {
 	return used, true
 }
 
-// beyond returns the name of the quota in which there is no room for one more request. There is room for one where nothing is pending.
+// beyond returns the name of the quota in which there is no room for one more request. Of bytes, the last one may take more than there
+// are: a large one would otherwise stand before the others until nothing is pending, also one that is too large for the intake.
 func (s *pendingShare) beyond(used, more intake.Size) string {
-	if used == (intake.Size{}) {
+	switch {
+	case more == (intake.Size{}):
 		return ""
-	}
-	switch sum := used.Plus(more); {
-	case s.limit.Tasks > 0 && sum.Tasks > s.limit.Tasks && more.Tasks > 0:
+	case s.limit.Tasks > 0 && used.Tasks >= s.limit.Tasks:
 		return quotaTasks
-	case s.limit.Bytes > 0 && sum.Bytes > s.limit.Bytes && more.Bytes > 0:
+	case s.limit.Bytes > 0 && used.Bytes >= s.limit.Bytes:
 		return quotaBytes
 	}
 	return ""
+}
+
+// note notes that something is beyond a limit.
+func (s *pendingShare) note(now time.Time) {
+	if now.Sub(s.full) >= atLimitFor {
+		s.first = now
+	}
+	s.full = now
+}
+
+// sure tells whether what is beyond a limit can be rejected. Nothing is on the way, which might open less than it may. And a count has
+// begun since a limit was reached, and is not too old.
+func (s *pendingShare) sure(now time.Time) bool {
+	c := s.counted.Load()
+	return len(s.onTheWay) == 0 && now.Sub(s.full) < atLimitFor && c.began.After(s.first) && now.Sub(c.ended) < max(atLimitFor, 3*countShare*c.ended.Sub(c.began))
 }
 
 // divide sets this scanner's part, forgets what has arrived of what was on the way, and says whether a count is wanted.
@@ -177,11 +195,12 @@ func (p *pacer) countAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	for _, bodies := range []bool{false, true} { // bodies cost much more than the index
 		counts, of := map[string]*pendingCount{}, map[int]*pendingCount{}
 		for topic, in := range p.intakes {
 			if q := in.quota; q.PendingTasks > 0 && q.PendingBytes <= 0 && !bodies || q.PendingBytes > 0 && bodies {
-				counts[topic] = &pendingCount{since: since[topic], partitions: mine[topic]}
+				counts[topic] = &pendingCount{since: since[topic], began: began, partitions: mine[topic]}
 			}
 		}
 		var ids []int
@@ -200,6 +219,7 @@ func (p *pacer) countAll(ctx context.Context) error {
 			of[id].Size = of[id].Plus(size)
 		}
 		for topic, count := range counts {
+			count.ended = time.Now()
 			p.intakes[topic].pending.counted.Store(count)
 		}
 	}

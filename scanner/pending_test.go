@@ -112,7 +112,14 @@ func TestACountThatFailsMakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &database{err: errors.New("away")}
 		p := pacingAt(Quota{PendingTasks: 20}, d)
+		sizes := p.sizes.Swap(nil)
+		p.intakes[noisy].pending.limit = intake.Size{}
+		p.intakes[noisy].pending.wanted.Store(false)
 		p.take(t, noisy, 0, 0, 100)
+		p.count(t)
+		require.Zero(t, d.calls, "how many partitions there are is not known yet")
+		require.Empty(t, p.release())
+		p.sizes.Store(sizes)
 		for range 100 {
 			p.count(t)
 			time.Sleep(pendingLook)
@@ -177,7 +184,7 @@ func TestSmallQuotasOfWhatIsPending(t *testing.T) {
 		d := &database{}
 		p := pacingAt(Quota{PendingTasks: 1, PendingBytes: 10}, d) // 1 here, and 5 bytes
 		p.count(t)
-		require.EqualValues(t, 1, follow(t, 0, p.take(t, noisy, 0, 0, 3)), "one finds room where nothing is pending")
+		require.EqualValues(t, 1, follow(t, 0, p.take(t, noisy, 0, 0, 3)), "the last one may take more bytes than there are")
 		p.store(d, 0, 1, tasks(1))
 		require.Empty(t, p.release())
 		p.store(d, 0, 1, intake.Size{})
@@ -196,6 +203,27 @@ func TestSmallQuotasOfWhatIsPending(t *testing.T) {
 		require.Equal(t, 3, p.fit(key, records))
 		r, _ := p.parts.received(records)
 		require.EqualValues(t, 2, follow(t, 0, p.admit(r)), "a cancel or a fire needs no room")
+	})
+}
+
+func TestAQuotaOfPendingBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{pending: [5]intake.Size{{Tasks: 1, Bytes: 450}}}
+		p := pacingAt(Quota{PendingBytes: 1000}, d) // 500 here
+		p.count(t)
+		require.True(t, d.bodies)
+		large := polled(noisy, 0, 0, 2)
+		large[0].Value = make([]byte, 10<<20)
+		r, _ := p.parts.received(large)
+		out := p.admit(r)
+		require.Len(t, out, 1)
+		require.Len(t, out[0].records, 1, "the last one may take more than there are")
+		require.Equal(t, pollPause, p.next(kafka.PollAtMost))
+		p.store(d, 0, 1, intake.Size{}) // it was rejected
+		require.Len(t, p.release(), 1)
+		p.store(d, 0, 2, intake.Size{Tasks: 1, Bytes: 60})
+		require.Empty(t, p.take(t, noisy, 0, 2, 1))
+		require.Equal(t, quotaBytes, *p.intakes[noisy].at.Load())
 	})
 }
 
@@ -258,6 +286,108 @@ func TestABatchThatIsPerhapsStoredTakesItsRoom(t *testing.T) {
 		p.perhapsStored([]coverage{{reading: p.parts.readings[key], src: intake.Source{ID: 3, Topic: noisy}}}, b)
 		require.EqualValues(t, 2, follow(t, 0, p.take(t, noisy, 0, 0, 4)))
 	})
+}
+
+// rejects requires that stretches of a partition of noisy follow each other, and returns where they end, and where those beyond a quota begin.
+func rejects(t *testing.T, from int64, stretches []stretch, quota string) (beyond, to int64) {
+	to = follow(t, from, stretches)
+	beyond = to
+	for _, s := range stretches {
+		if s.beyond != "" {
+			require.Equal(t, quota, s.beyond)
+			beyond = min(beyond, s.from)
+		} else {
+			require.LessOrEqual(t, s.to, beyond)
+		}
+	}
+	return beyond, to
+}
+
+// A request is rejected only by a count that began after the limit was reached, when nothing is on the way any more.
+func TestWhatIsBeyondAQuotaOfPendingTasksIsRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{}
+		p := pacingAt(Quota{PendingTasks: 20, Reject: true}, d)
+		require.Empty(t, p.take(t, noisy, 0, 0, 15), "nothing was counted yet")
+		require.Empty(t, p.release())
+		p.count(t)
+		require.EqualValues(t, 10, follow(t, 0, p.release()))
+		time.Sleep(pendingEvery)
+		p.count(t)
+		require.Empty(t, p.release(), "what is on the way may open less")
+		p.store(d, 0, 10, tasks(8))
+		beyond, to := rejects(t, 10, p.release(), quotaTasks)
+		require.EqualValues(t, []int64{12, 12}, []int64{beyond, to}, "two have left their room")
+		p.store(d, 0, 12, tasks(2))
+		beyond, to = rejects(t, 12, p.release(), quotaTasks)
+		require.EqualValues(t, []int64{12, 15}, []int64{beyond, to})
+		require.Empty(t, p.paused())
+		require.Zero(t, p.intakes[noisy].bytes)
+		p.expect(nil)
+		require.Equal(t, 100, p.fit(partitionKey{noisy, 0}, polled(noisy, 0, 15, 100)))
+		beyond, _ = rejects(t, 15, p.take(t, noisy, 0, 15, 100), quotaTasks)
+		require.EqualValues(t, 15, beyond, "at once")
+
+		key := partitionKey{noisy, 0} // a batch of them has failed
+		p.parts.setBack(p.parts.readings[key], 15)
+		p.parts.begun(key, 15)
+		beyond, _ = rejects(t, 15, p.take(t, noisy, 0, 15, 100), quotaTasks)
+		require.EqualValues(t, 115, beyond, "what is read again is not rejected: it may have been accepted")
+		p.store(d, 0, 115, tasks(100))
+
+		time.Sleep(2 * atLimitFor) // long after the limit was reached, the count may be too old
+		d.pending[0] = tasks(5)
+		p.divide()
+		require.Empty(t, p.take(t, noisy, 0, 115, 10))
+		p.count(t)
+		require.EqualValues(t, 120, follow(t, 115, p.release()))
+		p.store(d, 0, 120, tasks(5))
+		d.err = errors.New("away")
+		for range 1000 {
+			time.Sleep(pendingLook)
+			p.count(t)
+			require.Empty(t, p.release(), "no count has begun since")
+		}
+	})
+}
+
+func TestWhatIsBeyondTheQuotaOfRequestsIsRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacingAt(Quota{RequestsPerSecond: 20, Reject: true}, nil)
+		beyond, to := rejects(t, 0, p.take(t, noisy, 0, 0, 100), quotaRequests)
+		require.EqualValues(t, []int64{10, 100}, []int64{beyond, to})
+		time.Sleep(500 * time.Millisecond)
+		beyond, to = rejects(t, 100, p.take(t, noisy, 0, 100, 100), quotaRequests)
+		require.EqualValues(t, []int64{105, 200}, []int64{beyond, to})
+		require.Empty(t, p.paused())
+		require.Empty(t, p.release())
+		require.EqualValues(t, 185, p.intakes[noisy].rejected.Load())
+	})
+}
+
+func TestWhatAQuotaRejects(t *testing.T) {
+	dec := newDecoder(Config{}.withDefaults(), nil, nil)
+	for op, lost := range map[string]bool{"schedule": true, "fire": true, "cancel": false} {
+		r := record(noisy, 0, schemas.HeaderOp, op, schemas.HeaderTopic, "orders", schemas.HeaderID, "a")
+		if op == "schedule" {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: schemas.HeaderDelay, Value: []byte("1h")})
+		}
+		r.Timestamp = time.Now()
+		c, ok := dec.decode(3, r)
+		require.True(t, ok)
+		require.Nil(t, c.Rejected, op)
+		require.Equal(t, c, atQuota(c, r, ""))
+		got := atQuota(c, r, quotaRequests)
+		require.Equal(t, lost, got.Rejected != nil, op)
+		if lost {
+			require.Nil(t, got.Request)
+			require.Equal(t, `quota "requests-per-second" of the intake is used up: send it again later, or ask the operator to raise the quota`, got.Rejected.Reason)
+			require.Equal(t, []string{"orders", "a"}, []string{got.Rejected.Topic, got.Rejected.TaskID})
+		}
+		got = atQuota(c, r, quotaTasks)
+		require.Nil(t, got.Rejected, "the task's state decides")
+		require.Equal(t, op != "cancel", got.Beyond == quotaTasks, op)
+	}
 }
 
 // The tasks of a flood never stand beyond the quota, whichever scanner has the partitions, and all of them are stored in the end. Tasks

@@ -26,9 +26,10 @@ type Quota struct {
 	// PendingTasks is how many tasks may be pending that the intake has made, in all scanners together. A scanner has the part of it that
 	// it has of the topic's partitions, at least one. 0: no bound.
 	PendingTasks int
-	// PendingBytes is likewise how many bytes the keys, values and headers of those tasks may have. One request finds room where nothing
-	// is pending.
+	// PendingBytes is likewise how many bytes the keys, values and headers of those tasks may have. The last request may go beyond it.
 	PendingBytes int64
+	// Reject says that requests beyond are rejected. false: they wait in Kafka.
+	Reject bool
 }
 
 func (q Quota) some() bool {
@@ -86,6 +87,8 @@ type paced struct {
 	oldest  atomic.Int64           // when the first request that is held came to Kafka, Unix ms; 0: nothing is held
 	at      atomic.Pointer[string] // the quota at which requests waited last
 	logged  bool                   // that requests wait; run's
+
+	rejected atomic.Int64 // requests that were beyond a quota and need not wait, since run looked
 }
 
 func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *kgo.Client, counter pendingCounter, reg prometheus.Registerer, log *zap.Logger) *pacer {
@@ -153,6 +156,9 @@ func (p *pacer) run(ctx context.Context) {
 		} else if in.wait() == 0 {
 			in.logged = false
 		}
+		if n := in.rejected.Swap(0); n > 0 {
+			p.log.Warn("requests came beyond a quota of their intake, and those that open a task are rejected", zap.String("topic", topic), zap.String("quota", *in.at.Load()), zap.Int64("requests", n))
+		}
 	}
 	sizes, err := kafka.Partitions(bound, p.asks, topics...)
 	if err != nil {
@@ -182,7 +188,7 @@ func (p *pacer) divide() {
 			all = max(all, int(key.partition)+1)
 		}
 		part := float64(len(mine[topic])) / float64(all)
-		if in.counts() {
+		if in.counts() && len(sizes[topic]) > 0 {
 			if stored == nil {
 				stored = p.parts.storedTo()
 			}
@@ -250,7 +256,10 @@ func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
 	}
 	n, kept := 0, 0
 	if !in.holds(key) {
-		n = in.passing(p.parts.paid(key), records, time.Now()).n
+		pass := in.passing(p.parts.paid(key), records, time.Now())
+		if n = pass.n; pass.reject {
+			return len(records)
+		}
 	}
 	for ; n < len(records); n++ {
 		kept += weight(records[n])
@@ -268,19 +277,13 @@ func (p *pacer) admit(s stretch) (now []stretch) {
 	if in == nil {
 		return []stretch{s}
 	}
-	n := 0
+	rest := &s
 	if !in.holds(s.key()) {
-		n = in.pay(s, time.Now())
+		now, rest = in.let(s, time.Now())
 	}
-	if n > 0 {
-		head, rest := s.cut(n)
-		now = append(now, head)
-		if rest == nil {
-			return now
-		}
-		s = *rest
+	if rest != nil {
+		in.hold(*rest)
 	}
-	in.hold(s)
 	return now
 }
 
@@ -291,27 +294,24 @@ func (p *pacer) release() (out []stretch) {
 		held := in.held
 		in.held = nil
 		for _, s := range held {
-			n := len(s.records)
+			var pass []stretch
+			rest := &s
 			switch {
 			case s.reading.ended.Load(): // it is read again, or is another scanner's
 				in.bytes -= weigh([]stretch{s})
 				s.reading.queued.Add(-1)
 				continue
 			case in.holds(s.key()):
-				n = 0
-			case !p.parts.halted.has(s.key()): // what a halted partition has is stored before anybody decides how it goes on
-				n = in.pay(s, now)
+			case p.parts.halted.has(s.key()): // what a halted partition has is stored before anybody decides how it goes on
+				pass, rest = []stretch{s}, nil
+			default:
+				pass, rest = in.let(s, now)
 			}
-			if n > 0 {
-				head, rest := s.cut(n)
-				out = append(out, head)
-				in.bytes -= weigh([]stretch{head})
-				if rest == nil {
-					continue
-				}
-				s = *rest
+			out = append(out, pass...)
+			in.bytes -= weigh(pass)
+			if rest != nil {
+				in.held = append(in.held, *rest)
 			}
-			in.held = append(in.held, s)
 		}
 		in.note()
 	}
@@ -364,6 +364,7 @@ type passage struct {
 	requests int
 	opens    intake.Size
 	quota    string
+	reject   bool // it is rejected, with all behind it, and need not wait
 }
 
 // passing returns how many of the records may pass now. Those below the offset paid passed before, and are read again.
@@ -393,6 +394,7 @@ func (in *paced) passing(paid int64, records []*kgo.Record, now time.Time) (out 
 				out.quota = in.pending.beyond(used.Plus(out.opens), opens)
 			}
 			if out.quota != "" {
+				out.reject = in.quota.Reject && (out.quota == quotaRequests || known && out.opens == (intake.Size{}) && in.pending.sure(now))
 				return out
 			}
 			out.requests++
@@ -403,13 +405,13 @@ func (in *paced) passing(paid int64, records []*kgo.Record, now time.Time) (out 
 	return out
 }
 
-// pay takes what a stretch's first records cost that may pass now, and returns their number.
-func (in *paced) pay(s stretch, now time.Time) int {
+// pay takes what a stretch's first records cost that may pass now.
+func (in *paced) pay(s stretch, now time.Time) passage {
 	pass := in.passing(s.reading.paid.Load(), s.records, now)
 	if pass.quota != "" {
 		in.at.Store(&pass.quota)
 		if pass.quota != quotaRequests {
-			in.pending.full = now
+			in.pending.note(now)
 		}
 	}
 	if pass.n > 0 {
@@ -420,7 +422,27 @@ func (in *paced) pay(s stretch, now time.Time) int {
 			in.pending.onTheWay = append(in.pending.onTheWay, passed{s.reading, to, pass.opens})
 		}
 	}
-	return pass.n
+	return pass
+}
+
+// let takes from a stretch what may be stored now. What is rejected is marked. rest must wait; nil: all may.
+func (in *paced) let(s stretch, now time.Time) (out []stretch, rest *stretch) {
+	pass := in.pay(s, now)
+	if pass.n > 0 {
+		head, tail := s.cut(pass.n)
+		out = append(out, head)
+		if tail == nil {
+			return out, nil
+		}
+		s = *tail
+	}
+	if !pass.reject {
+		return out, &s
+	}
+	s.beyond = pass.quota
+	s.reading.paid.Store(max(s.reading.paid.Load(), s.records[len(s.records)-1].Offset+1))
+	in.rejected.Add(int64(len(s.records)))
+	return append(out, s), nil
 }
 
 func (in *paced) holds(key partitionKey) bool {

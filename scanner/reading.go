@@ -77,6 +77,7 @@ type stretch struct {
 	// unreadable is set for a stretch of a batch that cannot be read. Its one record stands for the whole batch.
 	unreadable *kafka.Unreadable
 	read       time.Time // when it was polled, for traces
+	beyond     string    // the quota beyond which its requests are, and are rejected
 }
 
 // next makes a stretch of what the poller has received. The caller is the poller, and holds the lock of partitions.

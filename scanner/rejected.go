@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -21,6 +22,20 @@ func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task
 	}
 	d.Reason = schemas.CutUTF8(err.Error(), maxReason-len(part)) + part
 	return d
+}
+
+// atQuota rejects what came beyond the quota of requests. A request beyond another quota may open no task. A cancel is never lost to
+// a quota, and what ends or stops a timer likewise.
+func atQuota(c task.Change, r *kgo.Record, quota string) task.Change {
+	if quota == "" || c.Request == nil || slices.Contains([]schemas.Op{schemas.OpCancel, schemas.OpTimerDisable, schemas.OpTimerDelete}, c.Request.Op) {
+		return c
+	}
+	if quota != quotaRequests {
+		c.Beyond = quota
+		return c
+	}
+	err := &schemas.Rejection{Topic: c.Request.Topic, ID: c.Request.ID, Header: "quota", Value: quota, Problem: "of the intake is used up", Fix: "send it again later, or ask the operator to raise the quota"}
+	return task.Change{Seq: c.Seq, Rejected: rejected(c.Seq, r, err)}
 }
 
 // bareRejection is the dead letter of a record of which nothing can be kept.

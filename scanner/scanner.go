@@ -224,7 +224,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.checker.check) })
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.poller.inspector.lookStuck) })
 	if pacer := s.poller.pacer; len(pacer.intakes) > 0 {
-		background(ctx, func(ctx context.Context) { loop.Every(ctx, countEvery, pacer.run) })
+		background(ctx, func(ctx context.Context) { pacer.run(ctx); loop.Every(ctx, countEvery, pacer.run) })
 		if pacer.counts() {
 			background(ctx, func(ctx context.Context) { loop.Every(ctx, pendingLook, pacer.countPending) })
 		}

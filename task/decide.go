@@ -13,6 +13,8 @@ type Change struct {
 	Request  *schemas.Request
 	Report   *schemas.Report
 	Rejected *DeadLetter
+	// Beyond is the quota of its intake in which a request found no room: it may open no task.
+	Beyond string `json:",omitempty"`
 }
 
 // Verdict is what a change makes of the task that has its identity.
@@ -69,6 +71,9 @@ func schedule(cur *Task, ph Phase, c Change, spread slots.Spread) Verdict {
 	}
 	if cur != nil && ph == Pending && settings.IfExists == schemas.Keep {
 		return v.answer(r, schemas.StateKept, cur.Due, "")
+	}
+	if c.Beyond != "" && (cur == nil || ph != Pending) {
+		return v.reject(c, "quota", c.Beyond, "the intake has no room for one more task: send it again later, or ask the operator to raise the quota")
 	}
 	next := &Task{Seq: c.Seq, Due: r.Due, Version: r.Version, Created: r.Accepted, Topic: r.Topic, ID: r.ID}
 	value, state := r.Value, schemas.StateScheduled

@@ -171,3 +171,49 @@ func TestDecideRejects(t *testing.T) {
 		})
 	}
 }
+
+// A request that found no room in a quota opens no task, and does all that opens none.
+func TestDecideBeyondAQuota(t *testing.T) {
+	none := func() (*Task, Phase) { return nil, Ended }
+	in := func(ph Phase, state State) func() (*Task, Phase) {
+		return func() (*Task, Phase) { return stored(ph, state, 3) }
+	}
+	for name, c := range map[string]struct {
+		known  func() (*Task, Phase)
+		op     schemas.Op
+		change func(r *schemas.Request)
+		answer schemas.State // "": it waits
+	}{
+		"unknown":             {known: none, answer: schemas.StateRejected},
+		"unknown, keep":       {known: none, change: func(r *schemas.Request) { r.Settings.IfExists = schemas.Keep }, answer: schemas.StateRejected},
+		"unknown, once":       {known: none, change: func(r *schemas.Request) { r.Settings.IfExists = schemas.Once }, answer: schemas.StateRejected},
+		"delivered":           {known: in(Ended, StateLine), answer: schemas.StateRejected},
+		"cancelled":           {known: in(Ended, StateCancelled), answer: schemas.StateRejected},
+		"delivered, once":     {known: in(Ended, StateLine), change: func(r *schemas.Request) { r.Settings.IfExists = schemas.Once }, answer: schemas.StateKept},
+		"below the version":   {known: in(Ended, StateLine), change: func(r *schemas.Request) { r.Version = 2 }, answer: schemas.StateStale},
+		"pending":             {known: in(Pending, StateLine), answer: schemas.StateScheduled},
+		"pending, keep":       {known: in(Pending, StateLine), change: func(r *schemas.Request) { r.Settings.IfExists = schemas.Keep }, answer: schemas.StateKept},
+		"pending, merge":      {known: in(Pending, StateLine), change: func(r *schemas.Request) { r.Settings.IfExists = schemas.Merge }, answer: schemas.StateMerged},
+		"in flight":           {known: in(InFlight, StateLine)},
+		"between":             {known: in(Between, StateRetry)},
+		"cancel of a pending": {known: in(Pending, StateLine), op: schemas.OpCancel, answer: schemas.StateCancelled},
+		"cancel before":       {known: none, op: schemas.OpCancel, change: func(r *schemas.Request) { r.Version = 4 }, answer: schemas.StateCancelled},
+		"fire":                {known: in(Pending, StateLine), op: schemas.OpFire, answer: schemas.StateFired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cur, ph := c.known()
+			change := request(c.op, c.change)
+			change.Beyond = "pending-tasks"
+			v := Decide(cur, ph, change, slots.Even(testSlots), testNow)
+			require.Equal(t, c.answer == "", v.Wait)
+			require.Equal(t, c.answer, v.Event.State)
+			require.Equal(t, c.answer == schemas.StateRejected, v.Dead != nil)
+			if v.Dead != nil {
+				require.Same(t, cur, v.Next)
+				require.Contains(t, v.Event.Reason, `quota "pending-tasks"`)
+				require.Equal(t, v.Event.Reason, v.Dead.Reason)
+				require.Equal(t, schemas.KindRejected, v.Dead.Kind)
+			}
+		})
+	}
+}

@@ -97,7 +97,7 @@ func TestConfigPrint(t *testing.T) {
 	var out printed
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
 	require.Equal(t, "slots", out.Problems[0].Key)
-	require.Equal(t, len(config.Keys())+len([]string{"topic", "target", "allowed-targets", "max-delay", "max-value-bytes", "requests-per-second", "aliases"}), len(out.Settings))
+	require.Equal(t, len(config.Keys())+len([]string{"topic", "target", "allowed-targets", "max-delay", "max-value-bytes", "requests-per-second", "pending-tasks", "pending-bytes", "beyond", "aliases"}), len(out.Settings))
 }
 
 // A marker in every secret setting, and in the files that settings name, is nowhere in what the commands print.

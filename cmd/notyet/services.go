@@ -187,7 +187,7 @@ func scannerConfig(cfg *config.Config, intakes []api.Intake) scanner.Config {
 func quotas(cfg *config.Config) map[string]scanner.Quota {
 	out := map[string]scanner.Quota{}
 	for _, in := range cfg.Intake.Topics {
-		out[in.Topic] = scanner.Quota{RequestsPerSecond: in.RequestsPerSecond, PendingTasks: in.PendingTasks, PendingBytes: int64(in.PendingBytes)}
+		out[in.Topic] = scanner.Quota{RequestsPerSecond: in.RequestsPerSecond, PendingTasks: in.PendingTasks, PendingBytes: int64(in.PendingBytes), Reject: in.Beyond == config.BeyondReject}
 	}
 	return out
 }

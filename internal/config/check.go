@@ -342,8 +342,14 @@ func (l *loader) topics(c *Config) {
 	}
 	all := c.Intake
 	l.quotas(Intake{RequestsPerSecond: all.RequestsPerSecond, PendingTasks: all.PendingTasks, PendingBytes: all.PendingBytes, MaxValueBytes: all.MaxValueBytes}, "intake", func(key string) bool { return c.IsSet("intake." + key) })
+	if c.IsSet("intake.beyond") {
+		l.beyond("intake.beyond", "", all.Beyond, slices.ContainsFunc(c.Intake.Topics, Intake.hasQuota))
+	}
 	for _, in := range c.Intake.Topics {
 		l.topic("intake.topics", in.Topic)
+		if in.own["beyond"] {
+			l.beyond("intake.topics", in.Topic+", beyond: ", in.Beyond, in.hasQuota())
+		}
 		l.quotas(in, "intake.topics", func(key string) bool {
 			return in.own[key] || key == "pending-bytes" && in.own["max-value-bytes"] && in.PendingBytes != 0
 		})
@@ -394,6 +400,16 @@ func (l *loader) quotas(in Intake, where string, set func(key string) bool) {
 	check("requests-per-second", int64(in.RequestsPerSecond), 1, maxRequestsPerSecond)
 	check("pending-tasks", int64(in.PendingTasks), 1, maxPendingTasks)
 	check("pending-bytes", int64(in.PendingBytes), int64(max(in.MaxValueBytes, 1)), maxPendingBytes)
+}
+
+// beyond checks what becomes of requests beyond quotas.
+func (l *loader) beyond(key, of, value string, quota bool) {
+	switch {
+	case value != BeyondWait && value != BeyondReject:
+		l.bad(key, of+value, "is none of its values", "write wait or reject")
+	case !quota:
+		l.bad(key, of+value, "means nothing without a quota", "add requests-per-second, pending-tasks or pending-bytes, or remove beyond")
+	}
 }
 
 // target checks an intake's own target.

@@ -393,6 +393,7 @@ func Default() Config {
 		Index:     Index{Kind: KindRedis},
 		HTTP:      HTTP{Addr: defaults.HTTP, MaxConns: defaults.HTTPConns, JWT: JWT{GroupsClaim: "groups", NameClaim: "sub"}},
 		Intake: Intakes{
+			Beyond:   BeyondWait,
 			Topics:   []Intake{{Topic: schemas.TopicIntake}},
 			MaxDelay: schemas.DefaultMaxDelay, MaxValueBytes: schemas.DefaultMaxValueBytes,
 		},

@@ -136,6 +136,23 @@ func TestAnIntakeCanHaveQuotasOfWhatIsPending(t *testing.T) {
 	require.ErrorContains(t, err, "special, pending-bytes: 2097152")
 }
 
+func TestAnIntakeCanRejectWhatIsBeyondItsQuotas(t *testing.T) {
+	cfg, err := load(t, "intake: {beyond: reject, topics: [plain, {topic: special, pending-tasks: 5}, {topic: other, pending-tasks: 5, beyond: wait}]}", nil, nil)
+	require.NoError(t, err)
+	for i, want := range []string{BeyondReject, BeyondReject, BeyondWait} {
+		require.Equal(t, want, cfg.Intake.Topics[i].Beyond)
+	}
+	for wrong, want := range map[string]string{
+		"{pending-tasks: 5, beyond: drop}": "write wait or reject",
+		"{beyond: reject}":                 "add requests-per-second, pending-tasks or pending-bytes, or remove beyond",
+		"{topics: [{topic: a, requests-per-second: 5, beyond: Reject}]}": "a, beyond: Reject",
+		"{topics: [{topic: a, beyond: wait}]}":                           "means nothing without a quota",
+	} {
+		_, err := load(t, "intake: "+wrong, nil, nil)
+		require.ErrorContains(t, err, want, wrong)
+	}
+}
+
 func TestAnIntakeCanHaveATargetOfItsOwn(t *testing.T) {
 	cfg, err := load(t, `
 intake:

@@ -34,6 +34,19 @@ type Intakes struct {
 	// PendingBytes is likewise the quota of the bytes of those tasks: keys, values and headers. At least max-value-bytes, at most 1024GiB.
 	// Default none: no quota.
 	PendingBytes Size `key:"pending-bytes"`
+	// Beyond says what becomes of requests beyond a quota: wait, or reject: those that would open a task are rejected, with the quota's
+	// name, and beyond requests-per-second all but cancels. Default wait.
+	Beyond string `key:"beyond"`
+}
+
+// What becomes of requests beyond a quota.
+const (
+	BeyondWait   = "wait"
+	BeyondReject = "reject"
+)
+
+func (in Intake) hasQuota() bool {
+	return in.RequestsPerSecond != 0 || in.PendingTasks != 0 || in.PendingBytes != 0
 }
 
 // Intake is one intake topic. It inherits what it leaves out from Intakes.
@@ -46,9 +59,10 @@ type Intake struct {
 	Aliases        []string      `key:"aliases"`
 
 	// The quotas. 0: none.
-	RequestsPerSecond int  `key:"requests-per-second"`
-	PendingTasks      int  `key:"pending-tasks"`
-	PendingBytes      Size `key:"pending-bytes"`
+	RequestsPerSecond int    `key:"requests-per-second"`
+	PendingTasks      int    `key:"pending-tasks"`
+	PendingBytes      Size   `key:"pending-bytes"`
+	Beyond            string `key:"beyond"` // BeyondWait or BeyondReject
 
 	own map[string]bool // the keys that the entry itself has
 }

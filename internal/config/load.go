@@ -250,6 +250,9 @@ func (c *Config) inherit() {
 		if !in.own["pending-tasks"] {
 			in.PendingTasks = c.Intake.PendingTasks
 		}
+		if !in.own["beyond"] {
+			in.Beyond = c.Intake.Beyond
+		}
 		if !in.own["pending-bytes"] {
 			in.PendingBytes = c.Intake.PendingBytes
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
@@ -75,6 +76,40 @@ func ofTasks(tasks int64, s Size) Size {
 		return Size{-1, -1}
 	}
 	return s
+}
+
+// The mark of a request stays with it while it waits for the end of a delivery.
+func TestBeyondAQuota(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		beyond := func(r *schemas.Request) []schemas.Event {
+			t.Helper()
+			b := s.batch(r)
+			b.Changes[0].Beyond = "pending-tasks"
+			return s.apply(b)
+		}
+		s.do(s.schedule("a"), s.schedule("b"), s.schedule("c", in(time.Hour)))
+		rejected := beyond(s.schedule("new"))
+		require.Len(t, rejected, 1)
+		require.Equal(t, schemas.StateRejected, rejected[0].State)
+		require.Contains(t, rejected[0].Reason, "pending-tasks")
+		require.Empty(t, s.last.Opened)
+		require.Equal(t, map[string]int{schemas.KindRejected: 1}, s.last.Dead)
+		require.Empty(t, s.rows("new"))
+		require.Equal(t, schemas.StateScheduled, beyond(s.schedule("c", in(2*time.Hour)))[0].State, "a pending task is moved")
+		require.Equal(t, schemas.StateFired, beyond(s.fire("c"))[0].State)
+		require.Equal(t, schemas.StateCancelled, beyond(s.cancel("c"))[0].State)
+
+		s.claim(t0 + 1000)
+		require.Empty(t, beyond(s.schedule("a", in(time.Hour))), "it waits")
+		require.Empty(t, s.do(s.schedule("b", in(time.Hour))))
+		s.settle(t0 + 1000)
+		require.ElementsMatch(t, []schemas.State{schemas.StateRejected, schemas.StateScheduled}, s.resolve())
+		require.Equal(t, 2, s.count("dead_letters"))
+		require.EqualValues(t, 1, s.pendingSize().Tasks)
+		defaultID := s.schedule("in-0-77")
+		defaultID.GivenID = false
+		require.Equal(t, schemas.StateRejected, beyond(defaultID)[0].State)
+	})
 }
 
 func TestPendingSizeEndsWithItsContext(t *testing.T) {

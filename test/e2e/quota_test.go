@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 )
 
 // One tenant floods its intake, whose quota is far below that. Another tenant's tasks come in time all the same. A second scanner joins
@@ -90,5 +91,48 @@ func TestTheQuotaOfPendingTasksDelaysThatIntakeOnly(t *testing.T) {
 		for id, n := range seen {
 			require.Equal(t, 1, n, id)
 		}
+	})
+}
+
+// One tenant floods its intake, of which few tasks may be pending, and what is beyond is rejected. Each request is either rejected, by the
+// quota's name, or delivered, once. What is pending can still be moved and cancelled.
+func TestBeyondTheQuotaOfPendingTasksRequestsAreRejected(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		const flood, quota = 100, 40
+		noisy, loud := s.name+".noisy", s.name+".loud"
+		s.judging(1, noisy, loud)
+		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake, noisy}, Reports: s.reports, Results: s.results,
+			Quotas: map[string]scanner.Quota{noisy: {PendingTasks: quota, Reject: true}}})
+		require.NoError(t, err)
+		s.start(sc.Run)
+		s.dispatcher("one")
+		send := func(r *kgo.Record) { s.client.Produce(context.Background(), keyed(r, "key", "value"), nil) }
+		later := inMillis(time.Hour)
+		for i := range flood {
+			send(request(noisy, loud, schemas.HeaderID, strconv.Itoa(i), schemas.HeaderAt, later))
+		}
+		rejected := map[string]schemas.State{}
+		for i := quota; i < flood; i++ {
+			rejected[strconv.Itoa(i)] = schemas.StateRejected
+		}
+		for _, e := range s.answers(rejected) {
+			require.Contains(t, e.Reason, "pending-tasks")
+			require.Equal(t, schemas.KindRejected, e.Kind)
+		}
+		send(request(noisy, loud, schemas.HeaderOp, "cancel", schemas.HeaderID, "0"))
+		for i := 1; i < quota; i++ {
+			send(request(noisy, loud, schemas.HeaderID, strconv.Itoa(i), schemas.HeaderDelay, "1s"))
+		}
+		require.Contains(t, s.answers(map[string]schemas.State{"0": schemas.StateCancelled}), "0")
+		seen := map[string]int{}
+		s.read(s.reader([]string{loud}), 2*time.Minute, func(r *kgo.Record) bool { seen[header(r, schemas.HeaderID)]++; return len(seen) == quota-1 })
+		for id, n := range seen {
+			require.Equal(t, 1, n, id)
+			require.NotContains(t, rejected, id)
+		}
+		require.NotContains(t, seen, "0")
+		letters, err := look.New(s.store).CountKinds(t.Context(), []string{schemas.KindRejected}, 1000)
+		require.NoError(t, err)
+		require.EqualValues(t, flood-quota, letters[schemas.KindRejected].N)
 	})
 }
