@@ -29,7 +29,7 @@ var reportText string
 
 var templates = template.Must(template.Must(template.New("figures").Funcs(template.FuncMap{
 	"counts": counts, "quantiles": quantiles, "outcomes": outcomes, "phases": func() []string { return check.Phases },
-	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) }, "atMost": atMost, "sum": sum, "join": func(all []string) string { return strings.Join(all, "; ") }, "stamped": stampedBySender, "kindNames": kindNames,
+	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) }, "atMost": atMost, "sum": sum, "stamped": stampedBySender, "kindNames": kindNames,
 	"overlapping": overlapping, "findings": byInvariant, "first": func(all []check.Finding) []check.Finding { return all[:min(len(all), 20)] },
 	"bugs": func() []check.Bug { return check.Bugs }, "caught": caught, "cpus": runtime.NumCPU,
 }).Parse(figuresText)).New("report").Parse(reportText))

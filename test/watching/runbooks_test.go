@@ -13,7 +13,7 @@ import (
 const runbooks = "../../docs/runbooks"
 
 // parts are the headings of every runbook, in order.
-var parts = []string{"What it means", "How to see it", "What to do", "When it is over"}
+var parts = []string{"Meaning", "Look", "Do", "Over"}
 
 // Whoever is woken by an alert finds its runbook where the alert says, and no runbook is about an alert that is gone.
 func TestEachAlertHasItsRunbook(t *testing.T) {
