@@ -211,6 +211,20 @@ func statusOf(err error) int {
 	return 0
 }
 
+// An overview is for all who ask meanwhile. One of them may leave while it is read.
+func TestACallerWhoLeavesSpoilsNoOverview(t *testing.T) {
+	w := newWorld(t)
+	for i := range 200 {
+		w.fresh()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
+		_, _ = w.local.Overview(ctx, 1)
+		cancel()
+		out, err := w.local.Overview(t.Context(), 1)
+		require.NoError(t, err)
+		require.Empty(t, out.Missing)
+	}
+}
+
 func TestOverviewNamesWhatIsMissing(t *testing.T) {
 	w := newWorld(t)
 	o := newOverviewer(w.store)

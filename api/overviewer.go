@@ -76,6 +76,8 @@ func (o *overviewer) get(ctx context.Context) (Overview, error) {
 	if last := o.last.Load(); last != nil && time.Since(last.at) < overviewFor {
 		return last.Overview, nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), overviewTimeout) // it is for others too, and who asks may leave
+	defer cancel()
 	out, err := o.read(ctx)
 	if err == nil {
 		o.last.Store(&shownOverview{time.Now(), out})
