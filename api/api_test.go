@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -415,6 +416,14 @@ func TestClientSaysWhatTheServerSaid(t *testing.T) {
 	defer other.Close()
 	_, err = NewClient(ClientConfig{Addr: strings.TrimPrefix(other.URL, "http://")}).Task(t.Context(), "a", "b")
 	require.ErrorContains(t, err, "the API answered 404", "another program's 404 does not mean that there is no such task")
+	secured := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secured.Close()
+	_, err = NewClient(ClientConfig{Addr: secured.Listener.Addr().String()}).Task(t.Context(), "a", "b")
+	require.ErrorContains(t, err, "set http.tls.enabled")
+	_, err = NewClient(ClientConfig{Addr: secured.Listener.Addr().String(), TLS: &tls.Config{}}).Task(t.Context(), "a", "b")
+	require.ErrorContains(t, err, "see http.tls.ca")
+	_, err = NewClient(ClientConfig{Addr: other.Listener.Addr().String(), TLS: &tls.Config{}}).Task(t.Context(), "a", "b")
+	require.ErrorContains(t, err, "see http.tls.enabled")
 	_, err = NewClient(ClientConfig{Addr: ":1"}).Task(t.Context(), "a", "b")
 	require.ErrorContains(t, err, "127.0.0.1:1")
 }

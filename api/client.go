@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -205,7 +206,7 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte, into 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("no answer from the service at %s (http.addr): %w", req.URL.Host, err)
+		return fmt.Errorf("no answer from the service at %s (http.addr): %w%s", req.URL.Host, err, tlsHint(err))
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -233,9 +234,26 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte, into 
 	return nil
 }
 
+// tlsHint names the setting that an error of the connection comes from.
+func tlsHint(err error) string {
+	if _, unverified := errors.AsType[*tls.CertificateVerificationError](err); unverified {
+		return " (see http.tls.ca and http.tls.server-name)"
+	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return " (see http.tls.enabled)"
+	}
+	return ""
+}
+
+// plainToHTTPS is what Go's server answers to HTTP where it expects TLS.
+const plainToHTTPS = "Client sent an HTTP request to an HTTPS server."
+
 // failure parses the response as a problem document, if it is one.
 func failure(status string, answer []byte) error {
 	var p huma.ErrorModel
+	if strings.TrimSpace(string(answer)) == plainToHTTPS {
+		return errors.New("the service speaks HTTPS: set http.tls.enabled, and http.tls.ca where the system does not trust its certificate")
+	}
 	if json.Unmarshal(answer, &p) != nil || p.Detail == "" {
 		return fmt.Errorf("the API answered %s", status)
 	}

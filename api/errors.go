@@ -129,6 +129,9 @@ func withFix(message string) string {
 	case "expected value to match exactly one schema but matched none": // only TimeText has two
 		return "is no time: write RFC 3339 in quotes, or Unix ms"
 	}
+	if strings.HasPrefix(message, huma.ErrUnknownContentType.Error()) {
+		return message + ": send JSON, with the header Content-Type: application/json"
+	}
 	return message
 }
 

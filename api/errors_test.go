@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,6 +40,17 @@ func TestProblemsNameTheField(t *testing.T) {
 		require.Contains(t, p.Detail, c.detail, c.path)
 		require.Equal(t, c.location, p.Errors[0].Location, c.path)
 	}
+	form, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.url+"/api/v1/targets/a", strings.NewReader(`{"paused":true}`))
+	require.NoError(t, err)
+	form.Header.Set("Content-Type", "application/x-www-form-urlencoded") // what curl -d sends
+	form.Header.Set("Authorization", "Bearer "+w.tokens["admin"])
+	resp, err := http.DefaultClient.Do(form)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusUnsupportedMediaType, resp.StatusCode)
+	require.Contains(t, string(answer), "send JSON, with the header Content-Type: application/json")
 }
 
 // A path with another method says so, and which it has.

@@ -52,7 +52,7 @@ func TestThePasswordOfTheDatabaseChanges(t *testing.T) {
 
 	do("ALTER USER ACCOUNT IDENTIFIED BY 'second'")
 	require.NoError(t, living.PingContext(t.Context()))
-	require.ErrorContains(t, connect(), "Access denied")
+	require.ErrorContains(t, connect(), "see that user and password of the DSN are right")
 	require.ErrorContains(t, s.Ping(t.Context()), "Access denied", "the pool needs another connection")
 	password.Store("second")
 	require.NoError(t, connect())

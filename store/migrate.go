@@ -85,7 +85,7 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 		return fmt.Errorf("reading the migrations: %w", err)
 	}
 	if err := s.up(ctx, m); err != nil {
-		return fmt.Errorf("migrating the database: %w", err)
+		return fmt.Errorf("migrating the database: %w", withFix(err))
 	}
 	if err := s.makeInstallation(ctx); err != nil {
 		return err

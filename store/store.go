@@ -255,9 +255,23 @@ func (s *Store) Ping(ctx context.Context) error {
 		if errors.As(err, &unverified) || errors.As(err, &alert) || errors.Is(err, mysql.ErrNoTLS) {
 			return fmt.Errorf("reaching the database: %w (see mysql.tls)", err)
 		}
-		return fmt.Errorf("reaching the database: %w", err)
+		return fmt.Errorf("reaching the database: %w", withFix(err))
 	}
 	return nil
+}
+
+// withFix adds what to do to those of the server's errors that a wrong DSN or a missing right causes.
+func withFix(err error) error {
+	fixes := map[uint16]string{
+		1044: "grant its user the rights that docs/security.md lists, or correct the database's name in the DSN",
+		1045: "see that user and password of the DSN are right",
+		1049: "create the database, empty, or correct its name in the DSN",
+		1142: "grant the rights that docs/security.md lists; migrate can have a user of its own (migrate.dsn)",
+	}
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && fixes[e.Number] != "" {
+		return fmt.Errorf("%w: %s", err, fixes[e.Number])
+	}
+	return err
 }
 
 // Close releases the connections.

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/cmd/internal/command"
@@ -169,6 +171,9 @@ func (p *planned) topics(ctx context.Context, cfg *config.Config, log *zap.Logge
 		return err
 	}
 	there, err := kafka.TopicIDs(ctx, client, cfg.OwnTopics()...)
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		return fmt.Errorf("%w: grant Describe on notyet's topics, which a dry run looks for, or add --database-only", err)
+	}
 	if err != nil {
 		return err
 	}
