@@ -42,6 +42,20 @@ func (t topic) where() string { return "topic " + t.name }
 // requests reports whether scanners read the topic: what it loses is lost.
 func (t topic) requests() bool { return t.role == intake || t.role == reports }
 
+// rights are those that docs/security.md lists.
+var rights = map[role][]string{intake: {"read", "write"}, reports: {"read"}, results: {"read", "write"}, wakes: {"read", "write"}, target: {"write"}}
+
+// grant is the fix of a topic that notyet's user does not see.
+func (t topic) grant() string { return grant(rights[t.role]...) }
+
+func grant(rights ...string) string {
+	var names []string
+	for _, r := range rights {
+		names = append(names, strings.ToUpper(r[:1])+r[1:])
+	}
+	return "grant " + strings.Join(names, " and ") + " on it to notyet's user"
+}
+
 // fix is a command that changes a setting of the topic.
 func (t topic) fix(setting string) string {
 	return "kafka-configs.sh --alter --entity-type topics --entity-name " + t.name + " --add-config " + setting
@@ -93,9 +107,9 @@ func topicExists(_ Config, t topic) []Finding {
 	case t.TopicMissing() && t.role == target:
 		return found("", Warning, "does not exist, or the user of kafka.sasl may not describe it: its tasks become dead letters", "create it, or grant Write (which includes Describe) on it")
 	case t.TopicMissing():
-		return found("", Failure, "does not exist, or the user of kafka.sasl may not describe it", "run `notyet migrate`, or grant the rights that docs/security.md lists")
+		return found("", Failure, "does not exist, or the user of kafka.sasl may not describe it", "run `notyet migrate`, or "+t.grant())
 	case t.Err != nil:
-		return found("", Failure, "cannot be looked at: "+oneLine(t.Err), "grant the rights that docs/security.md lists")
+		return found("", Failure, "cannot be looked at: "+oneLine(t.Err), t.grant())
 	case t.InSync == 0 && t.Partitions > 0:
 		return found("", Failure, "has a partition without a leader", "see to the brokers that hold it")
 	}
@@ -107,7 +121,7 @@ func settingsShown(_ Config, t topic) []Finding {
 	if t.Err != nil || t.ConfigsErr == nil {
 		return nil
 	}
-	return found("", Note, "its settings cannot be looked at: "+oneLine(t.ConfigsErr), "grant DescribeConfigs on it, or look at the settings that docs/operations.md lists")
+	return found("", Note, "its settings cannot be looked at: "+oneLine(t.ConfigsErr), "grant DescribeConfigs on it, or run doctor as a user who has it")
 }
 
 func cleanup(_ Config, t topic) []Finding {
@@ -196,7 +210,6 @@ func topicRights(_ Config, t topic) []Finding {
 	if t.Err != nil || len(t.May) == 0 {
 		return nil
 	}
-	needs := map[role][]string{intake: {"read", "write"}, reports: {"read"}, results: {"read", "write"}, wakes: {"read", "write"}, target: {"write"}}
 	without := map[string]string{"read": "scanners stand", "write": "the API and commands cannot schedule"}
 	switch t.role {
 	case results:
@@ -208,17 +221,17 @@ func topicRights(_ Config, t topic) []Finding {
 		without = map[string]string{"write": "its tasks become dead letters"}
 	}
 	var out []Finding
-	for _, need := range needs[t.role] {
+	for _, need := range rights[t.role] {
 		if !t.Allowed(need) {
 			level := Failure
 			if t.role == target || t.role == wakes || t.role == intake && need == "write" {
 				level = Warning
 			}
-			out = append(out, Finding{Level: level, Found: "this user may not " + need + " it: " + without[need], Fix: "grant " + strings.ToUpper(need[:1]) + need[1:] + " on it to notyet's user"})
+			out = append(out, Finding{Level: level, Found: "this user may not " + need + " it: " + without[need], Fix: grant(need)})
 		}
 	}
 	if len(out) == 0 {
-		return found("", OK, "this user may "+strings.Join(needs[t.role], " and ")+" it", "")
+		return found("", OK, "this user may "+strings.Join(rights[t.role], " and ")+" it", "")
 	}
 	return out
 }

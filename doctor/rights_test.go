@@ -32,6 +32,7 @@ func TestDocumentedRightsInKafka(t *testing.T) {
 	own := "rights-" + strings.ToLower(rand.Text())
 	settings := config.Default()
 	settings.Intake.Topics[0].Topic, settings.Intake.Topics[0].MaxValueBytes = own+".intake", 1<<20
+	settings.Index.Kind, settings.Wakes.Topic = config.KindMySQL, own+".wakes"
 	settings.Reports.Topic, settings.Results.Topic, settings.Scanner.Group = own+".reports", own+".results", own
 	target := own + ".orders"
 	var specs []kafka.TopicSpec
@@ -66,6 +67,8 @@ func TestDocumentedRightsInKafka(t *testing.T) {
 		{topic: settings.Reports.Topic, op: kadm.OpRead, check: "kafka.topics"},
 		{topic: settings.Results.Topic, op: kadm.OpWrite, check: "kafka.rights"},
 		{topic: settings.Results.Topic, op: kadm.OpRead, check: "kafka.rights"},
+		{topic: settings.Wakes.Topic, op: kadm.OpRead, check: "kafka.rights"},
+		{topic: settings.Wakes.Topic, op: kadm.OpWrite, check: "kafka.rights"},
 		{topic: target, op: kadm.OpWrite, check: "kafka.topics"},
 		{group: settings.Scanner.Group, op: kadm.OpRead, check: "kafka.group"},
 	}
