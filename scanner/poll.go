@@ -3,7 +3,9 @@ package scanner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -38,6 +40,22 @@ type poller struct {
 	// Only run's goroutine uses these.
 	paused  map[partitionKey]bool    // in the client
 	failing map[partitionKey]failing // partitions that could not be fetched
+
+	unfetched atomic.Pointer[unfetched] // the newest that counted: run's goroutine writes it, ready reads it
+}
+
+// unfetched is a failed fetch.
+type unfetched struct {
+	at  time.Time
+	err error
+}
+
+// ready returns why partitions cannot be fetched; nil: they can.
+func (p *poller) ready() error {
+	if u := p.unfetched.Load(); u != nil && time.Since(u.at) < warnEvery {
+		return u.err
+	}
+	return nil
 }
 
 // failing is a partition that cannot be fetched.
@@ -57,10 +75,13 @@ func (p *poller) fetchFailed(key partitionKey, err error) {
 		f.since = now
 	}
 	f.last = now
-	if now.Sub(f.warned) >= warnEvery && (now.Sub(f.since) >= leaderPatience || !kerr.IsRetriable(err)) {
-		f.warned = now
-		p.metrics.fetchErrors.Inc()
-		p.log.Warn("fetching intake failed", zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Error(err))
+	if now.Sub(f.since) >= leaderPatience || !kerr.IsRetriable(err) {
+		p.unfetched.Store(&unfetched{now, fmt.Errorf("fetching %s/%d: %w", key.topic, key.partition, err)})
+		if now.Sub(f.warned) >= warnEvery {
+			f.warned = now
+			p.metrics.fetchErrors.Inc()
+			p.log.Warn("fetching intake failed", zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Error(err))
+		}
 	}
 	p.failing[key] = f
 }

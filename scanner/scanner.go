@@ -188,7 +188,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 
 // Ready returns why the scanner cannot take requests; nil: it can.
 func (s *Scanner) Ready(ctx context.Context) error {
-	return errors.Join(kafka.Ping(ctx, s.asks), s.deps.Store.Ping(ctx), s.worker.standing.ready(), s.parts.halted.ready(), s.members.ready(), s.recreate.ready(ctx))
+	return errors.Join(kafka.Ping(ctx, s.asks), s.deps.Store.Ping(ctx), s.worker.standing.ready(), s.parts.halted.ready(), s.poller.ready(), s.members.ready(), s.recreate.ready(ctx))
 }
 
 // stopPatience limits how long a stopping scanner stores what it has read. The next scanner reads the rest from Kafka.

@@ -24,9 +24,11 @@ func TestAFailingPartitionIsNotAskedForWithoutAPause(t *testing.T) {
 	before := asked.Hits()
 	f.eventually("it is told", func() bool { return counted(s.worker.metrics.fetchErrors) >= 2 })
 	require.Less(t, asked.Hits()-before, 1000)
+	require.ErrorContains(t, s.Ready(t.Context()), "fetching "+schemas.TopicIntake+"/0: ")
 	failing.Remove()
 	f.publish(asksIn("c", 1, 0)...)
 	f.eventually("it goes on too", func() bool { return f.tasks() == 4 })
+	f.eventually("it is ready", func() bool { return s.Ready(t.Context()) == nil })
 }
 
 // A Kafka that never answers the farewell must not keep the scanner from ending.
