@@ -41,6 +41,7 @@ func forms(t *testing.T) map[string]values {
 		"serviceMonitor": values{"enabled": true, "labels": values{"release": "prometheus"}},
 		"keda":           values{"enabled": true, "prometheus": "http://prometheus:9090"},
 		"strimzi":        values{"enabled": true, "cluster": "main", "targets": []any{values{"name": "orders"}, values{"name": "shop.", "patternType": "prefix"}}},
+		"migrate":        values{"existingSecret": "tables"},
 		"image":          values{"digest": "sha256:" + strings.Repeat("0", 64)},
 		"networkPolicy": values{
 			"apiFrom":     []any{values{"namespaceSelector": values{}}},
@@ -236,6 +237,12 @@ func TestChartPodsFindWhatTheyName(t *testing.T) {
 			require.Equal(t, v["existingSecret"], c.EnvFrom[0].SecretRef.Name, component)
 			require.Equal(t, component, c.Args[0])
 			require.Equal(t, component == "all" || component == "dispatcher", volumes["sendlog"], component)
+			wantSecrets := 1
+			if component == "migrate" && v["migrate"] != nil {
+				wantSecrets = 2
+				require.Equal(t, "tables", c.EnvFrom[1].SecretRef.Name, "the last wins")
+			}
+			require.Len(t, c.EnvFrom, wantSecrets, component)
 			if component == "migrate" {
 				require.Equal(t, v["strimzi"] != nil, slices.Contains(c.Args, "--database-only"))
 			}

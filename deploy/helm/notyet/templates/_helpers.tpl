@@ -90,9 +90,12 @@ resources: {{ toYaml $values.resources | nindent 2 }}
 env:
   - {name: GOMEMLIMIT, value: {{ include "notyet.gomemlimit" . | quote }}}
 {{- end }}
-{{- with .root.Values.existingSecret }}
+{{- $secrets := compact (list .root.Values.existingSecret $values.existingSecret) }}
+{{- with $secrets }}
 envFrom:
+  {{- range . }}
   - secretRef: {name: {{ . }}}
+  {{- end }}
 {{- end }}
 {{- end }}
 
