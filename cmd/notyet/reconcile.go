@@ -34,7 +34,7 @@ type deadReconcileCmd struct {
 func (deadReconcileCmd) Help() string {
 	return `Use it after restoring the database from a backup. It reads the intake again from the backup's offsets on, and settles the tasks that the send logs prove to have been sent, so that they are not sent again. Tasks that were not sent stay pending.
 
-Stop every scanner and dispatcher first, restore the database, run this, then start them. If a run is interrupted, start it again. It needs all four servers. docs/recovery.md has the whole procedure.
+Stop every scanner and dispatcher first, restore the database, run this, then start them. If a run is interrupted, start it again. It needs the servers that the services need. docs/recovery.md has the whole procedure.
 
 Examples:
   notyet deadletter reconcile --send-log /var/lib/notyet/sendlog --dry-run

@@ -97,11 +97,11 @@ type SASL struct {
 type TLS struct {
 	// Enabled turns it on. Default false: plain TCP.
 	Enabled bool `key:"enabled"`
-	// CA is a PEM file of the authorities to trust. Default the system's.
+	// CA is a PEM file of the authorities to trust. It is read again when it changes. Default the system's.
 	CA string `key:"ca"`
-	// Cert is a PEM file of the client's certificate. Default none.
+	// Cert is a PEM file of the client's certificate, read again likewise. Default none.
 	Cert string `key:"cert"`
-	// Key is the PEM file of its private key. Default none.
+	// Key is the PEM file of its private key, read again likewise. Default none.
 	Key string `key:"key"`
 	// ServerName is the name expected in the server's certificate. Default the host of the
 	// connection.
