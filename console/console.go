@@ -83,5 +83,10 @@ func (c *Console) page(h handler) http.Handler {
 	})
 }
 
-// may reports whether the caller of a request has a role.
-func may(r *http.Request, role access.Role) bool { return access.From(r.Context()).May(role) }
+// needs refuses callers without the role.
+func needs(r *http.Request, role access.Role) error {
+	if access.From(r.Context()).May(role) {
+		return nil
+	}
+	return &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "your role does not allow this: it needs the role " + role.String()}
+}

@@ -120,8 +120,8 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 	default:
 		return view{}, badForm("do", "is none of replay and purge")
 	}
-	if role := map[string]access.Role{"replay": access.Operate, "purge": access.Admin}[p.Do]; !may(r, role) {
-		return view{}, &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "your role does not allow this: it needs the role " + role.String()}
+	if err := needs(r, map[string]access.Role{"replay": access.Operate, "purge": access.Admin}[p.Do]); err != nil {
+		return view{}, err
 	}
 	p.Name = p.Filter.String()
 	p.Total, p.Done, p.After, p.UpTo = whole(r, "total"), whole(r, "done"), whole(r, "after"), whole(r, "up_to")

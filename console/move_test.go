@@ -14,6 +14,7 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
 )
 
 // The console reads version 7 and asks to schedule what it read. Meanwhile the business may have published version 8: the
@@ -35,6 +36,7 @@ func TestAMoveUndoesNoNewerVersion(t *testing.T) {
 	form := url.Values{"do": {"move"}, "topic": {"orders"}, "id": {"a"}, "at": {"2030-01-01T00:00"}, "confirmed": {"yes"}}
 	req := httptest.NewRequest(http.MethodPost, "/task", strings.NewReader(form.Encode()))
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req = req.WithContext(access.With(req.Context(), access.Caller{Name: "ann", Role: access.Operate}))
 	rec := httptest.NewRecorder()
 	mux.ServeHTTP(rec, req)
 	require.Equal(t, 200, rec.Code, rec.Body.String())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -111,6 +112,9 @@ func (c *Console) changeTask(r *http.Request) (view, error) {
 	what, known := taskActions[ch.Do]
 	if !known {
 		return view{}, badForm("do", "is none of cancel, fire and move")
+	}
+	if err := needs(r, access.Operate); err != nil {
+		return view{}, err
 	}
 	back := taskPath(ch.Topic, ch.ID)
 	if r.PostFormValue("confirmed") == "" {
