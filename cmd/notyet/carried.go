@@ -25,7 +25,7 @@ func (c *carried) content(key *string, stdin io.Reader) (deadletter.Content, err
 	for _, h := range c.Header {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok {
-			return deadletter.Content{}, command.Usage("--header %q: write NAME=VALUE", h)
+			return deadletter.Content{}, command.Usage("--header without =: write NAME=VALUE") // it may be a secret
 		}
 		headers = append(headers, deadletter.Header{Key: name, Value: &value})
 	}

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/cmd/internal/command"
@@ -98,61 +96,4 @@ func TestConfigPrint(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
 	require.Equal(t, "slots", out.Problems[0].Key)
 	require.Equal(t, len(config.Keys())+len([]string{"topic", "target", "allowed-targets", "max-delay", "max-value-bytes", "requests-per-second", "pending-tasks", "pending-bytes", "beyond", "aliases"}), len(out.Settings))
-}
-
-// A marker in every secret setting, and in the files that settings name, is nowhere in what the commands print.
-func TestConfigShowsNoSecret(t *testing.T) {
-	const marker = "nyt_geheim"
-	environ := append(servers[:1:1], "NOTYET_KAFKA_SASL_MECHANISM=PLAIN", "NOTYET_KAFKA_SASL_USER=u", "NOTYET_KAFKA_SASL_PASSWORD="+marker, "NOTYET_REDIS_PASSWORD="+marker,
-		"NOTYET_REDIS_MASTER=m", "NOTYET_REDIS_SENTINEL_PASSWORD="+marker, "NOTYET_ZOOKEEPER_AUTH=u:"+marker, "NOTYET_MYSQL_DSN=u:"+marker+"@tcp(127.0.0.1:1)/d?x="+marker,
-		"NOTYET_REDIS_ADDRS=127.0.0.1:1", "NOTYET_ZOOKEEPER_SERVERS=127.0.0.1:1", "NOTYET_HTTP_JWT_ISSUER=https://login.example.com", "NOTYET_HTTP_SIGN_IN_CLIENT_ID=c",
-		"NOTYET_HTTP_SIGN_IN_CLIENT_SECRET="+marker, "NOTYET_HTTP_PUBLIC_URL=https://notyet.example")
-	tokens := fileWith(t, "tokens.yaml", "- {name: a, sha256: "+marker+", role: read}\n")
-	secrets := fileWith(t, "secrets.yaml", "- {origin: 'https://shop.example', secrets: [whsec_"+marker+"!]}\n")
-	flags := []string{"--http-token", marker, "--set", "http.tokens=" + tokens, "--set", "callback.enabled=true", "--set", "callback.secrets=" + secrets}
-	for _, bad := range [][]string{nil, {"--set", "kafka.brokers=u:" + marker + "@h"}, {"--set", "slots=" + marker + "@x"}, {"--set", "mysql.dsn=u:" + marker + "(h)/d"}, {"--set", "redis.addrs=redis://h?password=" + marker}, {"--set", marker}} {
-		for _, command := range [][]string{{"config", "print"}, {"config", "print", "--json"}, {"config", "check"}, {"config", "check", "--json"}} {
-			r := notyet(t, environ, "", append(append(command, flags...), bad...)...)
-			require.NotContains(t, r.stdout+r.stderr, "geheim", "%v %v", command, bad)
-			require.NotEmpty(t, r.stdout+r.stderr)
-		}
-	}
-	r := notyet(t, environ, "", append([]string{"config", "check"}, flags...)...)
-	require.Contains(t, r.stderr, "callback.secrets (flag)", "the files were read")
-	require.Contains(t, r.stderr, "http.tokens (flag)")
-	r = notyet(t, environ, "", append([]string{"config", "print"}, flags...)...)
-	require.Contains(t, r.stdout, "u:(hidden)@tcp(127.0.0.1:1)/d?(hidden)")
-}
-
-// A marker in the file of every secret is nowhere in what the commands print, and a service logs, whether servers refuse it or are away.
-func TestFilesOfSecretsAreShownNowhere(t *testing.T) {
-	const marker = "nyt_geheim"
-	named := func(variable, text string) string { return variable + "=" + fileWith(t, "secret", text+"\n") }
-	address := func(variable string) string { return cmp.Or(os.Getenv(variable), "127.0.0.1:1") }
-	database := "127.0.0.1:1"
-	if parsed, err := mysql.ParseDSN(os.Getenv("NOTYET_MYSQL_DSN")); err == nil && parsed.Net == "tcp" {
-		database = parsed.Addr
-	}
-	environ := []string{
-		"NOTYET_KAFKA_BROKERS=" + address("NOTYET_KAFKA_BROKERS"), "NOTYET_KAFKA_SASL_MECHANISM=SCRAM-SHA-256", named("NOTYET_KAFKA_SASL_USER_FILE", "user"), named("NOTYET_KAFKA_SASL_PASSWORD_FILE", marker),
-		"NOTYET_REDIS_ADDRS=" + address("NOTYET_REDIS_ADDRS"), named("NOTYET_REDIS_PASSWORD_FILE", marker), "NOTYET_ZOOKEEPER_SERVERS=127.0.0.1:1", named("NOTYET_ZOOKEEPER_AUTH_FILE", "u:"+marker),
-		"NOTYET_HTTP_JWT_ISSUER=http://127.0.0.1:1", "NOTYET_HTTP_SIGN_IN_CLIENT_ID=c", named("NOTYET_HTTP_SIGN_IN_CLIENT_SECRET_FILE", marker), "NOTYET_HTTP_PUBLIC_URL=https://notyet.example",
-		"NOTYET_HTTP_TOKENS=" + fileWith(t, "tokens.yaml", "- {group: a, role: read}\n"),
-		"NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_SENDLOG_DIR=" + t.TempDir(), "NOTYET_LOG_LEVEL=debug",
-	}
-	whole := named("NOTYET_MYSQL_DSN_FILE", "u:"+marker+"@tcp("+database+")/d")
-	sentinels := []string{"NOTYET_REDIS_MASTER=m", named("NOTYET_REDIS_SENTINEL_PASSWORD_FILE", marker)}
-	for _, with := range [][]string{{whole}, {"NOTYET_MYSQL_DSN=u@tcp(" + database + ")/d", named("NOTYET_MYSQL_PASSWORD_FILE", marker)}, append(sentinels, whole), {whole, "NOTYET_REDIS_PASSWORD=" + marker},
-		{whole, named("NOTYET_MIGRATE_DSN_FILE", "u:"+marker+"@tcp("+database+")/d")}} {
-		for _, command := range []string{"config print", "config print --json", "config check", "doctor --patience 500ms", "scanner", "migrate"} {
-			r := notyet(t, append(with, environ...), "", strings.Fields(command)...)
-			require.NotContains(t, r.stdout+r.stderr, "geheim", "%s %v", command, with)
-			require.NotEmpty(t, r.stdout+r.stderr)
-		}
-	}
-	r := notyet(t, append(environ, whole), "", "config", "print")
-	require.Contains(t, r.stdout, "u:(hidden)@tcp("+database+")/d")
-	require.Equal(t, command.ExitDone, notyet(t, append(environ, whole), "", "config", "check").code)
-	r = notyet(t, append(environ, whole, "NOTYET_REDIS_PASSWORD="+marker), "", "config", "check")
-	require.Contains(t, r.stderr, "redis.password (NOTYET_REDIS_PASSWORD) and redis.password-file exclude each other")
 }

@@ -27,7 +27,7 @@ type Callback struct {
 	AllowedPorts []string `key:"allowed-ports"`
 	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to these origins are
 	// signed. It is read again when it changes. Default none.
-	Secrets string `key:"secrets"`
+	Secrets string `key:"secrets" secret:"in file"`
 	// MaxInFlight limits the requests to one origin at a time, of all dispatchers together. They
 	// share it by their slots; each may send one. Default 64.
 	MaxInFlight int `key:"max-in-flight"`

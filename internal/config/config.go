@@ -13,7 +13,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Config holds all settings. The tag of a field is the last part of its key.
+// Config holds all settings. The tag key of a field is the last part of its key. The tag secret says that the value is a secret ("yes"), or
+// that the file that it names holds one ("in file").
 type Config struct {
 	Kafka      Kafka      `key:"kafka"`
 	MySQL      MySQL      `key:"mysql"`
@@ -86,7 +87,7 @@ type SASL struct {
 	// Scopes are asked for at TokenURL. Default none.
 	Scopes []string `key:"scopes"`
 	// TokenFile is a file that holds the token of OAUTHBEARER, in place of TokenURL, read again likewise. Default none.
-	TokenFile string `key:"token-file"`
+	TokenFile string `key:"token-file" secret:"in file"`
 	// SessionToken is that of temporary credentials, with AWS_MSK_IAM. Default none.
 	SessionToken string `key:"session-token" secret:"yes"`
 	// SessionTokenFile is a file that holds it, read again likewise. Default none.
@@ -102,7 +103,7 @@ type TLS struct {
 	// Cert is a PEM file of the client's certificate, read again likewise. Default none.
 	Cert string `key:"cert"`
 	// Key is the PEM file of its private key, read again likewise. Default none.
-	Key string `key:"key"`
+	Key string `key:"key" secret:"in file"`
 	// ServerName is the name expected in the server's certificate. Default the host of the
 	// connection.
 	ServerName string `key:"server-name"`
@@ -115,7 +116,7 @@ type MySQL struct {
 	// DSNFile is a file that holds the DSN. It is read again when it changes; then only user and password may be others. Default none.
 	DSNFile string `key:"dsn-file"`
 	// PasswordFile is a file that holds the password of a DSN without one, read again likewise. Default none.
-	PasswordFile string `key:"password-file"`
+	PasswordFile string `key:"password-file" secret:"in file"`
 	TLS          TLS    `key:"tls"`
 	// MaxConns limits the open connections of one process. Default 16.
 	MaxConns int `key:"max-conns"`
@@ -198,7 +199,7 @@ type HTTP struct {
 	// Tokens is a YAML file of who may use the API: a list of {name, sha256, role, topics, expires},
 	// see "notyet token new", and of {group, role, topics} for http.jwt. It is read again when it changes. Default none: the API serves loopback
 	// addresses only.
-	Tokens string `key:"tokens"`
+	Tokens string `key:"tokens" secret:"in file"`
 	JWT    JWT    `key:"jwt"`
 	SignIn SignIn `key:"sign-in"`
 	// PublicURL is the address at which browsers reach the console, such as https://notyet.example, without a
@@ -263,7 +264,7 @@ type HTTPTLS struct {
 	// none.
 	Cert string `key:"cert"`
 	// Key is the PEM file of its private key, read again likewise. Default none.
-	Key string `key:"key"`
+	Key string `key:"key" secret:"in file"`
 	// CA is a PEM file of the authorities that commands trust. Default the system's.
 	CA string `key:"ca"`
 	// ServerName is the name that commands expect in the certificate. Default the host in

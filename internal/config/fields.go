@@ -15,6 +15,7 @@ type field struct {
 	key    string // such as kafka.sasl.password
 	index  []int  // for reflect's FieldByIndex
 	secret bool   // messages do not show its value
+	inFile bool   // they do not show what is in the file that it names
 }
 
 func (f field) env() string { return EnvName(f.key) }
@@ -43,7 +44,7 @@ func leaves(t reflect.Type, prefix string, index []int) []field {
 			out = append(out, leaves(f.Type, key+".", at)...)
 			continue
 		}
-		out = append(out, field{key: key, index: at, secret: f.Tag.Get("secret") != ""})
+		out = append(out, field{key: key, index: at, secret: f.Tag.Get("secret") == "yes", inFile: f.Tag.Get("secret") == "in file"})
 	}
 	return out
 }
@@ -74,6 +75,20 @@ func Keys() []string {
 		keys = append(keys, f.key)
 	}
 	return keys
+}
+
+// Secrets returns the keys whose values are secrets, and those that name the files of secrets.
+func Secrets() (values, files []string) {
+	for _, f := range fields {
+		of, _ := find(fields, strings.TrimSuffix(f.key, fileSuffix))
+		switch {
+		case f.secret:
+			values = append(values, f.key)
+		case f.inFile || of.secret:
+			files = append(files, f.key)
+		}
+	}
+	return values, files
 }
 
 func keysOf(in []field) []string {

@@ -20,6 +20,7 @@ func (l *loader) secretFiles(cfg *Config) {
 		}
 		of, known := find(fields, name)
 		if known && l.origin[name].Kind != "" {
+			l.unread[f.key] = true
 			l.bad(name, "", "and "+f.key+" exclude each other", "remove one")
 			continue
 		}

@@ -15,9 +15,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -163,11 +165,17 @@ func (s *Server) server(h http.Handler) *http.Server {
 
 func (s *Server) profiles() {
 	for path, h := range map[string]http.HandlerFunc{
-		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/symbol": pprof.Symbol,
+		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": cmdline, "/debug/pprof/symbol": pprof.Symbol,
 		"/debug/pprof/profile": unhurried(pprof.Profile), "/debug/pprof/trace": unhurried(pprof.Trace),
 	} {
 		s.mux.HandleFunc(path, access.Require(access.Admin, h))
 	}
+}
+
+// cmdline answers with the program's name alone: flags may have secrets.
+func cmdline(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, os.Args[0])
 }
 
 // Mux takes further handlers; add them before Run. Their requests have passed the guard, and

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -33,4 +35,40 @@ func Fresh(t testing.TB) (dsn string) {
 		require.NoError(t, db.Close())
 	})
 	return cfg.FormatDSN()
+}
+
+// User makes a user who may do everything in a database. drop takes the user away, with all connections; the end of the test does it too.
+func User(t testing.TB, database, password string) (name string, drop func()) {
+	t.Helper()
+	db, err := sql.Open("mysql", os.Getenv("NOTYET_MYSQL_DSN"))
+	require.NoError(t, err)
+	name = "t_" + strings.ToLower(rand.Text())[:20]
+	for _, statement := range []string{"CREATE USER " + name + " IDENTIFIED BY '" + password + "'", "GRANT ALL ON `" + database + "`.* TO " + name} {
+		_, err := db.ExecContext(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	drop = func() {
+		_, err := db.ExecContext(context.Background(), "DROP USER IF EXISTS "+name)
+		require.NoError(t, err)
+		disconnect(t, db, name)
+	}
+	t.Cleanup(func() { drop(); require.NoError(t, db.Close()) })
+	return name, drop
+}
+
+// disconnect ends a user's connections, which go on without their user otherwise.
+func disconnect(t testing.TB, db *sql.DB, user string) {
+	rows, err := db.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE user = ?", user)
+	require.NoError(t, err)
+	defer rows.Close()
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		require.NoError(t, rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	require.NoError(t, rows.Err())
+	for _, id := range ids {
+		_, _ = db.ExecContext(context.Background(), fmt.Sprintf("KILL %d", id)) // one may have ended
+	}
 }
