@@ -287,13 +287,11 @@ func newSecretive(t *testing.T) *secretive {
 	s := &secretive{t: t, traces: tracingtest.NewReceiver(t), redis: miniredis.RunT(t), stopMySQL: func() {}}
 	pair := testcert.New(t)
 	p := oidctest.New(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
+	addr := freeAddr(t)
 	s.public = "https://" + addr
 	p.Client("console", geheim+"http.sign-in.client-secret", s.public+access.CallbackPath)
 	p.SetGroups(oidctest.Operator, "root")
+	var err error
 	s.kafka, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "u", geheim+"kafka.sasl.password"), kfake.AllowAutoTopicCreation(),
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	require.NoError(t, err)
@@ -330,6 +328,14 @@ func newSecretive(t *testing.T) *secretive {
 	require.NoError(t, err)
 	s.browser = &http.Client{Jar: jar, Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}}}
 	return s
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
 }
 
 // serverKey puts the server's private key behind the marker.

@@ -14,15 +14,19 @@ var (
 // serve opens a service, adds its parts and runs it. The required settings must be set, because
 // their defaults are only for trying notyet out.
 func (a *app) serve(s command.Settings, more command.Servers, name string, required []string, parts ...func(*service) error) error {
-	cfg, err := a.Load(s, more, config.Sources{Require: required})
+	settings := reread(func() (*config.Config, error) { return a.Load(s, more, config.Sources{Require: required}) })
+	defer settings.close()
+	cfg, err := settings.read()
 	if err != nil {
 		return err
 	}
-	srv, err := openService(a.Ctx, cfg, name, command.NewLogger(cfg.Log, a.Stderr), a.Stdout)
+	log, level := command.NewLevelLogger(cfg.Log, a.Stderr)
+	srv, err := openService(a.Ctx, cfg, name, log, a.Stdout)
 	if err != nil {
 		return err
 	}
 	defer srv.close()
+	srv.take = append(srv.take, func(cfg *config.Config) { _ = level.UnmarshalText([]byte(cfg.Log.Level)) }) // already checked
 	for _, add := range parts {
 		if err := add(srv); err != nil {
 			return err
@@ -31,6 +35,7 @@ func (a *app) serve(s command.Settings, more command.Servers, name string, requi
 	if err := srv.examineItself(); err != nil {
 		return err
 	}
+	settings.join(srv)
 	return srv.run(a.Ctx)
 }
 

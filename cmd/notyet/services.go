@@ -56,6 +56,8 @@ type service struct {
 	member string          // of the dispatcher; "": there is none
 	silent func() []string // of the dispatcher: targets that do not answer; nil: there is none
 	closes []func()        // in the order of opening
+
+	take []func(*config.Config) // what its parts take over from a configuration that is read again
 }
 
 // openService opens what every service needs. It opens the port first, so that a wrong port is

@@ -14,7 +14,7 @@ import (
 )
 
 // Config holds all settings. The tag key of a field is the last part of its key. The tag secret says that the value is a secret ("yes"), or
-// that the file that it names holds one ("in file").
+// that the file that it names holds one ("in file"). The tag live says that a service takes a new value over at SIGHUP.
 type Config struct {
 	Kafka      Kafka      `key:"kafka"`
 	MySQL      MySQL      `key:"mysql"`
@@ -378,7 +378,7 @@ type Migrate struct {
 // Log is what a service writes to its standard error.
 type Log struct {
 	// Level is debug, info, warn or error. Default info.
-	Level string `key:"level"`
+	Level string `key:"level" live:"yes"`
 	// Format is json or console. Default json.
 	Format string `key:"format"`
 }

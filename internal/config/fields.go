@@ -16,6 +16,7 @@ type field struct {
 	index  []int  // for reflect's FieldByIndex
 	secret bool   // messages do not show its value
 	inFile bool   // they do not show what is in the file that it names
+	live   bool   // a service takes a new value over while it runs
 }
 
 func (f field) env() string { return EnvName(f.key) }
@@ -44,7 +45,7 @@ func leaves(t reflect.Type, prefix string, index []int) []field {
 			out = append(out, leaves(f.Type, key+".", at)...)
 			continue
 		}
-		out = append(out, field{key: key, index: at, secret: f.Tag.Get("secret") == "yes", inFile: f.Tag.Get("secret") == "in file"})
+		out = append(out, field{key: key, index: at, secret: f.Tag.Get("secret") == "yes", inFile: f.Tag.Get("secret") == "in file", live: f.Tag.Get("live") == "yes"})
 	}
 	return out
 }

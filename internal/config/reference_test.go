@@ -34,6 +34,9 @@ func TestReference(t *testing.T) {
 		for _, verb := range []string{" is ", " are "} { // the key has the name
 			about = strings.TrimPrefix(about, name+verb)
 		}
+		if f.live {
+			about += " Services take another value over at SIGHUP."
+		}
 		head, rest, _ := strings.Cut(f.key, ".")
 		switch {
 		case !strings.Contains(f.key, "."):

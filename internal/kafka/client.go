@@ -156,11 +156,13 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 // Logger carries the library's messages to log.
 func Logger(log *zap.Logger) kgo.Logger {
 	// Its Info lines tell of every metadata look-up; ours tell what matters.
-	level := kgo.LogLevelWarn
-	if log.Core().Enabled(zap.DebugLevel) {
-		level = kgo.LogLevelDebug
+	level := func() kgo.LogLevel { // that of the log may change
+		if log.Core().Enabled(zap.DebugLevel) {
+			return kgo.LogLevelDebug
+		}
+		return kgo.LogLevelWarn
 	}
-	return kzap.New(log.WithOptions(zap.AddCallerSkip(2)), kzap.Level(level))
+	return kzap.New(log.WithOptions(zap.AddCallerSkip(2)), kzap.LevelFn(level))
 }
 
 // pingNext is how long a ping waits for one broker before it asks the next one too.

@@ -36,7 +36,7 @@ func TestUnitSettings(t *testing.T) {
 	for key, want := range map[string]string{
 		"Service.User": "notyet", "Service.StateDirectory": "notyet/%i", "Service.Environment": "NOTYET_SENDLOG_DIR=%S/notyet/%i",
 		"Service.ProtectSystem": "strict", "Service.NoNewPrivileges": "yes", "Service.CapabilityBoundingSet": "",
-		"Service.Restart": "on-failure", "Service.RestartPreventExitStatus": "2", "Unit.StartLimitIntervalSec": "0",
+		"Service.ExecReload": "/bin/kill -HUP $MAINPID", "Service.Restart": "on-failure", "Service.RestartPreventExitStatus": "2", "Unit.StartLimitIntervalSec": "0",
 	} {
 		require.Equal(t, []string{want}, s[key], key)
 	}

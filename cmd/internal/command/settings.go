@@ -86,8 +86,14 @@ func Intake(cfg *config.Config, name string) (string, error) {
 
 // NewLogger makes the log that the configuration describes.
 func NewLogger(cfg config.Log, w io.Writer) *zap.Logger {
-	level := zapcore.InfoLevel
-	_ = level.Set(cfg.Level) // already checked
+	log, _ := NewLevelLogger(cfg, w)
+	return log
+}
+
+// NewLevelLogger also returns the log's level, which may change.
+func NewLevelLogger(cfg config.Log, w io.Writer) (*zap.Logger, zap.AtomicLevel) {
+	level := zap.NewAtomicLevel()
+	_ = level.UnmarshalText([]byte(cfg.Level)) // already checked
 	enc := zap.NewProductionEncoderConfig()
 	enc.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	enc.EncodeDuration = zapcore.StringDurationEncoder
@@ -97,7 +103,7 @@ func NewLogger(cfg config.Log, w io.Writer) *zap.Logger {
 		enc.EncodeLevel = zapcore.CapitalLevelEncoder
 		encoder = zapcore.NewConsoleEncoder(enc)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)), level
 }
 
 // AtLeast refuses a number or a duration of the command line that is too small.

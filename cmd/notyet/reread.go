@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/config"
+)
+
+// rereading reads the configuration of a service again at SIGHUP. A service takes over what may change while it runs, and names the rest.
+// Files of secrets and certificates need no signal: internal/reload looks at them.
+type rereading struct {
+	read    func() (*config.Config, error)
+	hangups chan os.Signal
+	take    []func(*config.Config) // each takes over what may change in its part
+
+	log     *zap.Logger
+	started *config.Config // what the service has started with
+	taken   *config.Config // what it has taken over last
+	at      prometheus.Gauge
+	refused prometheus.Gauge
+}
+
+// reread makes a service read its configuration again. It comes before the service opens, since SIGHUP would end the process until then.
+func reread(read func() (*config.Config, error)) *rereading {
+	r := &rereading{read: read, hangups: make(chan os.Signal, 1)}
+	signal.Notify(r.hangups, syscall.SIGHUP)
+	return r
+}
+
+func (r *rereading) close() { signal.Stop(r.hangups) }
+
+// join adds the rereading to a service that is set up.
+func (r *rereading) join(s *service) {
+	r.log, r.started, r.taken, r.take = s.log, s.cfg, s.cfg, s.take
+	r.at = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_read_timestamp_seconds", Help: "When the service last read its configuration and took it over, in Unix seconds."})
+	r.refused = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_refused", Help: "1 if the configuration was wrong when the service last read it again; the one before stays in force. Otherwise 0."})
+	s.reg.MustRegister(r.at, r.refused)
+	r.at.SetToCurrentTime()
+	s.life.add("settings", r.run)
+}
+
+func (r *rereading) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.hangups:
+			r.again()
+		}
+	}
+}
+
+func (r *rereading) again() {
+	next, err := r.read()
+	if err != nil {
+		r.refused.Set(1)
+		r.log.Error("the configuration is wrong, and nothing of it is taken over; the one before stays in force", zap.Error(err))
+		return
+	}
+	_, restart := r.started.Changes(next)
+	taken, _ := r.taken.Changes(next)
+	taken = slices.DeleteFunc(taken, func(key string) bool { return slices.Contains(restart, key) })
+	for _, take := range r.take {
+		take(next)
+	}
+	r.taken = next
+	r.refused.Set(0)
+	r.at.SetToCurrentTime()
+	r.log.Info("the configuration was read again", zap.Strings("taken_over", taken))
+	if len(restart) > 0 {
+		r.log.Warn("settings have changed that need a restart; until then those before stay in force", zap.Strings("settings", restart))
+	}
+}
