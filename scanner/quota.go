@@ -69,6 +69,7 @@ type pacer struct {
 	behind   map[partitionKey]bool // partitions of which something did not fit; nothing of them is fetched until they are polled again from there
 	wentBack time.Time
 	sizes    atomic.Pointer[map[string][]int32] // the partitions of the intakes' topics; run writes it
+	numbers  atomic.Pointer[map[string]Quota]   // to take over; SetQuotas writes it
 
 	// Only countPending's goroutine uses these.
 	counter     pendingCounter
@@ -78,7 +79,8 @@ type pacer struct {
 
 // paced is an intake with a quota.
 type paced struct {
-	quota   Quota
+	quota   Quota         // which quotas there are
+	now     Quota         // the same with the numbers that are in force; the poller's
 	bucket  *rate.Limiter // this scanner's share of the requests per second
 	pending pendingShare
 	held    []stretch              // in the order in which they came
@@ -97,7 +99,7 @@ func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *k
 		if !quota.some() || !slices.Contains(read, topic) {
 			continue
 		}
-		in := &paced{quota: quota, bucket: rate.NewLimiter(rate.Inf, 0)}
+		in := &paced{quota: quota, now: quota, bucket: rate.NewLimiter(rate.Inf, 0)}
 		if quota.RequestsPerSecond > 0 {
 			in.bucket = rate.NewLimiter(rate.Limit(quota.RequestsPerSecond), quota.RequestsPerSecond)
 		}
@@ -168,11 +170,35 @@ func (p *pacer) run(ctx context.Context) {
 	p.sizes.Store(&sizes)
 }
 
+// SetQuotas changes the numbers of quotas while the scanner runs. It begins and ends no quota.
+func (s *Scanner) SetQuotas(quotas map[string]Quota) { s.poller.pacer.numbers.Store(&quotas) }
+
+// change takes the numbers of SetQuotas over.
+func (p *pacer) change() {
+	next := p.numbers.Swap(nil)
+	if next == nil {
+		return
+	}
+	for topic, in := range p.intakes {
+		q := (*next)[topic]
+		if in.quota.RequestsPerSecond > 0 && q.RequestsPerSecond > 0 {
+			in.now.RequestsPerSecond = q.RequestsPerSecond
+		}
+		if in.quota.PendingTasks > 0 && q.PendingTasks > 0 {
+			in.now.PendingTasks = q.PendingTasks
+		}
+		if in.quota.PendingBytes > 0 && q.PendingBytes > 0 {
+			in.now.PendingBytes = q.PendingBytes
+		}
+	}
+}
+
 // divide gives each intake this scanner's share.
 func (p *pacer) divide() {
 	if len(p.intakes) == 0 {
 		return
 	}
+	p.change()
 	sizes := map[string][]int32{}
 	if known := p.sizes.Load(); known != nil {
 		sizes = *known
@@ -192,9 +218,9 @@ func (p *pacer) divide() {
 			if stored == nil {
 				stored = p.parts.storedTo()
 			}
-			in.pending.divide(in.quota, part, mine[topic], stored)
+			in.pending.divide(in.now, part, mine[topic], stored)
 		}
-		limit := rate.Limit(float64(in.quota.RequestsPerSecond) * part)
+		limit := rate.Limit(float64(in.now.RequestsPerSecond) * part)
 		if in.quota.RequestsPerSecond > 0 && in.bucket.Limit() != limit {
 			in.bucket.SetLimit(limit)
 			in.bucket.SetBurst(max(int(limit), 1))

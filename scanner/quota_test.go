@@ -233,3 +233,27 @@ func TestAnIntakeAtItsQuotaDelaysNoOther(t *testing.T) {
 	require.EqualValues(t, n+1, total)
 	require.Zero(t, f.count("SELECT COUNT(*) FROM dead_letters"))
 }
+
+// Other numbers of quotas are in force from the next poll on. A quota that was not there does not begin, and one that is left out does not end.
+func TestQuotasChangeWhileAScannerRuns(t *testing.T) {
+	p := pacingAt(Quota{RequestsPerSecond: 20, PendingTasks: 100}, nil)
+	s := &Scanner{poller: &poller{pacer: p}}
+	in := p.intakes[noisy]
+	for _, c := range []struct {
+		next  map[string]Quota
+		limit float64 // of this scanner, which has half of the partitions
+		tasks int64
+	}{
+		{map[string]Quota{noisy: {RequestsPerSecond: 200, PendingTasks: 10, PendingBytes: 1}}, 100, 5},
+		{map[string]Quota{noisy: {}, "calm.intake": {RequestsPerSecond: 1}}, 100, 5},
+		{nil, 100, 5},
+		{map[string]Quota{noisy: {RequestsPerSecond: 2, PendingTasks: 1000}}, 1, 500},
+	} {
+		s.SetQuotas(c.next)
+		p.divide()
+		require.InDelta(t, c.limit, float64(in.bucket.Limit()), 0.001)
+		require.Equal(t, max(int(c.limit), 1), in.bucket.Burst())
+		require.Equal(t, intake.Size{Tasks: c.tasks}, in.pending.limit)
+		require.NotContains(t, p.intakes, "calm.intake")
+	}
+}

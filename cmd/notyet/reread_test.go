@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/test/program"
@@ -22,7 +23,10 @@ import (
 func TestASettingChangesAtSIGHUP(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "notyet.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
-	write("log: {level: warn}\n")
+	quota := func(perSecond string) string {
+		return "intake: {topics: [{topic: notyet.intake, requests-per-second: " + perSecond + "}]}\n"
+	}
+	write("log: {level: warn}\n" + quota("1"))
 	m := newTeam(t, filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one"), ensemble(t)).without("NOTYET_LOG_LEVEL")
 	r := notyet(t, m.environ, "", "migrate")
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
@@ -67,7 +71,7 @@ func TestASettingChangesAtSIGHUP(t *testing.T) {
 	require.Eventually(t, func() bool { return metric("notyet_config_refused") == "0" }, time.Minute, 5*time.Millisecond, "%s", &out)
 	first := metric("notyet_config_read_timestamp_seconds")
 
-	write("log: {level: info}\nwindow: 1h\n")
+	write("log: {level: info}\nwindow: 1h\n" + quota("1"))
 	hangup("another level", says(`"taken_over":["log.level"]`, `need a restart`, `"settings":["window"]`))
 	is := func(name, value string) { // the page of metrics is of a moment before
 		require.Eventually(t, func() bool { return metric(name) == value }, time.Minute, 50*time.Millisecond, name)
@@ -79,8 +83,19 @@ func TestASettingChangesAtSIGHUP(t *testing.T) {
 	is("notyet_config_refused", "1")
 	require.NotContains(t, out.String(), `"level":"debug"`)
 
+	broker := strings.TrimPrefix(m.environ[1], "NOTYET_KAFKA_BROKERS=")
+	producer := client(t, broker)
+	for range 200 {
+		require.NoError(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "notyet.intake", Headers: []kgo.RecordHeader{{Key: "notyet-topic", Value: []byte("orders")}, {Key: "notyet-delay", Value: []byte("1h")}}}).FirstErr())
+	}
+	const waits = `notyet_scanner_quota_wait_seconds{quota="requests-per-second",topic="notyet.intake"}`
+	require.Eventually(t, func() bool { return metric(waits) != "" && metric(waits) != "0" }, time.Minute, 50*time.Millisecond)
+	write("log: {level: info}\nwindow: 1h\n" + quota("100000"))
+	hangup("another quota", says(`"taken_over":["intake.topics[notyet.intake].requests-per-second"]`, `"settings":["window"]`))
+	is(waits, "0")
+
 	write("log: {level: debug}\n")
-	hangup("its correction", says(`"level":"debug"`, `"taken_over":["log.level"]`))
+	hangup("its correction", says(`"level":"debug"`, `"taken_over":["log.level"]`, `"settings":["intake.topics[notyet.intake].requests-per-second"]`))
 	is("notyet_config_refused", "0")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, cmd.Wait(), "%s", &out)

@@ -220,6 +220,7 @@ func (s *service) addScanner() error {
 	if err != nil {
 		return fmt.Errorf("setting the scanner up: %w", err)
 	}
+	s.take = append(s.take, func(cfg *config.Config) { sc.SetQuotas(quotas(cfg)) })
 	s.http.Check("scanner", sc.Ready)
 	s.http.Hint("scanner's results topic", sc.ResultsReady)
 	s.life.add("scanner", s.onKafka(sc.Run))

@@ -7,13 +7,14 @@ import (
 )
 
 // Changes returns the keys whose values are others in next: those that a service takes over while it runs, and those that need its restart.
-// What is in the file of a secret is none of them, because services read such files again by themselves.
+// A quota that is new or that ends needs a restart, another number of it does not. What is in the file of a secret is none of them, because
+// services read such files again by themselves.
 func (c *Config) Changes(next *Config) (taken, restart []string) {
 	note := func(f field, key string, before, after reflect.Value) {
 		if reflect.DeepEqual(before.Interface(), after.Interface()) {
 			return
 		}
-		if f.live {
+		if f.live && !before.IsZero() && !after.IsZero() {
 			taken = append(taken, key)
 		} else {
 			restart = append(restart, key)

@@ -31,7 +31,8 @@ func TestChanges(t *testing.T) {
 	}{
 		"nothing":          {next: usual()},
 		"the level":        {next: usual("log.level", "debug"), taken: []string{"log.level"}},
-		"a quota for each": {next: usual("intake.requests-per-second", "7"), restart: []string{"intake.topics[a].requests-per-second", "intake.topics[b].requests-per-second", "intake.requests-per-second"}},
+		"a quota for each": {next: usual("intake.requests-per-second", "7"), taken: []string{"intake.topics[a].requests-per-second", "intake.topics[b].requests-per-second", "intake.requests-per-second"}},
+		"a quota more":     {next: usual("intake.pending-tasks", "7"), restart: []string{"intake.topics[a].pending-tasks", "intake.topics[b].pending-tasks", "intake.pending-tasks"}},
 		"a horizon":        {next: usual("intake.max-delay", "1h"), restart: []string{"intake.topics[a].max-delay", "intake.topics[b].max-delay", "intake.max-delay"}},
 		"one more intake":  {next: usual("intake.topics", "a,b,c"), restart: []string{"intake.topics"}},
 		"one fewer":        {next: usual("intake.topics", "b"), restart: []string{"intake.topics"}},

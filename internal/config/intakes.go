@@ -27,13 +27,13 @@ type Intakes struct {
 	Aliases []string `key:"aliases"`
 	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together. The requests beyond it wait in Kafka, in
 	// their order. Default none: no quota.
-	RequestsPerSecond int `key:"requests-per-second"`
+	RequestsPerSecond int `key:"requests-per-second" live:"yes"`
 	// PendingTasks is the quota of each intake topic of tasks that are pending, 1 to 1000000000, for all scanners together. Requests wait
 	// in Kafka, in their order, until there is room. Default none: no quota.
-	PendingTasks int `key:"pending-tasks"`
+	PendingTasks int `key:"pending-tasks" live:"yes"`
 	// PendingBytes is likewise the quota of the bytes of those tasks: keys, values and headers. At least max-value-bytes, at most 1024GiB.
 	// Default none: no quota.
-	PendingBytes Size `key:"pending-bytes"`
+	PendingBytes Size `key:"pending-bytes" live:"yes"`
 	// Beyond says what becomes of requests beyond a quota: wait, or reject: those that would open a task are rejected, with the quota's
 	// name, and beyond requests-per-second all but cancels. Default wait.
 	Beyond string `key:"beyond"`
@@ -59,9 +59,9 @@ type Intake struct {
 	Aliases        []string      `key:"aliases"`
 
 	// The quotas. 0: none.
-	RequestsPerSecond int    `key:"requests-per-second"`
-	PendingTasks      int    `key:"pending-tasks"`
-	PendingBytes      Size   `key:"pending-bytes"`
+	RequestsPerSecond int    `key:"requests-per-second" live:"yes"`
+	PendingTasks      int    `key:"pending-tasks" live:"yes"`
+	PendingBytes      Size   `key:"pending-bytes" live:"yes"`
 	Beyond            string `key:"beyond"` // BeyondWait or BeyondReject
 
 	own map[string]bool // the keys that the entry itself has
