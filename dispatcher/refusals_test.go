@@ -154,7 +154,7 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 		}
 		return time.Since(since) > 3*time.Second
 	})
-	require.Zero(t, d.flight.Figures().Outlets)
+	require.Equal(t, 1, d.flight.Figures().Outlets, "for two minutes the dispatcher knows that it was refused")
 
 	f.partitioned("ordres", 1)
 	ordres := f.read("ordres")

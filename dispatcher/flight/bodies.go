@@ -255,7 +255,7 @@ func (fl *Flight) Logged(b *Batch, ready []*Task) {
 	fl.kicks.Release.Now()
 }
 
-// parkUnsent puts off those of the tasks, just read, whose outlets do not answer, and returns the others. A task that an
+// parkUnsent puts off those of the tasks, just read, whose outlets are closed, and returns the others. A task that an
 // earlier owner may have sent goes on: the send log may know of it.
 func (fl *Flight) parkUnsent(tasks []*Task) []*Task {
 	now := fl.clock.Millis()
@@ -263,8 +263,8 @@ func (fl *Flight) parkUnsent(tasks []*Task) []*Task {
 		if t.record == nil || t.doubt || t.isProbe || t.slot.abandoned {
 			return false
 		}
-		g := fl.outlets.byKey[fl.outlets.keyOf(t)]
-		if g == nil || g.outage == nil || g.outage.readsProbe(time.Now()) {
+		g := fl.outlets.closing(fl.outlets.keyOf(t), time.Now())
+		if g == nil || g.closed.readsProbe(time.Now()) {
 			return false
 		}
 		if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound {

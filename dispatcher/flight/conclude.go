@@ -127,11 +127,11 @@ func (fl *Flight) sendLater(t *Task, err error) {
 	if !kafka.NotSent(err) {
 		t.state = task.StateRetry
 	}
-	if g := fl.outlets.byKey[t.outletKey]; g != nil && g.outage != nil {
+	if g := fl.outlets.closing(t.outletKey, time.Now()); g != nil {
 		fl.putOff(t, g)
 		return
 	}
-	fl.postpone(t, fl.clock.Millis(), fl.outlets.refusals.pause(t.topic, time.Now()))
+	fl.postpone(t, fl.clock.Millis(), unsentPause)
 }
 
 // callFailed decides what follows from a request that was not delivered: another attempt, or a dead letter.

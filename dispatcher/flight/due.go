@@ -72,7 +72,7 @@ func (fl *Flight) sendable(t *Task) Sendable {
 		fl.underWay[t] = time.Now()
 		return one
 	}
-	isProbe := t.with.outage != nil
+	isProbe := t.with.silent()
 	if isProbe {
 		fl.outlets.probes++
 	}
@@ -107,23 +107,20 @@ func (fl *Flight) admit(t *Task, now int64, waited bool) bool {
 	}
 	g := fl.outlets.of(t)
 	fl.rejudgeParked(t, g)
-	switch silent := g.outage != nil; {
-	case silent && (!g.origin && fl.outlets.probes >= probesAtOnce || !g.outage.claim(time.Now())):
+	switch closed := g.putsOff(time.Now()); {
+	case closed && (g.silent() && !g.origin && fl.outlets.probes >= probesAtOnce || !g.closed.claim(time.Now())):
 		fl.putOff(t, g)
 		return false
-	case silent && g.origin && !fl.room(g, t):
-		g.outage.probing = false
+	case closed && (g.origin || g.refuses()) && !fl.room(g, t):
+		g.closed.probing = false
 		fl.putOff(t, g)
 		return false
-	case silent:
-	case fl.outlets.refusals.putsOff(t.topic, time.Now(), g.sending > 0):
-		fl.postpone(t, now, fl.outlets.refusals.pause(t.topic, time.Now()))
-		return false
+	case closed:
 	case !waited && len(g.waiting) > 0 || !fl.room(g, t):
-		if g.outage == nil {
-			g.waiting = append(g.waiting, t)
-		} else { // an origin, and it is known now
+		if g.silent() { // an origin, and it is known now
 			fl.putOff(t, g)
+		} else {
+			g.waiting = append(g.waiting, t)
 		}
 		return false
 	}

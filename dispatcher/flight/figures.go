@@ -42,11 +42,16 @@ func (fl *Flight) Figures() Figures {
 		Stuck: len(fl.stuck), Parked: fl.parkedTasks(), Unannounced: len(fl.unannounced.published), Unsettled: fl.unsettled.oldest(),
 		Due: len(fl.due), Calls: len(fl.underWay), Proofs: len(fl.proofs), Leaving: fl.inbox.leavingTasks(), Probes: fl.outlets.probes, SentBytes: fl.outlets.buffered.bytes,
 		Owed: fl.unsettled.owed, Undurable: len(fl.unsettled.deliveries), Gates: len(fl.gates.byTopic), Part: fl.gates.part(),
-		Outlets: len(fl.outlets.byKey), RefusedTargets: fl.outlets.refusals.count(false), ClockRefused: fl.outlets.refusals.count(true),
+		Outlets: len(fl.outlets.byKey),
 	}
 	for _, g := range fl.outlets.byKey {
-		if g.outage != nil {
+		if g.silent() {
 			f.UnresponsiveOutlets++
+		}
+		if row := *g.refusal(); row != nil && row.cause == refused {
+			f.RefusedTargets++
+		} else if row != nil {
+			f.ClockRefused++
 		}
 	}
 	for _, g := range fl.gates.byTopic {

@@ -19,11 +19,10 @@ type outlets struct {
 	atOrigins buffered // of it, what origins have
 	probes    int      // under way
 	gates     *gates
-	refusals  refusals
 }
 
 func newOutlets(fl *Flight) *outlets {
-	return &outlets{env: &fl.env, unsettled: &fl.unsettled, gates: fl.gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}, refusals: refusals{patience: fl.cfg.UndeliverableAfter}}
+	return &outlets{env: &fl.env, unsettled: &fl.unsettled, gates: fl.gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}}
 }
 
 // outletKey names where records go that succeed or fail together: a partition of a target topic, or an origin. Records without a key, and
@@ -42,7 +41,7 @@ type Outlet struct {
 	owed    int            // tasks that are to wait for a report: see unsettled
 	since   time.Time      // of the last sign of life, or of the first record sent after a rest
 	waiting []*Task        // due, but the outlet has enough in flight
-	outage  *outage        // nil while it answers
+	closed  *closed        // nil while it takes records
 	origin  bool           // it takes HTTP callbacks
 	answers int            // of an origin, since the last look at it
 	pace    int            // how many it gave in the second before that look
@@ -62,13 +61,19 @@ type buffered struct{ tasks, bytes int }
 func (outs *outlets) of(t *Task) *Outlet {
 	key := outletKey{t.topic, -1}
 	// Tasks that came before the topic's partitions were known go first. A refusal is about the topic as a whole.
-	if g := outs.byKey[key]; (g == nil || len(g.waiting) == 0) && outs.refusals.topics[t.topic] == nil {
+	if g := outs.byKey[key]; g == nil || len(g.waiting) == 0 && !g.refuses() {
 		key = outs.keyOf(t)
 	}
 	t.outletKey = key
+	g := outs.at(key)
+	g.origin = t.call != nil
+	return g
+}
+
+func (outs *outlets) at(key outletKey) *Outlet {
 	g := outs.byKey[key]
 	if g == nil {
-		g = &Outlet{outletKey: key, origin: t.call != nil}
+		g = &Outlet{outletKey: key}
 		outs.byKey[key] = g
 	}
 	return g
@@ -128,7 +133,7 @@ func (outs *outlets) count(g *Outlet, tasks, bytes int) {
 
 // forgetIdle forgets an outlet that is not in use.
 func (outs *outlets) forgetIdle(g *Outlet) {
-	if g.sending == 0 && g.owed == 0 && len(g.waiting) == 0 && !g.trying && g.outage == nil && outs.byKey[g.outletKey] == g {
+	if g.sending == 0 && g.owed == 0 && len(g.waiting) == 0 && !g.trying && g.closed == nil && outs.byKey[g.outletKey] == g {
 		delete(outs.byKey, g.outletKey)
 	}
 }
@@ -142,11 +147,7 @@ func (outs *outlets) rehome(t *Task, from *Outlet) *Outlet {
 	if key == from.outletKey {
 		return from
 	}
-	to := outs.byKey[key]
-	if to == nil {
-		to = &Outlet{outletKey: key}
-		outs.byKey[key] = to
-	}
+	to := outs.at(key)
 	outs.endSending(t)
 	outs.unsettled.ends(t)
 	if outs.beginSending(to, t); to.sending == 1 {

@@ -69,11 +69,13 @@ func TestIdleTargetsAreForgotten(t *testing.T) {
 	fl.slots[0] = l
 	for seq := range int64(10) {
 		topic := fmt.Sprint("mistyped", seq)
-		fl.outlets.refusals.refused(topic, false, time.Now())
+		fl.outlets.noteRefusal(topic, refused, kerr.UnknownTopicOrPartition)
 		held := &Task{slot: l, seq: seq, content: &content{topic: topic, record: &kgo.Record{Topic: topic}, settings: schemas.DefaultSettings()}}
 		require.False(t, fl.admit(held, nowMillis(), false))
 	}
 	fl.checkOutlets()
+	require.Len(t, fl.outlets.byKey, 10, "whether they are there is to be asked again")
+	require.Len(t, fl.forgetClosed(time.Now().Add(causes[refused].quiet+causes[refused].longest)), 10)
 	require.Empty(t, fl.outlets.byKey)
 }
 

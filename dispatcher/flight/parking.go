@@ -5,23 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/notyet/notyet/task"
 )
 
-// respondsAgain ends an outage.
-func (fl *Flight) respondsAgain(g *Outlet) {
-	if g.outage == nil {
-		return
-	}
-	g.outage = nil
-	fl.recallParked(g.outletKey)
-	fl.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
-}
-
-// parked is what a slot remembers of a task that was put off because its outlet does not answer: enough to put it off again without
-// reading its body, and to call it back when the outlet answers. Others may end such a task, but only the owner of the slot changes it.
+// parked is what a slot remembers of a task that was put off because its outlet is closed: enough to put it off again without
+// reading its body, and to call it back when the outlet is open. Others may end such a task, but only the owner of the slot changes it.
 // So what is remembered stays true as long as the slot is owned.
 type parked struct {
 	outletKey outletKey
@@ -48,7 +36,7 @@ func (fl *Flight) putOff(t *Task, g *Outlet) {
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
 		p.expires = t.due + bound + 1
 	}
-	if g.outage != nil && !t.slot.abandoned && fl.parkedTasks() < fl.parkedMost() {
+	if g.closed != nil && !t.slot.abandoned && fl.parkedTasks() < fl.parkedMost() {
 		if t.slot.parked == nil {
 			t.slot.parked = map[int64]parked{}
 		}
@@ -61,8 +49,8 @@ func (fl *Flight) putOff(t *Task, g *Outlet) {
 func (fl *Flight) leaveParked(t *Task, g *Outlet, p parked) {
 	fl.gates.passesOver(g.topic, t.seq)
 	pause := unsentPause
-	if g.outage != nil {
-		pause = g.outage.wait(time.Now())
+	if g.closed != nil {
+		pause = g.closed.wait(time.Now())
 	}
 	pos := max(fl.clock.Millis()+pause.Milliseconds(), p.at)
 	if p.expires > 0 {
@@ -72,15 +60,15 @@ func (fl *Flight) leaveParked(t *Task, g *Outlet, p parked) {
 	fl.putBack(t, t.unsentState(), pos, p.attempt)
 }
 
-// parksAgain puts off a task whose body is not read, if its outlet still does not answer.
+// parksAgain puts off a task whose body is not read, if its outlet is still closed.
 func (fl *Flight) parksAgain(t *Task) bool {
 	p, ok := t.slot.parked[t.seq]
 	if !ok {
 		return false
 	}
 	g := fl.outlets.byKey[p.outletKey]
-	late := p.expires > 0 && fl.clock.Millis() >= p.expires
-	if late || g == nil || g.outage == nil || g.outage.readsProbe(time.Now()) {
+	late, now := p.expires > 0 && fl.clock.Millis() >= p.expires, time.Now()
+	if late || !g.putsOff(now) || g.closed.readsProbe(now) {
 		delete(t.slot.parked, t.seq)
 		t.isProbe, t.parkedAt = true, &p.outletKey
 		return false
@@ -89,7 +77,7 @@ func (fl *Flight) parksAgain(t *Task) bool {
 	return true
 }
 
-// recallParked calls back what was put off on account of an outlet, now that it answers: those that it should have had first come first.
+// recallParked calls back what was put off on account of an outlet, now that it is open: those that it should have had first come first.
 func (fl *Flight) recallParked(o outletKey) {
 	var back []Transition
 	for _, l := range fl.slots {
@@ -115,7 +103,7 @@ func (fl *Flight) giveWay() {
 	}
 	for _, g := range fl.outlets.byKey {
 		switch {
-		case g.origin && g.outage == nil && len(g.waiting) > 0:
+		case g.origin && g.closed == nil && len(g.waiting) > 0:
 			fl.spreadWaiting(g, 0)
 		case len(g.waiting) > 0 && g.sending > 0 && time.Since(g.since) >= quietAfter:
 			fl.postponeWaiting(g)
@@ -153,7 +141,7 @@ func (fl *Flight) spreadWaiting(g *Outlet, keep int) {
 // fast as it has answered, stays.
 func (fl *Flight) putOffWaiting(g *Outlet) {
 	g.pace, g.answers = g.answers*int(time.Second/fl.cfg.CheckEvery()), 0
-	if g.outage == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
+	if g.closed == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
 		fl.spreadWaiting(g, 2*g.pace)
 	}
 }
@@ -173,7 +161,7 @@ func (fl *Flight) rejudgeParked(t *Task, g *Outlet) {
 	if was == nil || g.partition < 0 || *was == g.outletKey {
 		return
 	}
-	if old := fl.outlets.byKey[*was]; old != nil && old.outage != nil { // else all is called back
+	if old := fl.outlets.byKey[*was]; old != nil && old.closed != nil { // else all is called back
 		fl.recallParked(*was)
 	}
 }

@@ -16,7 +16,7 @@ func (fl *Flight) Check() (forget []string) {
 	defer fl.mu.Unlock()
 	fl.checkOutlets()
 	fl.deferSlow()
-	return fl.outlets.forgetRefused(time.Now())
+	return fl.forgetClosed(time.Now())
 }
 
 // TakeLeaving takes the tasks that leave their places, and at most a round of those that are called back.

@@ -14,16 +14,10 @@ func (fl *Flight) checkOutlets() {
 		if g.origin {
 			fl.putOffWaiting(g)
 		}
-		switch {
-		case g.outage != nil && g.outage.over(time.Now()) && g.sending == 0:
-			fl.recallParked(key)
-			g.outage = nil // nothing was to be sent there for long: nobody knows
-			fl.outlets.forgetIdle(g)
-		case g.outage == nil && g.sending > 0 && !g.origin && time.Since(g.since) >= fl.cfg.UnresponsiveAfter:
+		if fl.fallsSilent(g) {
 			silent[key] = g
-		default:
-			fl.outlets.forgetIdle(g) // what waited there was put off, or went elsewhere
 		}
+		fl.outlets.forgetIdle(g) // what waited there was put off, or went elsewhere
 	}
 	fl.setAsideSlow()
 	if len(silent) == 0 {
@@ -42,12 +36,17 @@ func (fl *Flight) checkOutlets() {
 		}
 	}
 	for _, g := range silent {
-		if g.sending > 0 && g.outage == nil && time.Since(g.since) >= fl.cfg.UnresponsiveAfter {
+		if fl.fallsSilent(g) {
 			fl.outlets.fallsSilent(g)
 			fl.postponeWaiting(g)
 		}
 		fl.outlets.forgetIdle(g)
 	}
+}
+
+// fallsSilent says that what a partition has was not answered for long.
+func (fl *Flight) fallsSilent(g *Outlet) bool {
+	return g.sending > 0 && !g.silent() && !g.origin && time.Since(g.since) >= fl.cfg.UnresponsiveAfter
 }
 
 // slowCall is how long a request may hold up its slot. Behind it, what was delivered since would be in doubt if the dispatcher were killed,
@@ -76,12 +75,12 @@ func (fl *Flight) setAsideSent(t *Task) {
 // originDown puts an origin's tasks off for as long as nothing is sent to it. The callback package says when to ask it, and logs it.
 func (fl *Flight) originDown(g *Outlet, rest time.Duration) {
 	now := time.Now()
-	if g.outage == nil {
+	if g.closed == nil {
 		fl.metrics.Unresponsive.Inc()
-		g.outage = newOutage(now)
+		g.closed = newClosed(silent, now)
 		defer fl.postponeWaiting(g) // until it is asked again
 	}
-	g.outage.first, g.outage.asked, g.outage.next, g.outage.probing = rest, 0, now.Add(rest), false
+	g.closed.first, g.closed.asked, g.closed.next, g.closed.probing = rest, 0, now.Add(rest), false
 }
 
 // Unresponsive returns the names of the topics and origins of which a part does not answer, in order. For operators.
@@ -90,7 +89,7 @@ func (fl *Flight) Unresponsive() []string {
 	defer fl.mu.Unlock()
 	names := map[string]bool{}
 	for key, g := range fl.outlets.byKey {
-		if g.outage != nil {
+		if g.silent() {
 			names[key.topic] = true
 		}
 	}

@@ -43,5 +43,5 @@ func (fl *Flight) NotNow(g *Outlet, t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	gate := fl.gates.byTopic[g.topic]
-	return fl.stuck[t.seq] == t || g.outage != nil || gate != nil && gate.Paused
+	return fl.stuck[t.seq] == t || g.silent() || gate != nil && gate.Paused
 }
