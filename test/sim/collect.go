@@ -91,6 +91,9 @@ func (w *world) history(begin, end time.Time) *history.History {
 	for _, a := range w.seen.all() {
 		w.place(h, ops, a)
 	}
+	if w.quota.Reject {
+		w.markRejected(h)
+	}
 	letters, err := lettertest.All(context.Background(), letters.New(w.admin), letters.Filter{Limit: 1000})
 	if err != nil {
 		w.find("sim", "reading the dead letters: %v", err)

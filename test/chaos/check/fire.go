@@ -41,7 +41,7 @@ func (w *walk) answerInOneWay() {
 
 // only returns the request of this kind.
 func (l *life) only(kind string) *history.Op {
-	i := slices.IndexFunc(l.ops, func(o *history.Op) bool { return o.Kind == kind })
+	i := slices.IndexFunc(l.ops, func(o *history.Op) bool { return o.Kind == kind && !o.Invalid })
 	if i < 0 {
 		return nil
 	}

@@ -18,11 +18,17 @@ func (c *checker) judgeMerges(l *life) {
 	}
 	var all []*history.Op // the merges, in the order of the intake
 	for _, o := range l.ops {
-		if o.IfExists == history.Merge {
+		if o.IfExists == history.Merge && !o.Invalid {
 			all = append(all, o)
 		}
 	}
 	m := merges{checker: c, life: l, all: all}
+	if len(all) == 0 { // all were rejected
+		if len(l.deliveries) > 0 {
+			c.about(l, "I3", "its requests are invalid, and it was delivered")
+		}
+		return
+	}
 	for _, d := range m.groups() {
 		m.delivery(d)
 	}
