@@ -25,9 +25,6 @@ func (fl *Flight) Answered(t *Task, a Answer) {
 		g.since = time.Now()
 		fl.respondsAgain(g)
 	}
-	if g.closed != nil {
-		g.closed.probing = false
-	}
 	again := fl.refusedForNow(t.topic, a.Err)
 	fl.concludes(outcome{task: t, at: a.At, partition: a.Partition, offset: a.Offset, err: a.Err, alone: a.Alone, again: again})
 	kickRelease := len(g.waiting) > 0 || fl.outlets.buffered.tasks > fl.cfg.StageTasks/2 // or tasks of other outlets wait for room
@@ -56,8 +53,6 @@ func (fl *Flight) Called(t *Task, a Answer, o callback.Outcome) {
 		g.since = time.Now()
 		g.answers++
 		fl.respondsAgain(g)
-	case g.closed != nil:
-		g.closed.probing = false
 	}
 	fl.concludes(outcome{task: t, at: a.At, err: a.Err, alone: true})
 	fl.outlets.forgetIdle(g)

@@ -152,17 +152,18 @@ func (fl *Flight) refusedForNow(topic string, err error) bool {
 			fl.log.Info("a target takes records again", zap.String("topic", topic))
 		}
 	case kafka.TopicMayCome(err):
-		return !fl.outlets.noteRefusal(topic, refused, err)
+		return !fl.noteRefusal(topic, refused, err)
 	case kafka.ClockDiffers(err):
-		fl.outlets.noteRefusal(topic, clockDiffers, err)
+		fl.noteRefusal(topic, clockDiffers, err)
 	}
 	return false
 }
 
 // noteRefusal closes a topic, or notes one more refusal, and reports whether it is one too many.
-func (outs *outlets) noteRefusal(topic string, why cause, err error) (final bool) {
-	now := time.Now()
-	row := outs.at(outletKey{topic, -1}).refusal()
+func (fl *Flight) noteRefusal(topic string, why cause, err error) (final bool) {
+	outs, now := fl.outlets, time.Now()
+	g := outs.at(outletKey{topic, -1})
+	row := g.refusal()
 	switch {
 	case *row == nil || (*row).cause != why || (*row).over(now):
 		*row = newClosed(why, now)
@@ -177,6 +178,9 @@ func (outs *outlets) noteRefusal(topic string, why cause, err error) (final bool
 		}
 	case !now.Before((*row).next): // not one of many that were sent together
 		(*row).next = now.Add((*row).pause(now))
+	}
+	if g.putsOff(now) {
+		fl.postponeWaiting(g) // else one that comes later would ask before those
 	}
 	return (*row).final(now)
 }
@@ -195,16 +199,21 @@ func (fl *Flight) respondsAgain(g *Outlet) {
 // flight answers for itself.
 func (fl *Flight) forgetClosed(now time.Time) (topics []string) {
 	used := map[string]bool{}
+	var over []outletKey
 	for key, g := range fl.outlets.byKey {
+		if row := *g.refusal(); g.silent() && row != nil && row.over(now) {
+			g.closed.refusal = nil
+		}
 		if used[key.topic] = used[key.topic] || g.sending > 0 || len(g.waiting) > 0; g.closed == nil || !g.closed.over(now) || g.sending > 0 {
 			continue
 		}
 		if g.refuses() {
 			topics = append(topics, key.topic)
 		}
-		fl.recallParked(key)
+		over = append(over, key)
 		g.closed = nil
 		fl.outlets.forgetIdle(g)
 	}
+	fl.recallParked(over...)
 	return slices.DeleteFunc(topics, func(topic string) bool { return used[topic] })
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
 )
@@ -93,4 +94,68 @@ func TestRefusalsRestNoLongerThanTheirPatience(t *testing.T) {
 	require.Equal(t, time.Millisecond, c.wait(c.ends.Add(-time.Millisecond)), "of a task that came later")
 	require.False(t, c.final(c.ends.Add(-1)))
 	require.True(t, c.final(c.ends))
+}
+
+// A task that asks a topic which refuses records gets no answer of its partition: it counts there from then on, and another one asks.
+func TestAskerThatIsRehomedLeavesItsTurn(t *testing.T) {
+	for name, err := range map[string]error{"given up": kgo.ErrRecordTimeout, "refused": kerr.UnknownTopicOrPartition} {
+		t.Run(name, func(t *testing.T) {
+			fl := newFlight(t, Config{MemberID: "one", UndeliverableAfter: time.Hour, UnresponsiveAfter: time.Second})
+			l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
+			fl.slots[0] = l
+			one := func(seq int64) *Task {
+				return &Task{slot: l, seq: seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, record: &kgo.Record{Topic: "x", Key: []byte("k")}, settings: schemas.DefaultSettings()}}
+			}
+			fl.outlets.where.ForTopic("x").Partition(one(9).record, 2) // the producer knows its partitions
+			require.True(t, fl.refusedForNow("x", kerr.TopicAuthorizationFailed))
+			g := fl.outlets.byKey[outletKey{"x", -1}]
+			g.closed.next = time.Now()
+			asker := one(1)
+			l.tasks = append(l.tasks, asker)
+			require.True(t, fl.admit(asker, nowMillis(), false))
+			require.True(t, g.closed.probing)
+			g.since = time.Now().Add(-2 * time.Second)
+			fl.checkOutlets()
+			require.NotEqual(t, g, asker.with)
+			fl.Answered(asker, Answer{Err: err})
+			g.closed.next = time.Now()
+			require.True(t, fl.admit(one(2), nowMillis(), false))
+		})
+	}
+}
+
+// What a topic said before its brokers fell silent ends by quiet as well: its tasks are judged by their partitions again.
+func TestARefusalInASilenceEnds(t *testing.T) {
+	fl := newFlight(t, Config{MemberID: "one", UndeliverableAfter: time.Hour})
+	require.True(t, fl.refusedForNow("x", kerr.UnknownTopicOrPartition))
+	g := fl.outlets.byKey[outletKey{"x", -1}]
+	fl.outlets.fallsSilent(g)
+	now := time.Now()
+	require.Empty(t, fl.forgetClosed(now.Add(causes[refused].quiet)))
+	require.True(t, g.refuses())
+	require.Empty(t, fl.forgetClosed(now.Add(causes[refused].quiet+causes[refused].longest)))
+	require.False(t, g.refuses())
+	require.True(t, g.silent())
+}
+
+// A task that finds no room leaves the turn to ask to another. What waits for room when its topic refuses is put off with the others.
+func TestWhoHasNoRoomDoesNotAsk(t *testing.T) {
+	fl := newFlight(t, Config{MemberID: "one", UndeliverableAfter: time.Hour, StageTasks: 10})
+	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
+	fl.slots[0] = l
+	one := func(seq int64) *Task {
+		return &Task{slot: l, seq: seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, record: &kgo.Record{Topic: "x"}, settings: schemas.DefaultSettings()}}
+	}
+	fl.outlets.buffered.tasks = 10
+	require.False(t, fl.admit(one(1), nowMillis(), false))
+	g := fl.outlets.byKey[outletKey{"x", -1}]
+	require.Len(t, g.waiting, 1)
+	require.True(t, fl.refusedForNow("x", kerr.UnknownTopicOrPartition))
+	require.Empty(t, g.waiting)
+	g.closed.next = time.Now()
+	require.False(t, fl.admit(one(2), nowMillis(), false))
+	require.Zero(t, g.closed.asked)
+	fl.outlets.buffered.tasks = 0
+	require.True(t, fl.admit(one(3), nowMillis(), false))
+	require.Len(t, fl.inbox.transitions, 2)
 }

@@ -108,10 +108,13 @@ func (fl *Flight) admit(t *Task, now int64, waited bool) bool {
 	g := fl.outlets.of(t)
 	fl.rejudgeParked(t, g)
 	switch closed := g.putsOff(time.Now()); {
+	case closed && g.refuses() && !fl.outlets.hasRoom(g, t): // others may ask
+		fl.putOff(t, g)
+		return false
 	case closed && (g.silent() && !g.origin && fl.outlets.probes >= probesAtOnce || !g.closed.claim(time.Now())):
 		fl.putOff(t, g)
 		return false
-	case closed && (g.origin || g.refuses()) && !fl.room(g, t):
+	case closed && g.origin && !fl.room(g, t):
 		g.closed.probing = false
 		fl.putOff(t, g)
 		return false

@@ -119,6 +119,9 @@ func (outs *outlets) endSending(t *Task) *Outlet {
 	g.sending--
 	g.bytes -= t.size
 	outs.count(g, -1, -t.size)
+	if g.closed != nil {
+		g.closed.probing = false
+	}
 	return g
 }
 

@@ -69,7 +69,7 @@ func TestIdleTargetsAreForgotten(t *testing.T) {
 	fl.slots[0] = l
 	for seq := range int64(10) {
 		topic := fmt.Sprint("mistyped", seq)
-		fl.outlets.noteRefusal(topic, refused, kerr.UnknownTopicOrPartition)
+		fl.noteRefusal(topic, refused, kerr.UnknownTopicOrPartition)
 		held := &Task{slot: l, seq: seq, content: &content{topic: topic, record: &kgo.Record{Topic: topic}, settings: schemas.DefaultSettings()}}
 		require.False(t, fl.admit(held, nowMillis(), false))
 	}

@@ -77,12 +77,20 @@ func (fl *Flight) parksAgain(t *Task) bool {
 	return true
 }
 
-// recallParked calls back what was put off on account of an outlet, now that it is open: those that it should have had first come first.
-func (fl *Flight) recallParked(o outletKey) {
+// recallParked calls back what was put off on account of some outlets, now that they are open: those that they should have had first come
+// first.
+func (fl *Flight) recallParked(outlets ...outletKey) {
+	if len(outlets) == 0 {
+		return
+	}
+	open := make(map[outletKey]bool, len(outlets))
+	for _, key := range outlets {
+		open[key] = true
+	}
 	var back []Transition
 	for _, l := range fl.slots {
 		for seq, p := range l.parked {
-			if p.outletKey == o {
+			if open[p.outletKey] {
 				delete(l.parked, seq)
 				back = append(back, recallOf(l, seq, 0, p.at, p.attempt, p.lane))
 			}
