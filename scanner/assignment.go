@@ -80,11 +80,12 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 			stored = from.at
 			a.log.Info("taking an intake partition", topic, partition, zap.Int64("offset", stored))
 		}
-		if again := offsets[key.topic][key.partition].EpochOffset().Offset - stored; again > 0 {
+		committed := offsets[key.topic][key.partition].EpochOffset().Offset
+		if again := committed - stored; again > 0 {
 			a.metrics.reread.Add(float64(again))
 			warnForgotten(a.log, key, span{stored, stored + again})
 		}
-		a.commits.claim(key, stored)
+		a.commits.claim(key, stored, committed)
 		offsets[key.topic][key.partition] = kgo.NewOffset().At(from.at) // nothing is taken from a halted one
 	}
 	return offsets, nil

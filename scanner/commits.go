@@ -20,29 +20,36 @@ type commits struct {
 	installation string // that the commits name; "": none
 	log          *zap.Logger
 
-	mu  sync.Mutex
-	due map[string]map[int32]kgo.EpochOffset // stored and not yet committed: workers add them, commit takes them
+	mu   sync.Mutex
+	due  map[string]map[int32]kgo.EpochOffset // stored and not yet committed: workers add them, commit takes them
+	told map[partitionKey]int64               // of each assigned partition, the highest offset that Kafka has or is to have
 }
 
 func newCommits(parts *partitions, installation string, log *zap.Logger) *commits {
-	return &commits{parts: parts, installation: installation, log: log, due: map[string]map[int32]kgo.EpochOffset{}}
+	return &commits{parts: parts, installation: installation, log: log, due: map[string]map[int32]kgo.EpochOffset{}, told: map[partitionKey]int64{}}
 }
 
-// note adds the offset of a stored partition to the next commit.
+// note adds the offset of a stored partition to the next commit. What is read again, because the database was set back, leaves Kafka's offset
+// where it is: the next one who takes the partition is to know by it what was accepted before.
 func (c *commits) note(key partitionKey, src intake.Source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if src.Next < c.told[key] {
+		return
+	}
+	c.told[key] = src.Next
 	c.set(key, kgo.EpochOffset{Epoch: src.Epoch.Number, Offset: src.Next})
 }
 
-// claim has a partition that is taken committed as it stands, so that Kafka knows whose the group is before the first record is stored.
-func (c *commits) claim(key partitionKey, at int64) {
-	if c.installation == "" {
-		return
-	}
+// claim has a partition that is taken committed as it stands, so that Kafka knows whose the group is before the first record is stored. It
+// stands where the database has it, or where it was committed if the database was set back.
+func (c *commits) claim(key partitionKey, stored, committed int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.set(key, kgo.EpochOffset{Epoch: -1, Offset: at})
+	c.told[key] = max(stored, committed)
+	if c.installation != "" {
+		c.set(key, kgo.EpochOffset{Epoch: -1, Offset: c.told[key]})
+	}
 }
 
 // set notes an offset. The caller holds the lock.
@@ -61,6 +68,7 @@ func (c *commits) forget(gone map[string][]int32) {
 	for topic, parts := range gone {
 		for _, part := range parts {
 			delete(c.due[topic], part)
+			delete(c.told, partitionKey{topic, part})
 		}
 	}
 }

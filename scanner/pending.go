@@ -21,6 +21,8 @@ const (
 	countShare   = 20
 	// pendingLook is how often the counter looks whether a count is wanted.
 	pendingLook = 200 * time.Millisecond
+	// failedPause is the longest time between two counts that fail and without which nothing passes.
+	failedPause = 30 * time.Second
 	// atLimitFor is how long after an intake has reached a limit of what may be pending it is counted again and again.
 	atLimitFor = time.Minute
 )
@@ -111,11 +113,15 @@ func (s *pendingShare) note(now time.Time) {
 	s.full = now
 }
 
-// sure tells whether what is beyond a limit can be rejected. Nothing is on the way, which might open less than it may. And a count has
-// begun since a limit was reached, and is not too old.
-func (s *pendingShare) sure(now time.Time) bool {
+// sure tells whether what is beyond a quota can be rejected. Nothing is on the way, which might open less than it may. And a count has
+// begun since a limit was reached, is not too old, and has found half of the limit used: of what was taken since, much may be gone.
+func (s *pendingShare) sure(quota string, now time.Time) bool {
 	c := s.counted.Load()
-	return len(s.onTheWay) == 0 && now.Sub(s.full) < atLimitFor && c.began.After(s.first) && now.Sub(c.ended) < max(atLimitFor, 3*countShare*c.ended.Sub(c.began))
+	found, limit := c.Tasks, s.limit.Tasks
+	if quota == quotaBytes {
+		found, limit = c.Bytes, s.limit.Bytes
+	}
+	return len(s.onTheWay) == 0 && 2*found >= limit && now.Sub(s.full) < atLimitFor && c.began.After(s.first) && now.Sub(c.ended) < max(atLimitFor, 3*countShare*c.ended.Sub(c.began))
 }
 
 // divide sets this scanner's part, forgets what has arrived of what was on the way, and says whether a count is wanted.
@@ -123,7 +129,8 @@ func (s *pendingShare) divide(quota Quota, part float64, mine map[partitionKey]i
 	s.limit = intake.Size{Tasks: partOf(int64(quota.PendingTasks), part), Bytes: partOf(quota.PendingBytes, part)}
 	left := s.onTheWay[:0]
 	for _, p := range s.onTheWay {
-		if !p.reading.ended.Load() && stored[p.reading.key] < p.to {
+		until := p.reading.until.Load() // what lies behind it is never stored
+		if !p.reading.ended.Load() && (until == 0 || p.to <= until) && stored[p.reading.key] < p.to {
 			left = append(left, p)
 		}
 	}
@@ -144,6 +151,13 @@ func (s *pendingShare) divide(quota Quota, part float64, mine map[partitionKey]i
 	s.wanted.Store(urgent || half || time.Since(s.full) < atLimitFor)
 }
 
+// none says that no partition of the intake is here. Those that come are counted first.
+func (s *pendingShare) none() {
+	s.counted.Store(nil)
+	s.wanted.Store(false)
+	s.urgent.Store(false)
+}
+
 // partOf is a part of a quota, at least one; 0: there is none.
 func partOf(quota int64, part float64) int64 {
 	if quota <= 0 {
@@ -152,8 +166,11 @@ func partOf(quota int64, part float64) int64 {
 	return max(int64(math.Floor(float64(quota)*part)), 1)
 }
 
-// mayOpen is what a record can make pending at most. A cancel or a fire makes nothing pending.
+// mayOpen is what a record can make pending at most. A cancel or a fire makes nothing pending, nor does the marker of a transaction.
 func mayOpen(r *kgo.Record) intake.Size {
+	if r.Attrs.IsControl() {
+		return intake.Size{}
+	}
 	size := intake.Size{Tasks: 1, Bytes: int64(64 + len(r.Key) + len(r.Value))}
 	for _, h := range r.Headers {
 		if op := string(h.Value); h.Key == schemas.HeaderOp && (op == schemas.OpCancel.String() || op == schemas.OpFire.String()) {
@@ -176,10 +193,14 @@ func (p *pacer) countPending(ctx context.Context) {
 	began := time.Now()
 	err := p.countAll(ctx)
 	took := time.Since(began)
-	p.countAfter = time.Now().Add(max(pendingEvery, countShare*took))
-	if err != nil && p.countFailed == nil {
-		p.log.Warn("counting what is pending of intakes with quotas failed: the last count stands, with all that was taken since", zap.Error(err))
+	pause := max(pendingEvery, countShare*took)
+	if err != nil {
+		if urgent { // nothing passes meanwhile
+			pause = min(pause, failedPause)
+		}
+		p.log.Warn("counting what is pending of intakes with quotas failed: the last count stands, with all that was taken since; what was never counted waits", zap.Error(err))
 	}
+	p.countAfter = time.Now().Add(pause)
 	p.countFailed = err
 	p.parts.wakePoller()
 }

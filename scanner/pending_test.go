@@ -303,7 +303,7 @@ func rejects(t *testing.T, from int64, stretches []stretch, quota string) (beyon
 	return beyond, to
 }
 
-// A request is rejected only by a count that began after the limit was reached, when nothing is on the way any more.
+// A request is rejected only by a count that began after the limit was reached and found it used, when nothing is on the way any more.
 func TestWhatIsBeyondAQuotaOfPendingTasksIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &database{}
@@ -319,6 +319,9 @@ func TestWhatIsBeyondAQuotaOfPendingTasksIsRejected(t *testing.T) {
 		beyond, to := rejects(t, 10, p.release(), quotaTasks)
 		require.EqualValues(t, []int64{12, 12}, []int64{beyond, to}, "two have left their room")
 		p.store(d, 0, 12, tasks(2))
+		require.Empty(t, p.release(), "the count found nothing of what uses the quota up")
+		time.Sleep(pendingEvery)
+		p.count(t)
 		beyond, to = rejects(t, 12, p.release(), quotaTasks)
 		require.EqualValues(t, []int64{12, 15}, []int64{beyond, to})
 		require.Empty(t, p.paused())
@@ -348,6 +351,79 @@ func TestWhatIsBeyondAQuotaOfPendingTasksIsRejected(t *testing.T) {
 			p.count(t)
 			require.Empty(t, p.release(), "no count has begun since")
 		}
+	})
+}
+
+// A flood of tasks that are delivered at once fills the room between two counts, though little is pending when each begins. It waits.
+func TestWhatACountFindsLittleOfIsNotRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{}
+		p := pacingAt(Quota{PendingTasks: 20, Reject: true}, d)
+		p.count(t)
+		for at, n := int64(0), 0; n < 10; n++ {
+			passed := p.take(t, noisy, 0, at, 10)
+			require.EqualValues(t, at+10, follow(t, at, passed))
+			at += 10
+			p.store(d, 0, at, tasks(10))
+			require.Empty(t, p.take(t, noisy, 0, at, 5), "no room is known")
+			d.pending[0] = tasks(4)
+			time.Sleep(pendingEvery)
+			p.count(t)
+			require.EqualValues(t, at+5, follow(t, at, p.release()))
+			at += 5
+			p.store(d, 0, at, tasks(1))
+			d.pending[0] = tasks(0)
+			time.Sleep(pendingEvery)
+			p.count(t)
+		}
+		require.Zero(t, p.intakes[noisy].rejected.Load())
+	})
+}
+
+// Partitions that come and leave before they are counted leave no wish for a count behind. Those that come again are counted.
+func TestAnIntakeWithoutPartitionsIsNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{}
+		p := pacingAt(Quota{PendingTasks: 20}, d)
+		p.divide()
+		require.True(t, p.intakes[noisy].pending.urgent.Load())
+		p.parts.drop(map[string][]int32{noisy: {0, 1}})
+		p.divide()
+		for range 100 {
+			p.countPending(t.Context())
+			time.Sleep(pendingLook)
+		}
+		require.Zero(t, d.calls)
+	})
+}
+
+// What lies behind the place where a log became another one is never stored, and takes no room.
+func TestWhatIsNeverStoredTakesNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacingAt(Quota{PendingTasks: 20}, &database{})
+		p.count(t)
+		require.EqualValues(t, 10, follow(t, 0, p.take(t, noisy, 0, 0, 10)))
+		p.parts.readings[partitionKey{noisy, 0}].endAt(5)
+		p.divide()
+		require.EqualValues(t, 10, follow(t, 0, p.take(t, noisy, 1, 0, 10)))
+	})
+}
+
+// The marker of a transaction is no request: a cancel behind it goes its way, also while nothing is counted.
+func TestMarkersAndCancelsTakeNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacingAt(Quota{PendingTasks: 1, RequestsPerSecond: 2}, &database{})
+		records := polled(noisy, 0, 0, 4)
+		for i, r := range records {
+			if i%2 == 0 {
+				r.Headers = []kgo.RecordHeader{{Key: schemas.HeaderOp, Value: []byte("cancel")}}
+			} else {
+				r.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
+			}
+		}
+		pass := p.intakes[noisy].passing(0, records, time.Now())
+		require.Equal(t, "requests-per-second", pass.quota, "half of two a second")
+		require.EqualValues(t, []int{2, 1}, []int{pass.n, pass.requests})
 	})
 }
 

@@ -159,7 +159,7 @@ func (p *pacer) run(ctx context.Context) {
 			in.logged = false
 		}
 		if n := in.rejected.Swap(0); n > 0 {
-			p.log.Warn("requests came beyond a quota of their intake, and those that open a task are rejected", zap.String("topic", topic), zap.String("quota", *in.at.Load()), zap.Int64("requests", n))
+			p.log.Warn("requests came beyond a quota of their intake and are rejected, where they would open a task or the quota is of requests", zap.String("topic", topic), zap.String("quota", *in.at.Load()), zap.Int64("requests", n))
 		}
 	}
 	sizes, err := kafka.Partitions(bound, p.asks, topics...)
@@ -207,6 +207,7 @@ func (p *pacer) divide() {
 	var stored map[partitionKey]int64
 	for topic, in := range p.intakes {
 		if len(mine[topic]) == 0 {
+			in.pending.none()
 			continue
 		}
 		all := len(sizes[topic])
@@ -407,11 +408,11 @@ func (in *paced) passing(paid int64, records []*kgo.Record, now time.Time) (out 
 		if in.counts() {
 			opens = mayOpen(r)
 		}
-		if r.Offset >= paid {
+		if r.Offset >= paid && !r.Attrs.IsControl() {
 			switch {
 			case float64(out.requests+1) > tokens:
 				out.quota = quotaRequests
-			case !known: // a count comes in a moment
+			case !known && opens != (intake.Size{}): // a count comes in a moment
 				out.quota = quotaTasks
 				if in.quota.PendingTasks <= 0 {
 					out.quota = quotaBytes
@@ -420,7 +421,7 @@ func (in *paced) passing(paid int64, records []*kgo.Record, now time.Time) (out 
 				out.quota = in.pending.beyond(used.Plus(out.opens), opens)
 			}
 			if out.quota != "" {
-				out.reject = in.quota.Reject && (out.quota == quotaRequests || known && out.opens == (intake.Size{}) && in.pending.sure(now))
+				out.reject = in.quota.Reject && (out.quota == quotaRequests || known && out.opens == (intake.Size{}) && in.pending.sure(out.quota, now))
 				return out
 			}
 			out.requests++
