@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 // One suite for every database: SQLite in a file and in memory always, MySQL or MariaDB where NOTYET_MYSQL_DSN names one
@@ -107,19 +107,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mysqlDSN leaves the connections of a process that is watched for races ten times as long in silence: between two statements it may
-// encode 30 MiB, which has taken seconds beside other tests.
 func mysqlDSN(t testing.TB, database string) string {
 	cfg, err := mysql.ParseDSN(os.Getenv("NOTYET_MYSQL_DSN"))
 	require.NoError(t, err)
 	cfg.DBName = database
-	if raceDetector {
-		if cfg.Params == nil {
-			cfg.Params = map[string]string{}
-		}
-		cfg.Params["wait_timeout"] = fmt.Sprint(10 * int(handle.IdleTimeout.Seconds()))
-	}
-	return cfg.FormatDSN()
+	return mysqltest.Patient(t, cfg.FormatDSN())
 }
 
 func freshMySQL(t testing.TB) store.Config {

@@ -111,7 +111,7 @@ func newStackIn(t *testing.T, real, small bool, partitions int32, slots int) *st
 		s.judging(1, s.wakes())
 	}
 	ctx := t.Context()
-	s.store, err = store.Open(ctx, store.Config{DSN: s.dsn}, s.log)
+	s.store, err = store.Open(ctx, store.Config{DSN: mysqltest.Patient(t, s.dsn)}, s.log)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.store.Close() })
 	require.NoError(t, s.store.Migrate(ctx, slots))
