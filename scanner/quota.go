@@ -217,7 +217,7 @@ func (p *pacer) divide() {
 		part := float64(len(mine[topic])) / float64(all)
 		if in.counts() && len(sizes[topic]) > 0 {
 			if stored == nil {
-				stored = p.parts.storedTo()
+				stored = p.parts.storedUpTo()
 			}
 			in.pending.divide(in.now, part, mine[topic], stored)
 		}
@@ -239,19 +239,6 @@ func (p *partitions) byTopic() map[string]map[partitionKey]int {
 			out[key.topic] = map[partitionKey]int{}
 		}
 		out[key.topic][key] = p.revoked[key]
-	}
-	return out
-}
-
-// storedTo returns how far the database has the assigned partitions.
-func (p *partitions) storedTo() map[partitionKey]int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make(map[partitionKey]int64, len(p.sources))
-	for key, src := range p.sources {
-		if src != nil {
-			out[key] = src.Next
-		}
 	}
 	return out
 }

@@ -376,42 +376,6 @@ func (l *loader) topics(c *Config) {
 	}
 }
 
-// The largest quotas. That of requests is that of a target's rate, too.
-const (
-	maxRequestsPerSecond = 1_000_000
-	maxPendingTasks      = 1_000_000_000
-	maxPendingBytes      = 1 << 40
-)
-
-// quotas checks those quotas of an intake, or of all of them, that are set there.
-func (l *loader) quotas(in Intake, where string, set func(key string) bool) {
-	check := func(key string, value, least, most int64) {
-		if !set(key) || value >= least && value <= most {
-			return
-		}
-		shown, name := strconv.FormatInt(value, 10), where
-		if in.Topic != "" {
-			shown = in.Topic + ", " + key + ": " + shown
-		} else {
-			name += "." + key
-		}
-		l.bad(name, shown, "is a quota out of range", fmt.Sprintf("write %s: %d to %d, or remove it", key, least, most))
-	}
-	check("requests-per-second", int64(in.RequestsPerSecond), 1, maxRequestsPerSecond)
-	check("pending-tasks", int64(in.PendingTasks), 1, maxPendingTasks)
-	check("pending-bytes", int64(in.PendingBytes), int64(max(in.MaxValueBytes, 1)), maxPendingBytes)
-}
-
-// beyond checks what becomes of requests beyond quotas.
-func (l *loader) beyond(key, of, value string, quota bool) {
-	switch {
-	case value != BeyondWait && value != BeyondReject:
-		l.bad(key, of+value, "is none of its values", "write wait or reject")
-	case !quota:
-		l.bad(key, of+value, "means nothing without a quota", "add requests-per-second, pending-tasks or pending-bytes, or remove beyond")
-	}
-}
-
 // target checks an intake's own target.
 func (l *loader) target(in Intake, own []string) (ok bool) {
 	const key = "intake.topics"
