@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 // TestMillion runs each operator command on many letters and logs its cost. NOTYET_LETTERS sets
 // their number; published figures use 1000000.
 func TestMillion(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100)) // whatever GOGC says: the heap is judged
 	letters := 10_000
 	file := ":memory:" // its commits wait for no disk
 	if v := os.Getenv("NOTYET_LETTERS"); v != "" {

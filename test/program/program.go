@@ -26,11 +26,11 @@ func Build(t testing.TB, dir string) {
 // OnFreePorts are arguments of notyet dev.
 var OnFreePorts = []string{"--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}
 
-// Environ is this process's environment without the settings of real servers.
+// Environ is this process's environment without the settings of real servers, and of Go's collector of garbage.
 func Environ() []string {
 	var out []string
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "NOTYET_") {
+		if !strings.HasPrefix(kv, "NOTYET_") && !strings.HasPrefix(kv, "GOGC=") {
 			out = append(out, kv)
 		}
 	}
