@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/test/memindex"
 )
 
 // An index that does not answer must not hold a worker, however much is stored meanwhile.
@@ -24,7 +25,7 @@ func TestAnIndexThatDoesNotAnswerHoldsNobody(t *testing.T) {
 
 // TestASetTimerWakesItsDispatcher: and so does a task of its slot that is due soon.
 func TestASetTimerWakesItsDispatcher(t *testing.T) {
-	ix := index.NewMemory()
+	ix := memindex.New()
 	wakes := ix.Wakes(t.Context())
 	x := newIndexer(ix, new(store.Store).Clock(), time.Hour, newMetrics(prometheus.NewRegistry()), zap.NewNop())
 	now := x.clock.Millis()

@@ -102,7 +102,7 @@ type Deps struct {
 	Tracer *tracing.Tracer
 }
 
-// Index is what the scanner needs of the index: internal/index has one in Redis, one in memory, and one that is the database.
+// Index is what the scanner needs of the index: internal/index has one in Redis, and one that is the database.
 type Index interface {
 	Add(ctx context.Context, entries []index.Entry) error
 	Remove(ctx context.Context, entries []index.Entry) error

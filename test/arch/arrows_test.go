@@ -79,6 +79,7 @@ var arrows = map[string][]string{
 	"test/counter":     {},
 	"test/mysqltest":   {},
 	"test/lettertest":  {"task", "store/letters"},
+	"test/memindex":    {"internal/index"},
 
 	// Tests of the built program, in a process of its own.
 	"test/program":  {},

@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/memindex"
 )
 
 // anyIndex is what the processes and the checks ask of the index, in memory or in Redis.
@@ -53,7 +54,7 @@ const indexPatience = 4 * time.Second
 
 // hints is a process's way to the index in memory: each call meets the server's condition and the process's gates.
 type hints struct {
-	m *index.Memory
+	m *memindex.Index
 	s *server
 	p *process
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/test/chaos/check"
 	"github.com/notyet/notyet/test/chaos/history"
+	"github.com/notyet/notyet/test/memindex"
 	"github.com/notyet/notyet/test/zkfake"
 )
 
@@ -70,7 +71,7 @@ type world struct {
 	network     kfake.VirtualNetwork
 	cluster     *kfake.Cluster
 	truth       *truth // nil: nobody watches
-	memory      *index.Memory
+	memory      *memindex.Index
 	redis       *miniredis.Miniredis // instead, where the plan says so
 	db          *database
 	kafkaSrv    *server
@@ -185,7 +186,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		return nil, err
 	}
 	w.scanner.Limits.Callbacks = guard.Check
-	w.memory = index.NewMemory()
+	w.memory = memindex.New()
 	if p.redis {
 		w.redis = miniredis.NewMiniRedis()
 	}

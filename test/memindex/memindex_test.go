@@ -1,4 +1,4 @@
-package index_test
+package memindex_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/test/memindex"
 )
 
 // everything is what both indexes can do.
@@ -35,15 +36,15 @@ type everything interface {
 
 var (
 	_ everything = (*index.Index)(nil)
-	_ everything = (*index.Memory)(nil)
+	_ everything = (*memindex.Index)(nil)
 )
 
 // Random calls, the same of both: the index in memory answers what the one in Redis does.
-func TestMemoryAnswersAsRedisDoes(t *testing.T) {
+func TestAnswersAsRedisDoes(t *testing.T) {
 	onRedis, err := index.New(index.Config{Addrs: []string{miniredis.RunT(t).Addr()}}, zaptest.NewLogger(t))
 	require.NoError(t, err)
 	t.Cleanup(onRedis.Close)
-	both := []everything{onRedis, index.NewMemory()}
+	both := []everything{onRedis, memindex.New()}
 	ctx, r := t.Context(), rand.New(rand.NewPCG(1, 2))
 	for step := range 3000 {
 		entries := make([]index.Entry, r.IntN(20))
@@ -96,14 +97,14 @@ func TestMemoryAnswersAsRedisDoes(t *testing.T) {
 	}
 }
 
-func TestMemoryRefusesWhatAScoreCannotHold(t *testing.T) {
-	require.ErrorContains(t, index.NewMemory().Add(t.Context(), []index.Entry{{Pos: 1<<53 + 1, Seq: 7}}), "seq 7")
+func TestRefusesWhatAScoreCannotHold(t *testing.T) {
+	require.ErrorContains(t, memindex.New().Add(t.Context(), []index.Entry{{Pos: 1<<53 + 1, Seq: 7}}), "seq 7")
 }
 
 // Nobody reads: what waits is merged, and both listeners get all that matters.
-func TestMemoryWakes(t *testing.T) {
+func TestWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := index.NewMemory()
+		m := memindex.New()
 		ctx, cancel := context.WithCancel(t.Context())
 		a, b := m.Wakes(ctx), m.Wakes(ctx)
 		for i := range 1000 {
@@ -127,8 +128,8 @@ func TestMemoryWakes(t *testing.T) {
 	})
 }
 
-func TestMemoryForgetsWhenFlushed(t *testing.T) {
-	m := index.NewMemory()
+func TestForgetsWhenFlushed(t *testing.T) {
+	m := memindex.New()
 	require.NoError(t, m.Add(t.Context(), []index.Entry{{Slot: 1, Pos: 2, Seq: 3}}))
 	require.NoError(t, m.SetMark(t.Context(), 1, 9))
 	m.Flush()

@@ -1,4 +1,6 @@
-package index
+// Package memindex is an index of the near future in the process, for tests in virtual time. It answers
+// what the index in Redis answers, and never waits.
+package memindex
 
 import (
 	"cmp"
@@ -6,11 +8,15 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/notyet/notyet/internal/index"
 )
 
-// Memory is an index in the process, for an installation of one process. It does what Index does
-// and ends with the process. It never waits and never fails.
-type Memory struct {
+// maxScore is the highest position that the index in Redis takes.
+const maxScore = 1 << 53
+
+// Index does what index.Index does, and ends with the process.
+type Index struct {
 	mu        sync.Mutex
 	slots     map[int]*memorySlot
 	listeners map[*listener]bool
@@ -19,36 +25,44 @@ type Memory struct {
 // memorySlot keeps its entries twice: by seq, and ordered by position and seq.
 type memorySlot struct {
 	bySeq  map[int64]int64
-	line   []Entry
+	line   []index.Entry
 	mark   int64
 	marked bool
 }
 
-// listener holds what its reader has not yet received: the lowest position of each slot.
+// listener holds what its reader has not yet received: the lowest position of each slot's tasks, and apart
+// from it whether timers of the slot changed.
 type listener struct {
-	pending wakes
+	pending map[wakeKey]int64
 	news    chan struct{}
 }
 
-// NewMemory returns an empty index.
-func NewMemory() *Memory {
-	return &Memory{slots: map[int]*memorySlot{}, listeners: map[*listener]bool{}}
+type wakeKey struct {
+	slot   int
+	timers bool
 }
 
-// Close does nothing; Index has connections to close.
-func (m *Memory) Close() {}
+func keyOf(p index.SlotPos) wakeKey { return wakeKey{p.Slot, p.Pos == index.TimersChanged} }
+
+// New returns an empty index.
+func New() *Index {
+	return &Index{slots: map[int]*memorySlot{}, listeners: map[*listener]bool{}}
+}
+
+// Close does nothing: there are no connections.
+func (m *Index) Close() {}
 
 // Ping returns nil.
-func (m *Memory) Ping(context.Context) error { return nil }
+func (m *Index) Ping(context.Context) error { return nil }
 
 // Flush removes everything, like a server that restarts.
-func (m *Memory) Flush() {
+func (m *Index) Flush() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.slots)
 }
 
-func (m *Memory) slot(n int) *memorySlot {
+func (m *Index) slot(n int) *memorySlot {
 	s := m.slots[n]
 	if s == nil {
 		s = &memorySlot{bySeq: map[int64]int64{}}
@@ -57,13 +71,13 @@ func (m *Memory) slot(n int) *memorySlot {
 	return s
 }
 
-func compareEntries(a, b Entry) int {
+func compareEntries(a, b index.Entry) int {
 	return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq))
 }
 
 // behind returns the position in the line of the first entry above pos.
 func (s *memorySlot) behind(pos int64) int {
-	i, _ := slices.BinarySearchFunc(s.line, pos, func(e Entry, pos int64) int {
+	i, _ := slices.BinarySearchFunc(s.line, pos, func(e index.Entry, pos int64) int {
 		if e.Pos > pos {
 			return 1
 		}
@@ -73,13 +87,13 @@ func (s *memorySlot) behind(pos int64) int {
 }
 
 // between returns the entries in (from, to].
-func (s *memorySlot) between(from, to int64) []Entry {
+func (s *memorySlot) between(from, to int64) []index.Entry {
 	first, last := s.behind(from), s.behind(to)
 	return s.line[first:max(first, last)]
 }
 
-// Add implements Index's.
-func (m *Memory) Add(_ context.Context, entries []Entry) error {
+// Add is index.Index's.
+func (m *Index) Add(_ context.Context, entries []index.Entry) error {
 	for _, e := range entries {
 		if e.Pos > maxScore || e.Pos < -maxScore {
 			return fmt.Errorf("adding entries to the index: position %d of seq %d is beyond ±2^53", e.Pos, e.Seq)
@@ -107,14 +121,14 @@ func (m *Memory) Add(_ context.Context, entries []Entry) error {
 // sort orders the line again and drops entries that bySeq does not have at this position.
 func (s *memorySlot) sort() {
 	slices.SortFunc(s.line, compareEntries)
-	s.line = slices.Compact(slices.DeleteFunc(s.line, func(e Entry) bool {
+	s.line = slices.Compact(slices.DeleteFunc(s.line, func(e index.Entry) bool {
 		pos, there := s.bySeq[e.Seq]
 		return !there || pos != e.Pos
 	}))
 }
 
-// Remove implements Index's.
-func (m *Memory) Remove(_ context.Context, entries []Entry) error {
+// Remove is index.Index's.
+func (m *Index) Remove(_ context.Context, entries []index.Entry) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range entries {
@@ -127,15 +141,15 @@ func (m *Memory) Remove(_ context.Context, entries []Entry) error {
 			continue
 		}
 		delete(s.bySeq, e.Seq)
-		if i, found := slices.BinarySearchFunc(s.line, Entry{Pos: pos, Seq: e.Seq}, compareEntries); found {
+		if i, found := slices.BinarySearchFunc(s.line, index.Entry{Pos: pos, Seq: e.Seq}, compareEntries); found {
 			s.line = slices.Delete(s.line, i, i+1)
 		}
 	}
 	return nil
 }
 
-// Trim implements Index's.
-func (m *Memory) Trim(_ context.Context, upTo []SlotPos) error {
+// Trim is index.Index's.
+func (m *Index) Trim(_ context.Context, upTo []index.SlotPos) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, at := range upTo {
@@ -152,16 +166,16 @@ func (m *Memory) Trim(_ context.Context, upTo []SlotPos) error {
 	return nil
 }
 
-// Clear implements Index's.
-func (m *Memory) Clear(_ context.Context, slot int) error {
+// Clear is index.Index's.
+func (m *Index) Clear(_ context.Context, slot int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.slots, slot)
 	return nil
 }
 
-// SetMark implements Index's.
-func (m *Memory) SetMark(_ context.Context, slot int, upTo int64) error {
+// SetMark is index.Index's.
+func (m *Index) SetMark(_ context.Context, slot int, upTo int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.slot(slot)
@@ -169,8 +183,8 @@ func (m *Memory) SetMark(_ context.Context, slot int, upTo int64) error {
 	return nil
 }
 
-// Marks implements Index's.
-func (m *Memory) Marks(_ context.Context, slots []int) (map[int]int64, error) {
+// Marks is index.Index's.
+func (m *Index) Marks(_ context.Context, slots []int) (map[int]int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	marks := make(map[int]int64, len(slots))
@@ -182,25 +196,25 @@ func (m *Memory) Marks(_ context.Context, slots []int) (map[int]int64, error) {
 	return marks, nil
 }
 
-// Next implements Index's.
-func (m *Memory) Next(_ context.Context, from []SlotPos) ([]SlotPos, error) {
+// Next is index.Index's.
+func (m *Index) Next(_ context.Context, from []index.SlotPos) ([]index.SlotPos, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var next []SlotPos
+	var next []index.SlotPos
 	for _, at := range from {
 		s := m.slots[at.Slot]
 		if s == nil {
 			continue
 		}
 		if i := s.behind(at.Pos); i < len(s.line) {
-			next = append(next, SlotPos{Slot: at.Slot, Pos: s.line[i].Pos})
+			next = append(next, index.SlotPos{Slot: at.Slot, Pos: s.line[i].Pos})
 		}
 	}
 	return next, nil
 }
 
-// Count implements Index's.
-func (m *Memory) Count(_ context.Context, slot int, from, to int64) (int64, error) {
+// Count is index.Index's.
+func (m *Index) Count(_ context.Context, slot int, from, to int64) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.slots[slot]
@@ -210,8 +224,8 @@ func (m *Memory) Count(_ context.Context, slot int, from, to int64) (int64, erro
 	return int64(len(s.between(from, to))), nil
 }
 
-// Counts implements Index's.
-func (m *Memory) Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error) {
+// Counts is index.Index's.
+func (m *Index) Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error) {
 	out := make([]int64, max(len(bounds)-1, 0))
 	for i := range out {
 		for _, slot := range slots {
@@ -222,8 +236,8 @@ func (m *Memory) Counts(ctx context.Context, slots []int, bounds []int64) ([]int
 	return out, nil
 }
 
-// Range implements Index's.
-func (m *Memory) Range(_ context.Context, slot int, from, to int64) ([]Entry, error) {
+// Range is index.Index's.
+func (m *Index) Range(_ context.Context, slot int, from, to int64) ([]index.Entry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.slots[slot]
@@ -233,18 +247,20 @@ func (m *Memory) Range(_ context.Context, slot int, from, to int64) ([]Entry, er
 	return slices.Clone(s.between(from, to)), nil
 }
 
-// Members implements Index's.
-func (m *Memory) Members(ctx context.Context, slot int) ([]Entry, error) {
+// Members is index.Index's.
+func (m *Index) Members(ctx context.Context, slot int) ([]index.Entry, error) {
 	return m.Range(ctx, slot, -maxScore-1, maxScore)
 }
 
-// Wake implements Index's.
-func (m *Memory) Wake(_ context.Context, at []SlotPos) error {
+// Wake is index.Index's.
+func (m *Index) Wake(_ context.Context, at []index.SlotPos) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for l := range m.listeners {
 		for _, s := range at {
-			l.pending.add(s)
+			if old, ok := l.pending[keyOf(s)]; !ok || s.Pos < old {
+				l.pending[keyOf(s)] = s.Pos
+			}
 		}
 		select {
 		case l.news <- struct{}{}:
@@ -254,9 +270,9 @@ func (m *Memory) Wake(_ context.Context, at []SlotPos) error {
 	return nil
 }
 
-// Wakes implements Index's.
-func (m *Memory) Wakes(ctx context.Context) <-chan []SlotPos {
-	l, out := &listener{pending: wakes{}, news: make(chan struct{}, 1)}, make(chan []SlotPos)
+// Wakes is index.Index's.
+func (m *Index) Wakes(ctx context.Context) <-chan []index.SlotPos {
+	l, out := &listener{pending: map[wakeKey]int64{}, news: make(chan struct{}, 1)}, make(chan []index.SlotPos)
 	m.mu.Lock()
 	m.listeners[l] = true
 	m.mu.Unlock()
@@ -264,7 +280,7 @@ func (m *Memory) Wakes(ctx context.Context) <-chan []SlotPos {
 		defer close(out)
 		defer m.forget(l)
 		for {
-			var send chan<- []SlotPos
+			var send chan<- []index.SlotPos
 			batch := m.waiting(l)
 			if len(batch) > 0 {
 				send = out
@@ -281,14 +297,19 @@ func (m *Memory) Wakes(ctx context.Context) <-chan []SlotPos {
 	return out
 }
 
-func (m *Memory) waiting(l *listener) []SlotPos {
+func (m *Index) waiting(l *listener) []index.SlotPos {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return l.pending.list()
+	batch := make([]index.SlotPos, 0, len(l.pending))
+	for key, pos := range l.pending {
+		batch = append(batch, index.SlotPos{Slot: key.slot, Pos: pos})
+	}
+	slices.SortFunc(batch, func(a, b index.SlotPos) int { return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Pos, b.Pos)) })
+	return batch
 }
 
 // took keeps what arrived while batch was being sent.
-func (m *Memory) took(l *listener, batch []SlotPos) {
+func (m *Index) took(l *listener, batch []index.SlotPos) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range batch {
@@ -298,7 +319,7 @@ func (m *Memory) took(l *listener, batch []SlotPos) {
 	}
 }
 
-func (m *Memory) forget(l *listener) {
+func (m *Index) forget(l *listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.listeners, l)
