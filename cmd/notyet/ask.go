@@ -17,9 +17,7 @@ import (
 
 // target holds the flags and arguments of cancel and fire.
 type target struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic       string        `help:"Target topic, or the origin of an HTTP callback." placeholder:"TOPIC" short:"t" xor:"target"`
 	URL         string        `help:"The URL of an HTTP callback, instead of --topic." name:"url" placeholder:"URL" xor:"target"`
 	ID          string        `help:"The task's id." name:"id" placeholder:"ID"`

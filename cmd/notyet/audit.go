@@ -24,9 +24,7 @@ type auditCmd struct {
 
 // auditFilter holds the flags that select changes.
 type auditFilter struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Who   string `help:"Only changes by this token, or user@host." placeholder:"NAME"`
 	What  string `help:"Only changes of this kind: schedule, cancel, fire, replay, purge, reconcile, 'intake skip', …" placeholder:"KIND"`
 	Topic string `help:"Only changes about this target topic." placeholder:"TOPIC" short:"t"`
@@ -49,7 +47,7 @@ func (c *auditFilter) each(a *app, page int, f func(api.AuditEntry) (more bool, 
 	if wanted.To, err = instant("--to", c.To, -1); err != nil {
 		return err
 	}
-	b, err := a.backend(c.Settings, c.Servers)
+	b, err := a.backend(c.asking)
 	if err != nil {
 		return err
 	}
@@ -101,24 +99,14 @@ func (c *auditListCmd) Run(a *app) error {
 	if c.JSON {
 		return a.JSON(entries)
 	}
-	c.print(a, entries)
-	return nil
-}
-
-func (c *auditListCmd) print(a *app, entries []api.AuditEntry) {
-	if len(entries) == 0 {
-		fmt.Fprintln(a.Stdout, "no changes")
-		return
-	}
-	rows := make([][]any, 0, len(entries))
-	for _, e := range entries {
+	table(a, "no changes", []any{"AT", "WHO", "VIA", "WHAT", "TOPIC", "TASK", "COUNT", "FILTER"}, entries, func(e api.AuditEntry) []any {
 		who := e.Who
 		if e.User != "" {
 			who += " (" + e.User + ")"
 		}
-		rows = append(rows, []any{stamp(e.At), command.Plain(who), e.Via, e.What, command.Plain(e.Topic), command.Plain(e.Task), e.Count, shortened(command.Plain(string(e.Extra)), 80)})
-	}
-	a.Table([]any{"AT", "WHO", "VIA", "WHAT", "TOPIC", "TASK", "COUNT", "FILTER"}, rows)
+		return []any{stamp(e.At), command.Plain(who), e.Via, e.What, command.Plain(e.Topic), command.Plain(e.Task), e.Count, shortened(command.Plain(string(e.Extra)), 80)}
+	})
+	return nil
 }
 
 type auditExportCmd struct {

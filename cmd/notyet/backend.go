@@ -19,6 +19,13 @@ import (
 	"github.com/notyet/notyet/store/letters"
 )
 
+// asking holds the flags of commands that use servers, and print something.
+type asking struct {
+	command.Settings
+	command.Servers
+	command.AsJSON
+}
+
 // tasks answers queries about tasks, from the database or through a service.
 type tasks interface {
 	Task(ctx context.Context, topic, id string) (api.Task, error)
@@ -36,13 +43,6 @@ type deadLetters interface {
 	CountLetters(ctx context.Context, f letters.Filter) (int64, error)
 }
 
-var (
-	_ tasks       = (*api.Local)(nil)
-	_ deadLetters = (*api.Local)(nil)
-	_ tasks       = (*api.Client)(nil)
-	_ deadLetters = (*api.Client)(nil)
-)
-
 // installation answers who changed what, and what runs, and changes the number of slots.
 type installation interface {
 	Audit(ctx context.Context, f api.AuditFilter) (api.AuditLog, error)
@@ -50,11 +50,6 @@ type installation interface {
 	Slots(ctx context.Context) (api.SlotsChange, error)
 	SetSlots(ctx context.Context, n int) (api.SlotsChange, error)
 }
-
-var (
-	_ installation = (*api.Local)(nil)
-	_ installation = (*api.Client)(nil)
-)
 
 // timers answers queries about timers, and makes runs.
 type timers interface {
@@ -65,34 +60,29 @@ type timers interface {
 	BackfillTimer(ctx context.Context, topic, id string, r api.Backfill) (api.Backfilled, error)
 }
 
-var (
-	_ timers = (*api.Local)(nil)
-	_ timers = (*api.Client)(nil)
-)
-
 // targets pauses and limits targets.
 type targets interface {
 	Targets(ctx context.Context, allowed func(topic string) bool) (api.Targets, error)
 	ChangeTarget(ctx context.Context, topic string, c api.TargetChange) (api.TargetPolicy, error)
 }
 
-var (
-	_ targets = (*api.Local)(nil)
-	_ targets = (*api.Client)(nil)
-)
-
-// backend is one or the other.
-type backend struct {
+// source is the database (api.Local), or a service (api.Client).
+type source interface {
 	tasks
 	deadLetters
 	installation
 	timers
 	targets
+}
+
+// backend is a source that is open.
+type backend struct {
+	source
 	close func()
 }
 
-func (a *app) backend(s command.Settings, more command.Servers) (*backend, error) {
-	cfg, err := a.Client(s, more)
+func (a *app) backend(c asking) (*backend, error) {
+	cfg, err := a.Client(c.Settings, c.Servers)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +91,7 @@ func (a *app) backend(s command.Settings, more command.Servers) (*backend, error
 		if err != nil {
 			return nil, err
 		}
-		c := api.NewClient(ccfg)
-		return &backend{tasks: c, deadLetters: c, installation: c, timers: c, targets: c, close: func() {}}, nil
+		return &backend{api.NewClient(ccfg), func() {}}, nil
 	}
 	return a.direct(cfg)
 }
@@ -133,11 +122,45 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 		}
 		return client, err
 	})
-	return &backend{tasks: local, deadLetters: local, installation: local, timers: local, targets: local, close: func() {
+	return &backend{local, func() {
 		for _, f := range closes {
 			f()
 		}
 	}}, nil
+}
+
+// show asks, and prints the answer: as JSON with --json.
+func show[T any](a *app, c asking, ask func(*backend) (T, error), print func(T)) error {
+	b, err := a.backend(c)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	found, err := ask(b)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.JSON(found)
+	}
+	print(found)
+	return nil
+}
+
+// listed reads pages until it has as many as wanted, or there are no more. page takes the room that is left,
+// and the cursor of the page before.
+func listed[T any](want int, page func(room int, cursor string) (found []T, next string, err error)) ([]T, error) {
+	out, cursor := []T{}, ""
+	for {
+		found, next, err := page(want-len(out), cursor)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+		if cursor = next; cursor == "" || len(out) >= want {
+			return out, nil
+		}
+	}
 }
 
 // instant parses RFC 3339, Unix milliseconds, or a duration from now in the given direction. "" is

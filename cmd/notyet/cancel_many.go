@@ -56,7 +56,7 @@ func (m *many) cancelMany(a *app, t target) error {
 	if selects := r.Topic != "" || r.IDPrefix != "" || r.Tag != "" || r.From != 0 || r.To != 0; selects == m.All {
 		return command.Usage("which? say --id for one task, --topic, --id-prefix, --tag, --from or --to for many, or --all and none of them")
 	}
-	b, err := a.backend(t.Settings, t.Servers)
+	b, err := a.backend(t.asking)
 	if err != nil {
 		return err
 	}

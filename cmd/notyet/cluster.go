@@ -19,11 +19,7 @@ import (
 	"github.com/notyet/notyet/store/admin"
 )
 
-type clusterCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
-}
+type clusterCmd struct{ asking }
 
 // Help is part of --help.
 func (clusterCmd) Help() string {
@@ -38,32 +34,13 @@ Examples:
 
 // Run prints what runs.
 func (c *clusterCmd) Run(a *app) error {
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	found, err := b.Cluster(a.Ctx)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(found)
-	}
-	c.print(a, found)
-	return nil
+	return show(a, c.asking, func(b *backend) (api.Cluster, error) { return b.Cluster(a.Ctx) }, a.cluster)
 }
 
-func (c *clusterCmd) print(a *app, found api.Cluster) {
-	rows := make([][]any, 0, len(found.Services))
-	for _, s := range found.Services {
-		rows = append(rows, []any{s.Kind, command.Plain(s.ID), command.Plain(s.Version), command.Plain(s.HTTP), when(s.Started), s.Slots})
-	}
-	if len(rows) == 0 {
-		fmt.Fprintln(a.Stdout, "no services are alive")
-	} else {
-		a.Table([]any{"KIND", "SERVICE", "VERSION", "HTTP", "STARTED", "SLOTS"}, rows)
-	}
+func (a *app) cluster(found api.Cluster) {
+	table(a, "no services are alive", []any{"KIND", "SERVICE", "VERSION", "HTTP", "STARTED", "SLOTS"}, found.Services, func(s api.Service) []any {
+		return []any{s.Kind, command.Plain(s.ID), command.Plain(s.Version), command.Plain(s.HTTP), when(s.Started), s.Slots}
+	})
 	free := 0
 	for _, s := range found.Slots {
 		if !s.Alive {
@@ -75,7 +52,7 @@ func (c *clusterCmd) print(a *app, found api.Cluster) {
 		fmt.Fprintf(a.Stdout, "lag is not known: %s\n", command.Plain(found.LagError))
 		return
 	}
-	rows = rows[:0]
+	rows := make([][]any, 0, len(found.Lag))
 	for _, l := range found.Lag {
 		rows = append(rows, []any{l.Topic, l.Partition, l.State, l.Lag, shortened(command.Plain(l.Detail), 80)})
 	}

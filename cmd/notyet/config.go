@@ -19,9 +19,7 @@ type configCmd struct {
 }
 
 type configCheckCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Service string `default:"all" enum:"all,scanner,dispatcher" help:"Whose start: all, scanner or dispatcher. Each requires the servers that it needs." placeholder:"SERVICE"`
 }
 
@@ -125,11 +123,7 @@ func problemOf(cfg *config.Config, err error) config.Problem {
 	return config.Problem{Key: key, Source: cfg.Origin(key), Problem: strings.TrimLeft(strings.TrimPrefix(text, key), ": ")}
 }
 
-type configPrintCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
-}
+type configPrintCmd struct{ asking }
 
 // Help is part of --help.
 func (configPrintCmd) Help() string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -27,9 +28,7 @@ type deadletterCmd struct {
 
 // letterFilter holds the flags that select letters.
 type letterFilter struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic    string `group:"Filter" help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	TaskID   string `group:"Filter" help:"Only the task with this id." name:"task-id" placeholder:"ID"`
 	Tag      string `group:"Filter" help:"Only tasks with this tag." placeholder:"TAG"`
@@ -102,35 +101,16 @@ func (c *deadListCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	if f.Limit == 0 {
-		f.Limit = 100
-	}
-	found, err := deadletter.Collect(a.Ctx, b, f, f.Limit)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(found)
-	}
-	rows := make([][]any, 0, len(found))
-	for _, l := range found {
-		state := l.Kind
-		if l.ReplayedAt > 0 {
-			state += ", replayed"
-		}
-		rows = append(rows, []any{l.ID, when(l.DiedAt), state, l.Topic, command.Plain(l.TaskID), l.Attempt, shortened(command.Plain(l.Reason), 80)})
-	}
-	if len(rows) == 0 {
-		fmt.Fprintln(a.Stdout, "no dead letters")
-		return nil
-	}
-	a.Table([]any{"ID", "DIED", "KIND", "TOPIC", "TASK", "ATTEMPT", "REASON"}, rows)
-	return nil
+	f.Limit = cmp.Or(f.Limit, 100)
+	return show(a, c.asking, func(b *backend) ([]deadletter.Letter, error) { return deadletter.Collect(a.Ctx, b, f, f.Limit) }, func(found []deadletter.Letter) {
+		table(a, "no dead letters", []any{"ID", "DIED", "KIND", "TOPIC", "TASK", "ATTEMPT", "REASON"}, found, func(l deadletter.Letter) []any {
+			state := l.Kind
+			if l.ReplayedAt > 0 {
+				state += ", replayed"
+			}
+			return []any{l.ID, when(l.DiedAt), state, l.Topic, command.Plain(l.TaskID), l.Attempt, shortened(command.Plain(l.Reason), 80)}
+		})
+	})
 }
 
 func shortened(s string, n int) string {
@@ -141,9 +121,7 @@ func shortened(s string, n int) string {
 }
 
 type deadShowCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	IDs []int64 `arg:"" help:"Ids of dead letters." name:"id"`
 }
 
@@ -157,7 +135,7 @@ Example:
 
 // Run prints letters with their content.
 func (c *deadShowCmd) Run(a *app) error {
-	b, err := a.backend(c.Settings, c.Servers)
+	b, err := a.backend(c.asking)
 	if err != nil {
 		return err
 	}
@@ -202,7 +180,7 @@ func (c *deadExportCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.Settings, c.Servers)
+	b, err := a.backend(c.asking)
 	if err != nil {
 		return err
 	}

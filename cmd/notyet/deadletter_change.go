@@ -49,7 +49,7 @@ func (c *deadReplayCmd) Run(a *app) error {
 	if len(c.IDs) > 0 {
 		f.Replayed = true // named letters are always tried, and skipped with a reason
 	}
-	b, err := a.backend(c.Settings, c.Servers)
+	b, err := a.backend(c.asking)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *deadPurgeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.Settings, c.Servers)
+	b, err := a.backend(c.asking)
 	if err != nil {
 		return err
 	}

@@ -16,9 +16,7 @@ import (
 )
 
 type doctorCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Strict   bool          `help:"Exit with 1 on warnings too."`
 	All      bool          `help:"Print what is well, too. --json always does."`
 	Targets  []string      `help:"Target topics to look at, too." placeholder:"TOPIC,…"`

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/notyet/notyet/api"
@@ -11,9 +10,7 @@ import (
 )
 
 type forecastCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic string        `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	Tag   string        `help:"Only tasks with this tag." placeholder:"TAG"`
 	From  string        `help:"Start: RFC 3339, Unix milliseconds, or a duration from now. Default now." placeholder:"TIME"`
@@ -40,28 +37,11 @@ func (c *forecastCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	f, err := wholeForecast(a.Ctx, b, api.ForecastFilter{Topic: c.Topic, Tag: c.Tag, From: from, To: to, Step: c.Step})
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(f)
-	}
-	rows := make([][]any, 0, len(f.Steps))
-	for _, s := range f.Steps {
-		rows = append(rows, []any{when(s.At), s.Count})
-	}
-	if len(rows) == 0 {
-		fmt.Fprintln(a.Stdout, "no tasks")
-		return nil
-	}
-	a.Table([]any{"FROM", "TASKS"}, rows)
-	return nil
+	return show(a, c.asking, func(b *backend) (api.Forecast, error) {
+		return wholeForecast(a.Ctx, b, api.ForecastFilter{Topic: c.Topic, Tag: c.Tag, From: from, To: to, Step: c.Step})
+	}, func(f api.Forecast) {
+		table(a, "no tasks", []any{"FROM", "TASKS"}, f.Steps, func(s api.ForecastStep) []any { return []any{when(s.At), s.Count} })
+	})
 }
 
 // wholeForecast goes on where there was no time to count all at once. It asks for minutes where they make up the steps: a step is

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -12,9 +11,7 @@ import (
 )
 
 type getCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic string `help:"Target topic of the task, or the origin of an HTTP callback." placeholder:"TOPIC" required:"" short:"t"`
 	ID    string `help:"The task's id. If its caller gave none, it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID" required:""`
 }
@@ -34,20 +31,7 @@ const whereFrom = `Reads the database if mysql.dsn (NOTYET_MYSQL_DSN) is set, ot
 
 // Run prints one task.
 func (c *getCmd) Run(a *app) error {
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	t, err := b.Task(a.Ctx, c.Topic, c.ID)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(t)
-	}
-	a.task(t)
-	return nil
+	return show(a, c.asking, func(b *backend) (api.Task, error) { return b.Task(a.Ctx, c.Topic, c.ID) }, a.task)
 }
 
 func (a *app) task(t api.Task) {
@@ -105,9 +89,7 @@ func runSettings(w io.Writer, s *api.Settings) {
 }
 
 type listCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic   string `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	Prefix  string `help:"Only tasks whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
 	Tag     string `help:"Only tasks with this tag, in order of due time." placeholder:"TAG"`
@@ -138,42 +120,16 @@ func (c *listCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	tasks, err := listed(a.Ctx, b, api.TaskFilter{Topic: c.Topic, IDPrefix: c.Prefix, Tag: c.Tag, State: c.State, From: from, To: to, Limit: c.Limit, Ended: c.Ended, Content: c.Content})
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(tasks)
-	}
-	rows := make([][]any, 0, len(tasks))
-	for _, t := range tasks {
-		rows = append(rows, []any{when(t.Due), t.State, t.Topic, command.Plain(t.ID), t.Attempt})
-	}
-	if len(rows) == 0 {
-		fmt.Fprintln(a.Stdout, "no tasks")
-		return nil
-	}
-	a.Table([]any{"DUE", "STATE", "TOPIC", "ID", "ATTEMPT"}, rows)
-	return nil
-}
-
-// listed reads pages until it has as many tasks as requested, or there are no more.
-func listed(ctx context.Context, from tasks, f api.TaskFilter) ([]api.Task, error) {
-	out, want := []api.Task{}, f.Limit
-	for {
-		f.Limit = want - len(out)
-		page, err := from.Tasks(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, page.Tasks...)
-		if f.Cursor = page.Cursor; f.Cursor == "" || len(out) >= want {
-			return out, nil
-		}
-	}
+	f := api.TaskFilter{Topic: c.Topic, IDPrefix: c.Prefix, Tag: c.Tag, State: c.State, From: from, To: to, Ended: c.Ended, Content: c.Content}
+	return show(a, c.asking, func(b *backend) ([]api.Task, error) {
+		return listed(c.Limit, func(room int, cursor string) ([]api.Task, string, error) {
+			f.Limit, f.Cursor = room, cursor
+			page, err := b.Tasks(a.Ctx, f)
+			return page.Tasks, page.Cursor, err
+		})
+	}, func(tasks []api.Task) {
+		table(a, "no tasks", []any{"DUE", "STATE", "TOPIC", "ID", "ATTEMPT"}, tasks, func(t api.Task) []any {
+			return []any{when(t.Due), t.State, t.Topic, command.Plain(t.ID), t.Attempt}
+		})
+	})
 }

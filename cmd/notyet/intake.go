@@ -38,11 +38,7 @@ func (a *app) operate(s command.Settings, more command.Servers, f func(*scanner.
 
 const operatesDirectly = `Reads Kafka and the database, so it needs kafka.brokers and mysql.dsn. Scanners may run meanwhile; they notice changes within seconds.`
 
-type intakeStatusCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
-}
+type intakeStatusCmd struct{ asking }
 
 // Help is part of --help.
 func (intakeStatusCmd) Help() string {
@@ -102,9 +98,7 @@ func (a *app) standing(found []scanner.Partition) {
 }
 
 type intakeSkipCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic     string `arg:"" help:"Intake topic." name:"topic"`
 	Partition int32  `arg:"" help:"Its partition." name:"partition"`
 	At        *int64 `help:"The offset at which the partition is stuck: NEXT of notyet intake status." placeholder:"OFFSET" required:""`
@@ -151,9 +145,7 @@ func (c *intakeSkipCmd) Run(a *app) error {
 }
 
 type intakeRestartCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic     string `arg:"" help:"Intake topic." name:"topic"`
 	Partition int32  `arg:"" help:"Its partition." name:"partition"`
 	From      *int64 `help:"Continue at this offset instead of where the log diverged." placeholder:"OFFSET"`

@@ -20,9 +20,7 @@ import (
 )
 
 type migrateCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	DatabaseOnly bool   `help:"Do not look at Kafka: others make its topics." name:"database-only"`
 	DryRun       bool   `help:"Print the statements that would run and the topics that would be made, and change nothing." name:"dry-run"`
 	MigrateDSN   string `help:"migrate.dsn: the DSN of a user who may change tables, if it is another than that of mysql.dsn; other users can see flags, so better NOTYET_MIGRATE_DSN" name:"migrate-dsn" placeholder:"DSN"`

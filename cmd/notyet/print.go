@@ -11,6 +11,19 @@ import (
 	"github.com/notyet/notyet/deadletter"
 )
 
+// table prints a row for each item under headings; without items it prints none.
+func table[T any](a *app, none string, head []any, items []T, row func(T) []any) {
+	if len(items) == 0 {
+		fmt.Fprintln(a.Stdout, none)
+		return
+	}
+	rows := make([][]any, 0, len(items))
+	for _, item := range items {
+		rows = append(rows, row(item))
+	}
+	a.Table(head, rows)
+}
+
 // pairs prints names and values, one pair a line.
 func pairs(w io.Writer, values ...string) {
 	for i := 0; i+1 < len(values); i += 2 {

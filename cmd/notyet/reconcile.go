@@ -21,9 +21,7 @@ import (
 )
 
 type deadReconcileCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	SendLog []string `help:"A send log directory, or a copy of one. Repeat the flag for each dispatcher. Default: sendlog.dir." name:"send-log" placeholder:"DIR" type:"path"`
 	Topics  bool     `help:"Look in the target topics for deliveries that the logs leave in doubt."`
 	DryRun  bool     `help:"Only say what would happen."`

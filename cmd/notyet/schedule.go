@@ -21,9 +21,7 @@ import (
 )
 
 type scheduleCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic  string  `help:"Target topic. Not needed for an intake with a target of its own." placeholder:"TOPIC" short:"t" xor:"target"`
 	URL    string  `help:"Send an HTTP request to this URL instead of a record to a topic, if the installation makes callbacks." name:"url" placeholder:"URL" xor:"target"`
 	Method string  `help:"With --url: POST (default), PUT, PATCH, DELETE or GET." placeholder:"METHOD"`

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 type slotsCmd struct {
@@ -14,11 +14,7 @@ type slotsCmd struct {
 	Set  slotsSetCmd  `cmd:"" help:"Change the number of slots while the services run."`
 }
 
-type slotsShowCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
-}
+type slotsShowCmd struct{ asking }
 
 // Help is part of --help.
 func (slotsShowCmd) Help() string {
@@ -32,25 +28,13 @@ Example:
 
 // Run prints the slots.
 func (c *slotsShowCmd) Run(a *app) error {
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	now, err := b.Slots(a.Ctx)
-	if err != nil {
-		return err
-	}
-	return c.print(a, now)
+	return show(a, c.asking, func(b *backend) (api.SlotsChange, error) { return b.Slots(a.Ctx) }, a.slots)
 }
 
-func (c *slotsShowCmd) print(a *app, now api.SlotsChange) error {
-	if c.JSON {
-		return a.JSON(now)
-	}
+func (a *app) slots(now api.SlotsChange) {
 	a.Table([]any{"SLOTS", "TARGET", "THEN", "LEAVING", "SPLIT", "MOVED", "KEPT"}, [][]any{{now.Slots, now.Target, orDash(now.Next), orDash(now.Leaving), orDash(now.Split), orDash(now.Moved), now.Kept}})
 	if len(now.Behind) == 0 {
-		return nil
+		return
 	}
 	rows := make([][]any, 0, behindMost+1)
 	for i, b := range now.Behind {
@@ -61,7 +45,6 @@ func (c *slotsShowCmd) print(a *app, now api.SlotsChange) error {
 		rows = append(rows, []any{b.Slot, cmp.Or(b.Owner, "-"), b.Why, upTo(b.UpTo)})
 	}
 	a.Table([]any{"SLOT", "OWNER", "WAITS FOR", "DONE UP TO"}, rows)
-	return nil
 }
 
 // behindMost is how many slots that hold a change up are printed.
@@ -102,25 +85,17 @@ const slotsEvery = 500 * time.Millisecond
 
 // Run changes the number of slots.
 func (c *slotsSetCmd) Run(a *app) error {
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	now, err := b.SetSlots(a.Ctx, c.Slots)
-	for told := ""; err == nil && c.Wait && now.Changes; now, err = b.Slots(a.Ctx) {
-		if text := fmt.Sprintf("%d to %d slots: %d of %d split, %d moved", now.Slots, now.Target, now.Split, now.Leaving, now.Moved); text != told {
-			told = text
-			fmt.Fprintln(a.Stderr, text)
+	return show(a, c.asking, func(b *backend) (api.SlotsChange, error) {
+		now, err := b.SetSlots(a.Ctx, c.Slots)
+		for told := ""; err == nil && c.Wait && now.Changes; now, err = b.Slots(a.Ctx) {
+			if text := fmt.Sprintf("%d to %d slots: %d of %d split, %d moved", now.Slots, now.Target, now.Split, now.Leaving, now.Moved); text != told {
+				told = text
+				fmt.Fprintln(a.Stderr, text)
+			}
+			if err := loop.Rest(a.Ctx, slotsEvery); err != nil {
+				return now, err
+			}
 		}
-		select {
-		case <-a.Ctx.Done():
-			return a.Ctx.Err()
-		case <-time.After(slotsEvery):
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return c.print(a, now)
+		return now, err
+	}, a.slots)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -19,9 +18,7 @@ type targetCmd struct {
 
 // policyOf are the parts of every command that changes a target.
 type policyOf struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Target string `arg:"" help:"Target topic, or origin of callbacks such as https://shop.example." name:"target"`
 }
 
@@ -99,27 +96,12 @@ func parseRate(text string) (float64, error) {
 }
 
 func (c *policyOf) change(a *app, change api.TargetChange) error {
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	now, err := b.ChangeTarget(a.Ctx, c.Target, change)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(now)
-	}
-	printTargets(a, now)
-	return nil
+	return show(a, c.asking, func(b *backend) (api.TargetPolicy, error) { return b.ChangeTarget(a.Ctx, c.Target, change) }, func(now api.TargetPolicy) {
+		a.targets([]api.TargetPolicy{now})
+	})
 }
 
-type targetListCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
-}
+type targetListCmd struct{ asking }
 
 // Help is part of --help.
 func (targetListCmd) Help() string {
@@ -132,29 +114,14 @@ Example:
 
 // Run prints the targets.
 func (c *targetListCmd) Run(a *app) error {
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	all, err := b.Targets(a.Ctx, nil)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(all.Targets)
-	}
-	if len(all.Targets) == 0 {
-		fmt.Fprintln(a.Stdout, "no target is paused or limited")
-		return nil
-	}
-	printTargets(a, all.Targets...)
-	return nil
+	return show(a, c.asking, func(b *backend) ([]api.TargetPolicy, error) {
+		all, err := b.Targets(a.Ctx, nil)
+		return all.Targets, err
+	}, a.targets)
 }
 
-func printTargets(a *app, all ...api.TargetPolicy) {
-	rows := make([][]any, 0, len(all))
-	for _, t := range all {
+func (a *app) targets(all []api.TargetPolicy) {
+	table(a, "no target is paused or limited", []any{"TARGET", "STATE", "RATE", "MAX IN FLIGHT", "HELD", "CHANGED"}, all, func(t api.TargetPolicy) []any {
 		state, pace, inFlight, held, since := "open", "-", "-", strconv.Itoa(t.Held), "-"
 		if t.Paused {
 			state = "paused"
@@ -173,7 +140,6 @@ func printTargets(a *app, all ...api.TargetPolicy) {
 		if t.Changed > 0 {
 			since = stamp(t.Changed)
 		}
-		rows = append(rows, []any{command.Plain(t.Topic), state, pace, inFlight, held, since})
-	}
-	a.Table([]any{"TARGET", "STATE", "RATE", "MAX IN FLIGHT", "HELD", "CHANGED"}, rows)
+		return []any{command.Plain(t.Topic), state, pace, inFlight, held, since}
+	})
 }

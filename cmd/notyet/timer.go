@@ -1,8 +1,7 @@
 package main
 
 import (
-	"context"
-	"fmt"
+	"cmp"
 	"io"
 	"strconv"
 	"time"
@@ -149,18 +148,12 @@ func (c *timerPreviewCmd) Run(a *app) error {
 		}
 		rows = append(rows, []any{r.Local, time.UnixMilli(r.At).UTC().Format(time.RFC3339), strconv.FormatInt(r.At, 10), moved})
 	}
-	zone := c.Timezone
-	if zone == "" {
-		zone = "UTC"
-	}
-	a.Table([]any{"IN " + zone, "IN UTC", "UNIX MS", ""}, rows)
+	a.Table([]any{"IN " + cmp.Or(c.Timezone, "UTC"), "IN UTC", "UNIX MS", ""}, rows)
 	return nil
 }
 
 type timerListCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic  string `help:"Only timers of this target topic." placeholder:"TOPIC" short:"t"`
 	Prefix string `help:"Only timers whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
 	Limit  int    `default:"100" help:"At most this many, 1 to 1000." placeholder:"N" short:"n"`
@@ -180,28 +173,16 @@ func (c *timerListCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 1000 {
 		return command.Usage("--limit %d: write 1 to 1000", c.Limit)
 	}
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	list, err := listedTimers(a.Ctx, b, api.TimerFilter{Topic: c.Topic, IDPrefix: c.Prefix, Limit: c.Limit})
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(list)
-	}
-	if len(list) == 0 {
-		fmt.Fprintln(a.Stdout, "no timers")
-		return nil
-	}
-	rows := make([][]any, 0, len(list))
-	for _, t := range list {
-		rows = append(rows, []any{t.Topic, t.ID, t.State, when(t.Next), rhythm(t), t.Timezone})
-	}
-	a.Table([]any{"TOPIC", "ID", "STATE", "NEXT", "RUNS", "ZONE"}, rows)
-	return nil
+	return show(a, c.asking, func(b *backend) ([]api.Timer, error) {
+		return listed(c.Limit, func(room int, cursor string) ([]api.Timer, string, error) {
+			page, err := b.Timers(a.Ctx, api.TimerFilter{Topic: c.Topic, IDPrefix: c.Prefix, Limit: room, Cursor: cursor})
+			return page.Timers, page.Cursor, err
+		})
+	}, func(list []api.Timer) {
+		table(a, "no timers", []any{"TOPIC", "ID", "STATE", "NEXT", "RUNS", "ZONE"}, list, func(t api.Timer) []any {
+			return []any{t.Topic, t.ID, t.State, when(t.Next), rhythm(t), t.Timezone}
+		})
+	})
 }
 
 func rhythm(t api.Timer) string {
@@ -211,26 +192,8 @@ func rhythm(t api.Timer) string {
 	return t.Cron
 }
 
-// listedTimers reads pages until it has as many timers as requested, or there are no more.
-func listedTimers(ctx context.Context, from timers, f api.TimerFilter) ([]api.Timer, error) {
-	out, want := []api.Timer{}, f.Limit
-	for {
-		f.Limit = want - len(out)
-		page, err := from.Timers(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, page.Timers...)
-		if f.Cursor = page.Cursor; f.Cursor == "" || len(out) >= want {
-			return out, nil
-		}
-	}
-}
-
 type timerShowCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic string `help:"Target topic of the timer." placeholder:"TOPIC" required:"" short:"t"`
 	ID    string `help:"The timer's id." name:"id" placeholder:"ID" required:""`
 }
@@ -246,18 +209,10 @@ Example:
 
 // Run prints one timer.
 func (c *timerShowCmd) Run(a *app) error {
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	t, err := b.Timer(a.Ctx, c.Topic, c.ID)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(t)
-	}
+	return show(a, c.asking, func(b *backend) (api.Timer, error) { return b.Timer(a.Ctx, c.Topic, c.ID) }, a.timer)
+}
+
+func (a *app) timer(t api.Timer) {
 	version := ""
 	if t.Version != nil {
 		version = strconv.FormatInt(*t.Version, 10)
@@ -266,5 +221,4 @@ func (c *timerShowCmd) Run(a *app) error {
 		"jitter", t.Jitter, "misfire", t.Misfire, "overlap", t.Overlap, "version", version, "created", when(t.Created))
 	runSettings(a.Stdout, t.Settings)
 	content(a.Stdout, t.Content)
-	return nil
 }

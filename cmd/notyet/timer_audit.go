@@ -42,7 +42,7 @@ func (c *timerAuditCmd) Run(a *app) error {
 	if f.To, err = instantText("--to", c.To, -1); err != nil {
 		return err
 	}
-	b, err := a.backend(c.Settings, c.Servers)
+	b, err := a.backend(c.asking)
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,7 @@ import (
 
 // timerName names a timer, by arguments or by the flags that the other commands about timers have.
 type timerName struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Target  string `arg:"" help:"Target topic of the timer, or the origin of its callbacks." name:"target" optional:""`
 	TimerID string `arg:"" help:"The timer's id." name:"timer" optional:""`
 	Topic   string `help:"The target, instead of the argument." placeholder:"TOPIC" short:"t"`
@@ -61,24 +59,15 @@ func (c *timerRunCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	b, err := a.backend(c.Settings, c.Servers)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	run, err := b.RunTimer(a.Ctx, topic, id, api.RunTimer{At: at})
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return a.JSON(run)
-	}
-	what := "made"
-	if !run.Made {
-		what = "was there"
-	}
-	fmt.Fprintf(a.Stdout, "%s %s of %s\n", what, command.Plain(run.ID), run.Topic)
-	return nil
+	return show(a, c.asking, func(b *backend) (api.TimerRun, error) {
+		return b.RunTimer(a.Ctx, topic, id, api.RunTimer{At: at})
+	}, func(run api.TimerRun) {
+		what := "made"
+		if !run.Made {
+			what = "was there"
+		}
+		fmt.Fprintf(a.Stdout, "%s %s of %s\n", what, command.Plain(run.ID), run.Topic)
+	})
 }
 
 type timerBackfillCmd struct {
@@ -115,7 +104,7 @@ func (c *timerBackfillCmd) Run(a *app) error {
 	if r.To, err = instantText("--to", c.To, -1); err != nil {
 		return err
 	}
-	b, err := a.backend(c.Settings, c.Servers)
+	b, err := a.backend(c.asking)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,7 @@ import (
 )
 
 type watchCmd struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
+	asking
 	Topic     string   `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	ID        string   `help:"Only this task." name:"id" placeholder:"ID"`
 	State     []string `help:"Only events with these states: succeeded, cancelled, dead, rejected, …" placeholder:"STATE,…"`
