@@ -216,15 +216,13 @@ func checkInstant(field string, ms int64) error {
 func stampMillis(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
 
 // RunTimer makes one run of a timer, or returns look.ErrNoTimer.
-func (c *Client) RunTimer(ctx context.Context, topic, id string, r RunTimer) (out TimerRun, err error) {
-	err = c.postTimer(ctx, topic, id, "run", r, &out)
-	return out, err
+func (c *Client) RunTimer(ctx context.Context, topic, id string, r RunTimer) (TimerRun, error) {
+	return post[TimerRun](ctx, c, timerPath(topic, id)+"/run", r, look.ErrNoTimer)
 }
 
 // BackfillTimer makes those of a timer's runs in a range that do not exist, or returns look.ErrNoTimer.
-func (c *Client) BackfillTimer(ctx context.Context, topic, id string, r Backfill) (out Backfilled, err error) {
-	err = c.postTimer(ctx, topic, id, "backfill", r, &out)
-	return out, err
+func (c *Client) BackfillTimer(ctx context.Context, topic, id string, r Backfill) (Backfilled, error) {
+	return post[Backfilled](ctx, c, timerPath(topic, id)+"/backfill", r, look.ErrNoTimer)
 }
 
 type runTimerInput struct {

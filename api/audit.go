@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"unicode"
 
@@ -52,10 +51,14 @@ type AuditLog struct {
 
 // AuditFilter selects entries of the audit log.
 type AuditFilter struct {
-	Who, What, Topic, TaskID string
-	From, To                 int64 // Unix ms, To is not included
-	Limit                    int   // 0: 100
-	Cursor                   string
+	Who    string `query:"who"    doc:"only changes by this token, or user@host"`
+	What   string `query:"what"   doc:"only changes of this kind, such as cancel"`
+	Topic  string `query:"topic"  doc:"only changes about this target topic"`
+	TaskID string `query:"id"     doc:"only changes of the task with this id"`
+	From   int64  `query:"from"   doc:"only changes at or after, Unix ms"                            minimum:"0"`
+	To     int64  `query:"to"     doc:"only changes before, Unix ms"                                 minimum:"0"`
+	Limit  int    `query:"limit"  default:"100"                                                       maximum:"1000" minimum:"1"`
+	Cursor string `query:"cursor" doc:"that of the page before"                                      maxLength:"1000"`
 	// Allowed reports whether an entry about the topic may be listed. nil: all.
 	Allowed func(topic string) bool
 }
@@ -88,37 +91,10 @@ func (l *Local) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
 
 // Audit returns a page of the audit log.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
-	q := url.Values{}
-	set(q, "who", f.Who)
-	set(q, "what", f.What)
-	set(q, "topic", f.Topic)
-	set(q, "id", f.TaskID)
-	set(q, "from", f.From)
-	set(q, "to", f.To)
-	set(q, "limit", f.Limit)
-	set(q, "cursor", f.Cursor)
-	var out AuditLog
-	err := c.get(ctx, "/audit", q, &out, nil)
-	return out, err
+	return get[AuditLog](ctx, c, "/audit", f, nil)
 }
 
-type listAuditInput struct {
-	Who    string `query:"who"    doc:"only changes by this token, or user@host"`
-	What   string `query:"what"   doc:"only changes of this kind, such as cancel"`
-	Topic  string `query:"topic"  doc:"only changes about this target topic"`
-	ID     string `query:"id"     doc:"only changes of the task with this id"`
-	From   int64  `query:"from"   doc:"only changes at or after, Unix ms"                            minimum:"0"`
-	To     int64  `query:"to"     doc:"only changes before, Unix ms"                                 minimum:"0"`
-	Limit  int    `query:"limit"  default:"100"                                                       maximum:"1000" minimum:"1"`
-	Cursor string `query:"cursor" doc:"that of the page before"                                      maxLength:"1000"`
-}
-
-func (in *listAuditInput) scope(c access.Caller) error {
-	if in.Topic == "" {
-		return nil // the handler removes other callers' changes
-	}
-	return withinTopics(c, in.Topic)
-}
+func (f *AuditFilter) scope(c access.Caller) error { return withinListed(c, f.Topic) }
 
 func (s *server) audits() {
 	register(s, access.Read, "list-audit", http.MethodGet, "/api/v1/audit", "List who changed what, the latest first", s.listAudit, s.onePage)
@@ -127,16 +103,13 @@ func (s *server) audits() {
 
 func noContent(op *huma.Operation) { op.DefaultStatus = http.StatusNoContent }
 
-func (s *server) listAudit(ctx ctxType, in *listAuditInput) (*body[AuditLog], error) {
-	after, err := s.cursors.open(ctx, "audit", in.Cursor)
-	if err != nil {
+func (s *server) listAudit(ctx ctxType, f *AuditFilter) (*body[AuditLog], error) {
+	var err error
+	if f.Cursor, err = s.cursors.open(ctx, "audit", f.Cursor); err != nil {
 		return nil, problem(err)
 	}
-	f := AuditFilter{Who: in.Who, What: in.What, Topic: in.Topic, TaskID: in.ID, From: in.From, To: in.To, Limit: in.Limit, Cursor: after}
-	if caller := access.From(ctx); !caller.AllTopics() {
-		f.Allowed = caller.Topic
-	}
-	log, err := s.local.Audit(ctx, f)
+	f.Allowed = allowed(ctx)
+	log, err := s.local.Audit(ctx, *f)
 	if err == nil {
 		log.Cursor, err = s.cursors.seal(ctx, "audit", log.Cursor)
 	}
@@ -162,7 +135,8 @@ func (s *server) noteRequest(ctx ctxType, in *noteInput) (*struct{}, error) {
 
 // Note writes a request into the audit log of the service.
 func (c *Client) Note(ctx context.Context, n Noted) error {
-	return c.post(ctx, "/audit", n, nil)
+	_, err := post[struct{}](ctx, c, "/audit", n, nil)
+	return err
 }
 
 // userHeader names the user of a command that calls the API.

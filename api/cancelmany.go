@@ -152,9 +152,7 @@ func (l *Local) countMany(ctx context.Context, r CancelMany, after *look.ListPla
 
 // CancelMany cancels the tasks that match. It may answer with a cursor, as the service does.
 func (c *Client) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, error) {
-	var out CancelledMany
-	err := c.post(ctx, "/tasks/cancel-many", r, &out)
-	return out, err
+	return post[CancelledMany](ctx, c, "/tasks/cancel-many", r, nil)
 }
 
 type cancelManyInput struct{ Body CancelMany }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -63,101 +64,65 @@ func NewClient(cfg ClientConfig) *Client {
 
 // Task returns one task with its content, or look.ErrNotFound.
 func (c *Client) Task(ctx context.Context, topic, id string) (Task, error) {
-	var t Task
-	err := c.get(ctx, "/task", url.Values{"topic": {topic}, "id": {id}}, &t, look.ErrNotFound)
-	return t, err
+	return get[Task](ctx, c, "/task", queryInput{topic, id}, look.ErrNotFound)
 }
 
 // Tasks returns a page of tasks.
 func (c *Client) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
-	q := url.Values{}
-	set(q, "topic", f.Topic)
-	set(q, "id-prefix", f.IDPrefix)
-	set(q, "tag", f.Tag)
-	set(q, "state", f.State)
-	set(q, "cursor", f.Cursor)
-	set(q, "from", f.From)
-	set(q, "to", f.To)
-	set(q, "limit", f.Limit)
-	set(q, "ended", f.Ended)
-	set(q, "content", f.Content)
-	var out Tasks
-	err := c.get(ctx, "/tasks", q, &out, nil)
-	return out, err
+	return get[Tasks](ctx, c, "/tasks", f, nil)
 }
 
 // Letter returns one dead letter, or deadletter.ErrNotFound.
 func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
-	var l deadletter.Letter
-	err := c.get(ctx, "/deadletters/"+strconv.FormatInt(id, 10), nil, &l, deadletter.ErrNotFound)
-	return l, err
+	return get[deadletter.Letter](ctx, c, "/deadletters/"+strconv.FormatInt(id, 10), nil, deadletter.ErrNotFound)
 }
 
 // Letters implements deadletter.Source.
 func (c *Client) Letters(ctx context.Context, f letters.Filter, cursor string, content bool) (deadletter.Letters, error) {
-	q := query(newLetterFilter(f))
-	set(q, "cursor", cursor)
-	set(q, "limit", f.Limit)
-	set(q, "content", content)
-	var out deadletter.Letters
-	err := c.get(ctx, "/deadletters", q, &out, nil)
-	return out, err
+	return get[deadletter.Letters](ctx, c, "/deadletters", listLettersInput{newLetterFilter(f), f.Limit, cursor, content}, nil)
 }
 
 // CountLetters counts what a filter selects.
 func (c *Client) CountLetters(ctx context.Context, f letters.Filter) (int64, error) {
-	for n, q := int64(0), query(newLetterFilter(f)); ; {
-		var out Count
-		if err := c.get(ctx, "/deadletters/count", q, &out, nil); err != nil {
+	for n, in := int64(0), (countInput{LetterFilter: newLetterFilter(f)}); ; {
+		out, err := get[Count](ctx, c, "/deadletters/count", in, nil)
+		n += out.Count
+		if in.Cursor = out.Cursor; err != nil || in.Cursor == "" {
 			return n, err
 		}
-		n += out.Count
-		if out.Cursor == "" {
-			return n, nil
-		}
-		q.Set("cursor", out.Cursor)
 	}
 }
 
 // ReplayPage implements deadletter.Pager.
 func (c *Client) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dryRun bool) (deadletter.Page, error) {
 	filter := newLetterFilter(f)
-	var out deadletter.Page
-	err := c.post(ctx, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, After: f.After, Limit: f.Limit, UpTo: upTo}, &out)
-	return out, err
+	return post[deadletter.Page](ctx, c, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, After: f.After, Limit: f.Limit, UpTo: upTo}, nil)
 }
 
 // PurgePage implements deadletter.Purger.
 func (c *Client) PurgePage(ctx context.Context, f letters.Filter, upTo int64) (deadletter.Purged, error) {
 	filter := newLetterFilter(f)
-	var out deadletter.Purged
-	err := c.post(ctx, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), After: f.After, Limit: f.Limit, UpTo: upTo}, &out)
-	return out, err
+	return post[deadletter.Purged](ctx, c, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), After: f.After, Limit: f.Limit, UpTo: upTo}, nil)
 }
 
-func query(f LetterFilter) url.Values {
+// parameters are the fields of an operation's input that have the tag query, but for those that are zero.
+func parameters(input any) string {
 	q := url.Values{}
-	ids := make([]string, 0, len(f.IDs))
-	for _, id := range f.IDs {
-		ids = append(ids, strconv.FormatInt(id, 10))
+	if input != nil {
+		v := reflect.ValueOf(input)
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			name, value := f.Tag.Get("query"), v.FieldByIndex(f.Index)
+			if name == "" || value.IsZero() {
+				continue
+			}
+			text := fmt.Sprint(value)
+			if value.Kind() == reflect.Slice { // of numbers
+				text = strings.Join(strings.Fields(strings.Trim(text, "[]")), ",")
+			}
+			q.Set(name, text)
+		}
 	}
-	set(q, "ids", strings.Join(ids, ","))
-	set(q, "kind", f.Kind)
-	set(q, "topic", f.Topic)
-	set(q, "task_id", f.TaskID)
-	set(q, "tag", f.Tag)
-	set(q, "reason", f.Reason)
-	set(q, "since", f.Since)
-	set(q, "until", f.Until)
-	set(q, "replayed", f.Replayed)
-	return q
-}
-
-// set adds a parameter unless its value is the zero value.
-func set[T comparable](q url.Values, name string, value T) {
-	if value != *new(T) {
-		q.Set(name, fmt.Sprint(value))
-	}
+	return "?" + q.Encode()
 }
 
 // Segment encodes a part of a path. It also encodes . and .., with which a path would mean another.
@@ -168,34 +133,28 @@ func Segment(s string) string {
 	return url.PathEscape(s)
 }
 
-func (c *Client) get(ctx context.Context, path string, q url.Values, into any, missing error) error {
-	return c.do(ctx, http.MethodGet, path+"?"+q.Encode(), nil, into, missing)
+// get asks with an input, whose parameters it sends; nil: none. missing is the error for what is not there.
+func get[T any](ctx context.Context, c *Client, path string, input any, missing error) (T, error) {
+	return do[T](ctx, c, http.MethodGet, path+parameters(input), nil, missing)
 }
 
-func (c *Client) post(ctx context.Context, path string, request, into any) error {
-	data, err := json.Marshal(request)
-	if err != nil {
-		return fmt.Errorf("encoding the request: %w", err)
-	}
-	return c.do(ctx, http.MethodPost, path, data, into, nil)
-}
-
-// postTimer sends a request about a timer.
-func (c *Client) postTimer(ctx context.Context, topic, id, what string, request, into any) error {
-	data, err := json.Marshal(request)
-	if err != nil {
-		return fmt.Errorf("encoding the request: %w", err)
-	}
-	return c.do(ctx, http.MethodPost, "/timers/"+Segment(topic)+"/"+Segment(id)+"/"+what, data, into, look.ErrNoTimer)
+func post[T any](ctx context.Context, c *Client, path string, request any, missing error) (T, error) {
+	return do[T](ctx, c, http.MethodPost, path, request, missing)
 }
 
 // MistakeError is an answer that refuses a request for what it says.
 type MistakeError struct{ error }
 
-func (c *Client) do(ctx context.Context, method, path string, data []byte, into any, missing error) error {
+func do[T any](ctx context.Context, c *Client, method, path string, request any, missing error) (out T, err error) {
+	var data []byte
+	if request != nil {
+		if data, err = json.Marshal(request); err != nil {
+			return out, fmt.Errorf("encoding the request: %w", err)
+		}
+	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(data))
 	if err != nil {
-		return fmt.Errorf("asking the API: %w", err)
+		return out, fmt.Errorf("asking the API: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if c.token != "" {
@@ -206,32 +165,30 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte, into 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("no answer from the service at %s (http.addr): %w%s", req.URL.Host, err, tlsHint(err))
+		return out, fmt.Errorf("no answer from the service at %s (http.addr): %w%s", req.URL.Host, err, tlsHint(err))
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("reading the API's answer: %w", err)
+		return out, fmt.Errorf("reading the API's answer: %w", err)
 	}
-	if ours := resp.Header.Get("Content-Type") == "application/problem+json"; ours && resp.StatusCode == http.StatusNotFound && missing != nil {
-		return missing
+	ours := resp.Header.Get("Content-Type") == "application/problem+json"
+	switch status := resp.StatusCode; {
+	case status == http.StatusNotFound && ours && missing != nil:
+		return out, missing
+	case status == http.StatusUnauthorized:
+		return out, fmt.Errorf("%w (commands send http.token, NOTYET_HTTP_TOKEN)", failure(resp.Status, answer))
+	case status == http.StatusUnprocessableEntity:
+		return out, &MistakeError{failure(resp.Status, answer)}
+	case status >= 300:
+		return out, failure(resp.Status, answer)
+	case status == http.StatusNoContent:
+		return out, nil
 	}
-	if resp.StatusCode == http.StatusUnauthorized {
-		return fmt.Errorf("%w (commands send http.token, NOTYET_HTTP_TOKEN)", failure(resp.Status, answer))
+	if err := json.Unmarshal(answer, &out); err != nil {
+		return out, fmt.Errorf("reading the API's answer: %w", err)
 	}
-	if resp.StatusCode == http.StatusUnprocessableEntity {
-		return &MistakeError{failure(resp.Status, answer)}
-	}
-	if resp.StatusCode >= 300 {
-		return failure(resp.Status, answer)
-	}
-	if into == nil {
-		return nil
-	}
-	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("reading the API's answer: %w", err)
-	}
-	return nil
+	return out, nil
 }
 
 // tlsHint names the setting that an error of the connection comes from.

@@ -107,9 +107,7 @@ func (l *Local) lag(ctx context.Context) ([]Lag, error) {
 
 // Cluster returns what runs.
 func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
-	var out Cluster
-	err := c.get(ctx, "/cluster", nil, &out, nil)
-	return out, err
+	return get[Cluster](ctx, c, "/cluster", nil, nil)
 }
 
 type clusterInput struct{}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -113,13 +112,9 @@ func (s *server) forecast(ctx ctxType, in *forecastInput) (*body[Forecast], erro
 
 // Forecast counts the tasks that are due in each step.
 func (c *Client) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
-	q := url.Values{}
-	set(q, "topic", f.Topic)
-	set(q, "tag", f.Tag)
-	set(q, "from", f.From)
-	set(q, "to", f.To)
-	set(q, "step", f.Step)
-	var out Forecast
-	err := c.get(ctx, "/forecast", q, &out, nil)
-	return out, err
+	in := forecastInput{Topic: f.Topic, Tag: f.Tag, From: f.From, To: f.To}
+	if f.Step != 0 {
+		in.Step = f.Step.String()
+	}
+	return get[Forecast](ctx, c, "/forecast", in, nil)
 }

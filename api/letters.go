@@ -56,10 +56,7 @@ func (in *listLettersInput) scope(c access.Caller) error {
 	if in.Content && in.Limit > lettersWithContent {
 		return bad("limit", strconv.Itoa(in.Limit), "is above 100, the most with content: read more pages")
 	}
-	if in.Topic == "" {
-		return nil // the store leaves other callers' letters out
-	}
-	return withinTopics(c, in.Topic)
+	return withinListed(c, in.Topic)
 }
 
 func (s *server) listLetters(ctx ctxType, in *listLettersInput) (*body[Letters], error) {
@@ -71,9 +68,7 @@ func (s *server) listLetters(ctx ctxType, in *listLettersInput) (*body[Letters],
 		return nil, problem(err)
 	}
 	f := in.store(in.Limit, 0)
-	if caller := access.From(ctx); !caller.AllTopics() {
-		f.Allowed = caller.Topic
-	}
+	f.Allowed = allowed(ctx)
 	var page deadletter.Letters
 	err = s.local.listing(ctx, func(ctx ctxType) error {
 		page, err = s.local.Letters(ctx, f, after, in.Content)

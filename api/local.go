@@ -33,21 +33,6 @@ func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
 	return &Local{store: st, lists: newTurns(listsAtOnce, listsAtOnce/2), Local: dead, overview: newOverviewer(st), changes: newTurns(changesAtOnce, 1), cancelFor: cancelBudget}
 }
 
-// TaskFilter selects tasks to list.
-type TaskFilter struct {
-	Topic    string
-	IDPrefix string
-	Tag      string
-	State    string
-	From, To int64  // position in the slot's order, with a tag the due time: at or after From, before To, Unix ms
-	Limit    int    // 0: 100
-	Ended    bool   // tasks that ended last instead of those that are due next
-	Content  bool   // with their content
-	Cursor   string // from the previous page
-	// Allowed reports whether a task of the topic may be listed. nil: all.
-	Allowed func(topic string) bool
-}
-
 // Task returns one task with its content and its history, or look.ErrNotFound.
 func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 	v, history, err := look.New(l.store).GetHistory(ctx, schemas.TargetName(topic), id)

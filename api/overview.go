@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"net/http"
-	"net/url"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/figures"
@@ -128,9 +127,5 @@ func (s *server) showOverview(ctx ctxType, in *overviewInput) (*body[Overview], 
 
 // Overview returns how the installation is doing, with a series of so many minutes (at most 360).
 func (c *Client) Overview(ctx context.Context, minutes int) (Overview, error) {
-	q := url.Values{}
-	set(q, "minutes", minutes)
-	var out Overview
-	err := c.get(ctx, "/overview", q, &out, nil)
-	return out, err
+	return get[Overview](ctx, c, "/overview", overviewInput{minutes}, nil)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -35,6 +36,22 @@ func withinTopics(c access.Caller, topic string) error {
 		return huma.Error403Forbidden(fmt.Sprintf("the token %q is for some topics only: name one with topic", c.Name))
 	}
 	return huma.Error403Forbidden(fmt.Sprintf("the topic is none of those of the token %q", c.Name))
+}
+
+// withinListed is withinTopics for a list, of which an operation leaves out what is not the caller's.
+func withinListed(c access.Caller, topic string) error {
+	if topic == "" {
+		return nil
+	}
+	return withinTopics(c, topic)
+}
+
+// allowed reports whether a topic is one of the caller's. nil: all are.
+func allowed(ctx context.Context) func(topic string) bool {
+	if caller := access.From(ctx); !caller.AllTopics() {
+		return caller.Topic
+	}
+	return nil
 }
 
 // withinTarget refuses a task that is not for one of the caller's topics. It is named by its topic, or

@@ -1,9 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -117,18 +115,10 @@ func (s *server) setSlots(ctx ctxType, in *setSlotsInput) (*body[SlotsChange], e
 
 // Slots returns how many slots there are.
 func (c *Client) Slots(ctx context.Context) (SlotsChange, error) {
-	var out SlotsChange
-	err := c.get(ctx, "/slots", nil, &out, nil)
-	return out, err
+	return get[SlotsChange](ctx, c, "/slots", nil, nil)
 }
 
 // SetSlots changes the number of slots.
 func (c *Client) SetSlots(ctx context.Context, n int) (SlotsChange, error) {
-	var data bytes.Buffer
-	if err := json.NewEncoder(&data).Encode(map[string]int{"slots": n}); err != nil {
-		return SlotsChange{}, fmt.Errorf("encoding the request: %w", err)
-	}
-	var out SlotsChange
-	err := c.do(ctx, http.MethodPut, "/slots", data.Bytes(), &out, nil)
-	return out, err
+	return do[SlotsChange](ctx, c, http.MethodPut, "/slots", map[string]int{"slots": n}, nil)
 }

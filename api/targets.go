@@ -1,9 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -187,11 +185,7 @@ func (s *server) targets() {
 }
 
 func (s *server) listTargets(ctx ctxType, _ *listTargetsInput) (*body[Targets], error) {
-	var allowed func(string) bool
-	if caller := access.From(ctx); !caller.AllTopics() {
-		allowed = caller.Topic
-	}
-	out, err := s.local.Targets(ctx, allowed)
+	out, err := s.local.Targets(ctx, allowed(ctx))
 	return &body[Targets]{out}, problem(err)
 }
 
@@ -207,18 +201,10 @@ func (s *server) changeTarget(ctx ctxType, in *changeTargetInput) (*body[TargetP
 
 // Targets lists the targets of which something was said.
 func (c *Client) Targets(ctx context.Context, _ func(topic string) bool) (Targets, error) {
-	var out Targets
-	err := c.get(ctx, "/targets", nil, &out, nil)
-	return out, err
+	return get[Targets](ctx, c, "/targets", nil, nil)
 }
 
 // ChangeTarget changes what is said about a target.
 func (c *Client) ChangeTarget(ctx context.Context, topic string, change TargetChange) (TargetPolicy, error) {
-	var data bytes.Buffer
-	if err := json.NewEncoder(&data).Encode(change); err != nil {
-		return TargetPolicy{}, fmt.Errorf("encoding the request: %w", err)
-	}
-	var out TargetPolicy
-	err := c.do(ctx, http.MethodPatch, "/targets/"+Segment(topic), data.Bytes(), &out, nil)
-	return out, err
+	return do[TargetPolicy](ctx, c, http.MethodPatch, "/targets/"+Segment(topic), change, nil)
 }

@@ -21,7 +21,8 @@ const publishTimeout = 10 * time.Second
 
 type body[T any] struct{ Body T }
 
-type listTasksInput struct {
+// TaskFilter selects tasks to list.
+type TaskFilter struct {
 	Topic    string `query:"topic"     doc:"only this target topic"`
 	IDPrefix string `query:"id-prefix" doc:"only ids that begin so"`
 	Tag      string `query:"tag"       doc:"only tasks with this tag; the order is then that of due times, and those that come again, wait for a report or are held are last"`
@@ -32,30 +33,24 @@ type listTasksInput struct {
 	Cursor   string `query:"cursor"    doc:"that of the page before"                                    maxLength:"1000"`
 	Ended    bool   `query:"ended"     doc:"those that ended last instead of those to come"`
 	Content  bool   `query:"content"   doc:"with key, value and headers; pages are then shorter"`
+	// Allowed reports whether a task of the topic may be listed. nil: all.
+	Allowed func(topic string) bool
 }
 
-func (in *listTasksInput) scope(c access.Caller) error {
-	if in.Content && !c.May(access.Operate) {
+func (f *TaskFilter) scope(c access.Caller) error {
+	if f.Content && !c.May(access.Operate) {
 		return huma.Error403Forbidden("content: " + access.Beyond(c, access.Operate))
 	}
-	if in.Topic == "" {
-		return nil // the handler removes other callers' tasks
-	}
-	return withinTopics(c, in.Topic)
+	return withinListed(c, f.Topic)
 }
 
-func (s *server) listTasks(ctx ctxType, in *listTasksInput) (*body[Tasks], error) {
-	after, err := s.cursors.open(ctx, "tasks", in.Cursor)
-	if err != nil {
+func (s *server) listTasks(ctx ctxType, f *TaskFilter) (*body[Tasks], error) {
+	var err error
+	if f.Cursor, err = s.cursors.open(ctx, "tasks", f.Cursor); err != nil {
 		return nil, problem(err)
 	}
-	f := TaskFilter{
-		Topic: in.Topic, IDPrefix: in.IDPrefix, Tag: in.Tag, State: in.State, From: in.From, To: in.To, Limit: in.Limit, Cursor: after, Ended: in.Ended, Content: in.Content,
-	}
-	if caller := access.From(ctx); !caller.AllTopics() {
-		f.Allowed = caller.Topic
-	}
-	tasks, err := s.local.Tasks(ctx, f)
+	f.Allowed = allowed(ctx)
+	tasks, err := s.local.Tasks(ctx, *f)
 	if err == nil {
 		tasks.Cursor, err = s.cursors.seal(ctx, "tasks", tasks.Cursor)
 	}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/notyet/notyet/internal/access"
@@ -152,13 +151,9 @@ func (out *TimerAudit) Add(page TimerAudit) {
 }
 
 // AuditTimer compares expected runs with made ones, or returns look.ErrNoTimer.
-func (c *Client) AuditTimer(ctx context.Context, topic, id string, f TimerAuditFilter) (out TimerAudit, err error) {
-	q := url.Values{}
-	set(q, "from", f.From)
-	set(q, "to", f.To)
-	set(q, "limit", f.Limit)
-	err = c.get(ctx, "/timers/"+Segment(topic)+"/"+Segment(id)+"/audit", q, &out, look.ErrNoTimer)
-	return out, err
+func (c *Client) AuditTimer(ctx context.Context, topic, id string, f TimerAuditFilter) (TimerAudit, error) {
+	in := auditTimerInput{From: string(f.From), To: string(f.To), Limit: f.Limit}
+	return get[TimerAudit](ctx, c, timerPath(topic, id)+"/audit", in, look.ErrNoTimer)
 }
 
 type auditTimerInput struct {

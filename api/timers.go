@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -93,10 +92,10 @@ func newTimer(v *task.Timer, now int64, content bool) Timer {
 
 // TimerFilter selects timers to list.
 type TimerFilter struct {
-	Topic    string
-	IDPrefix string
-	Limit    int    // 0: 100
-	Cursor   string // from the previous page
+	Topic    string `query:"topic"     doc:"only this target topic"`
+	IDPrefix string `query:"id-prefix" doc:"only ids that begin so"`
+	Limit    int    `query:"limit"     default:"100"                maximum:"1000" minimum:"1"`
+	Cursor   string `query:"cursor"    doc:"that of the page before" maxLength:"1000"`
 	// Allowed reports whether a timer of the topic may be listed. nil: all.
 	Allowed func(topic string) bool
 }
@@ -139,22 +138,15 @@ func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 
 // Timer returns one timer with its content, or look.ErrNoTimer.
 func (c *Client) Timer(ctx context.Context, topic, id string) (Timer, error) {
-	var t Timer
-	err := c.get(ctx, "/timers/"+Segment(topic)+"/"+Segment(id), nil, &t, look.ErrNoTimer)
-	return t, err
+	return get[Timer](ctx, c, timerPath(topic, id), nil, look.ErrNoTimer)
 }
 
 // Timers returns a page of timers.
 func (c *Client) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
-	q := url.Values{}
-	set(q, "topic", f.Topic)
-	set(q, "id-prefix", f.IDPrefix)
-	set(q, "limit", f.Limit)
-	set(q, "cursor", f.Cursor)
-	var out Timers
-	err := c.get(ctx, "/timers", q, &out, nil)
-	return out, err
+	return get[Timers](ctx, c, "/timers", f, nil)
 }
+
+func timerPath(topic, id string) string { return "/timers/" + Segment(topic) + "/" + Segment(id) }
 
 func (s *server) timers() {
 	const read, operate = access.Read, access.Operate
@@ -171,30 +163,15 @@ func (s *server) timers() {
 	register(s, read, "preview-timer", http.MethodPost, "/api/v1/timers/preview", "Compute the next runs of a definition, without making a timer", s.previewTimer)
 }
 
-type listTimersInput struct {
-	Topic    string `query:"topic"     doc:"only this target topic"`
-	IDPrefix string `query:"id-prefix" doc:"only ids that begin so"`
-	Limit    int    `query:"limit"     default:"100"                maximum:"1000" minimum:"1"`
-	Cursor   string `query:"cursor"    doc:"that of the page before" maxLength:"1000"`
-}
+func (f *TimerFilter) scope(c access.Caller) error { return withinListed(c, f.Topic) }
 
-func (in *listTimersInput) scope(c access.Caller) error {
-	if in.Topic == "" {
-		return nil // the handler removes other callers' timers
-	}
-	return withinTopics(c, in.Topic)
-}
-
-func (s *server) listTimers(ctx ctxType, in *listTimersInput) (*body[Timers], error) {
-	after, err := s.cursors.open(ctx, "timers", in.Cursor)
-	if err != nil {
+func (s *server) listTimers(ctx ctxType, f *TimerFilter) (*body[Timers], error) {
+	var err error
+	if f.Cursor, err = s.cursors.open(ctx, "timers", f.Cursor); err != nil {
 		return nil, problem(err)
 	}
-	f := TimerFilter{Topic: in.Topic, IDPrefix: in.IDPrefix, Limit: in.Limit, Cursor: after}
-	if caller := access.From(ctx); !caller.AllTopics() {
-		f.Allowed = caller.Topic
-	}
-	timers, err := s.local.Timers(ctx, f)
+	f.Allowed = allowed(ctx)
+	timers, err := s.local.Timers(ctx, *f)
 	if err == nil {
 		timers.Cursor, err = s.cursors.seal(ctx, "timers", timers.Cursor)
 	}
