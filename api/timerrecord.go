@@ -88,8 +88,7 @@ func schedule(r *kgo.Record, in Intake) (timer.Schedule, error) {
 		return timer.Schedule{}, err
 	}
 	s, err := timer.New(task.DefinitionOf(&request))
-	var wrong *timer.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*timer.Error](err); ok {
 		return s, &deadletter.FieldError{Field: wrong.Field, Problem: wrong.Problem}
 	}
 	return s, err

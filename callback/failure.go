@@ -25,8 +25,7 @@ const (
 // below HTTP may pass, also a certificate that has expired, and is tried again. Only the guard's
 // refusal is final. sent is whether a connection was made for the request.
 func failed(origin string, err error, sent bool, timeout time.Duration) (Outcome, string) {
-	var refused *refusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusedError](err); ok {
 		return refusal(schemas.HeaderURL + " " + origin + ": " + refused.Error()), "refused"
 	}
 	kind, text := describe(err, timeout)

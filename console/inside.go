@@ -29,8 +29,7 @@ type Problem struct {
 func (p *Problem) Error() string { return fmt.Sprintf("%d %s: %s", p.Status, p.Title, p.Detail) }
 
 func asProblem(err error) *Problem {
-	var p *Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
 	return &Problem{Status: http.StatusInternalServerError, Title: "The page cannot be made", Detail: err.Error()}

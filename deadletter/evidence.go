@@ -62,8 +62,7 @@ func (e *evidence) read(ctx context.Context, dir, installation string, since tim
 		e.note(entry)
 		return nil
 	})
-	var damage *sendlog.DamageError
-	if errors.As(err, &damage) {
+	if damage, ok := errors.AsType[*sendlog.DamageError](err); ok {
 		out.Damage, err = damage.Error(), nil
 	}
 	return out, errors.Join(err, l.Close())

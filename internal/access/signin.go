@@ -223,8 +223,7 @@ func (i *issuer) identity(ctx context.Context, token, client, nonce string, gran
 
 // StatusOf returns the HTTP status of a refusal; 0 for another error.
 func StatusOf(err error) int {
-	var no *refusal
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*refusal](err); ok {
 		return no.status
 	}
 	return 0

@@ -123,8 +123,7 @@ func ReadText(path string) (string, error) {
 	text := strings.TrimRight(string(content), "\r\n")
 	switch {
 	case err != nil:
-		var at *os.PathError
-		if errors.As(err, &at) {
+		if at, ok := errors.AsType[*os.PathError](err); ok {
 			err = at.Err // the path may be the secret itself, by mistake
 		}
 		return "", fmt.Errorf("the file cannot be read: %w", err)

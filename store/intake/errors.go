@@ -35,8 +35,7 @@ func BadRecord(err error) bool {
 	if errors.Is(err, errMerging) || errors.Is(err, errKnown) || errors.Is(err, errDamaged) {
 		return true // the first two of a batch of several records; one alone may merge and read what it likes
 	}
-	var my *mysql.MySQLError
-	if errors.As(err, &my) {
+	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return slices.Contains(aboutRecord, my.Number)
 	}
 	var lite interface{ Code() int }

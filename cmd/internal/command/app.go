@@ -170,8 +170,7 @@ type failed struct {
 func (a *App) fail(code int, err error, try string) int {
 	if a.asJSON {
 		out := failed{Error: err.Error(), Try: try, Code: code}
-		var bad *config.Error
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*config.Error](err); ok {
 			out.Problems = bad.Problems
 		}
 		_ = line(a.Stderr, out)
@@ -186,8 +185,7 @@ func (a *App) fail(code int, err error, try string) int {
 
 // misused explains a mistake in the command line; parsed is nil if the mistake ended the parsing.
 func (a *App) misused(err error, parsed *kong.Context) int {
-	var pe *kong.ParseError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*kong.ParseError](err); ok {
 		parsed = pe.Context
 	}
 	command := a.Program

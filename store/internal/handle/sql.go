@@ -92,8 +92,7 @@ var ErrCommit = errors.New("committing")
 
 // Contended tells whether the same transaction can be tried again at once after an error.
 func Contended(err error) bool {
-	var my *mysql.MySQLError
-	if errors.As(err, &my) {
+	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		switch my.Number {
 		case 1213, 1205: // deadlock, lock wait timeout
 			return true
@@ -104,8 +103,7 @@ func Contended(err error) bool {
 
 // Duplicate tells whether another writer inserted the same identity between our look and our insert.
 func Duplicate(err error) bool {
-	var my *mysql.MySQLError
-	if errors.As(err, &my) {
+	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return my.Number == 1062
 	}
 	return errors.Is(err, gorm.ErrDuplicatedKey) || strings.Contains(err.Error(), "UNIQUE constraint failed")
