@@ -28,7 +28,6 @@ type backlogCmd struct {
 	N int `arg:"" help:"How many pending tasks to add."`
 }
 
-// Help is part of --help.
 func (backlogCmd) Help() string {
 	return `Measures a load, schedules N tasks for tomorrow, measures the load again, and deletes the tasks. Needs mysql.dsn. The cost of a
 task is measured for the processes in --pids.
@@ -37,7 +36,6 @@ Example:
   notyet-bench backlog 10000000 --pids scanner=4711,dispatcher=4712,redis=4713`
 }
 
-// Run measures.
 func (c *backlogCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Backlog(ctx, c.N, c.shape())
@@ -52,7 +50,6 @@ type historyCmd struct {
 	Days float64 `default:"30" help:"How many days ago the oldest ended. dispatcher.retention must be longer, or they are deleted meanwhile. Default 30." placeholder:"DAYS"`
 }
 
-// Help is part of --help.
 func (historyCmd) Help() string {
 	return `Measures a load, writes N ended tasks directly into the database, measures the load again, and deletes them. Needs mysql.dsn. Use
 it only on an installation for tests.
@@ -61,7 +58,6 @@ Example:
   notyet-bench history 5000000 --pids scanner=4711,dispatcher=4712`
 }
 
-// Run measures.
 func (c *historyCmd) Run(a *command.App) error {
 	checks := append(c.checks(), positive("N", c.N))
 	if c.Days <= 0 {
@@ -80,7 +76,6 @@ type failoverCmd struct {
 	WarmUp time.Duration `default:"10s" help:"Warm-up before measuring. Default 10s." placeholder:"DURATION"`
 }
 
-// Help is part of --help.
 func (failoverCmd) Help() string {
 	return `Puts a steady load on an installation with two dispatchers or more, kills one, and measures the time until its successor delivers,
 how late tasks were, and how many were delivered twice.
@@ -89,7 +84,6 @@ Example:
   notyet-bench failover --kill $(pidof -s notyet)`
 }
 
-// Run measures.
 func (c *failoverCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Failover(ctx, c.Rate, c.Kill, c.WarmUp, c.For)
@@ -101,7 +95,6 @@ type idleCmd struct {
 	For time.Duration `default:"60s" help:"How long to watch. Default 60s." placeholder:"DURATION"`
 }
 
-// Help is part of --help.
 func (idleCmd) Help() string {
 	return `Delivers a few tasks, then measures the processes in --pids while there is no load.
 
@@ -109,7 +102,6 @@ Example:
   notyet-bench idle --pids scanner=4711,dispatcher=4712`
 }
 
-// Run measures.
 func (c *idleCmd) Run(a *command.App) error {
 	check := command.AtLeast("--for", c.For, time.Second)
 	if len(c.PIDs) == 0 {
@@ -125,7 +117,6 @@ type retentionCmd struct {
 	For  time.Duration `default:"10m" help:"How long to send, three times --kept or longer. Default 10m." placeholder:"DURATION"`
 }
 
-// Help is part of --help.
 func (retentionCmd) Help() string {
 	return `Schedules, cancels and reports at a steady rate, and counts the rows of the task table. Start with an empty table and a
 dispatcher whose retention is --kept. Exit code 1 also if there were more rows than twice the rate times the retention.
@@ -134,7 +125,6 @@ Example:
   notyet-bench retention --rate 5000 --kept 1m --for 10m`
 }
 
-// Run measures.
 func (c *retentionCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Retention(ctx, c.Rate, c.Kept, c.For)

@@ -16,7 +16,6 @@ type reportCmd struct {
 	Into string `help:"Write between the markers of this Markdown file instead of printing." placeholder:"FILE" type:"existingfile"`
 }
 
-// Help is part of --help.
 func (reportCmd) Help() string {
 	return `Replaces the text between the lines ` + reportBegin + ` and ` + reportEnd + ` of the file in --into, and writes the runs into a file beside it that ends in .csv.
 
@@ -30,7 +29,6 @@ const (
 	reportEnd   = "<!-- bench: end -->"
 )
 
-// Run reads, and prints or writes.
 func (c *reportCmd) Run(a *command.App) error {
 	f, err := os.Open(c.File)
 	if err != nil {

@@ -13,7 +13,6 @@ type ingestCmd struct {
 	N int `arg:"" help:"How many tasks."`
 }
 
-// Help is part of --help.
 func (ingestCmd) Help() string {
 	return `Schedules N tasks for tomorrow, and measures until all are in the database. With mysql.dsn it compares this with how fast the
 database alone inserts the same rows (4 connections, 500 rows a statement), and deletes the tasks. Without mysql.dsn it
@@ -23,7 +22,6 @@ Example:
   notyet-bench ingest 200000`
 }
 
-// Run measures.
 func (c *ingestCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Ingest(ctx, c.N) }, positive("N", c.N))
 }
@@ -34,7 +32,6 @@ type burstCmd struct {
 	Lead time.Duration `help:"Time between the first request and the second in which all are due. Default: 5s plus 1s per 8000 tasks." placeholder:"DURATION"`
 }
 
-// Help is part of --help.
 func (burstCmd) Help() string {
 	return `Schedules N tasks with different keys, all due within one second and spread over its milliseconds. It sends the last request
 before that second. Then it sends the same records directly to Kafka, for comparison.
@@ -43,7 +40,6 @@ Example:
   notyet-bench burst 100000 --plot burst.svg`
 }
 
-// Run measures.
 func (c *burstCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) { return b.Burst(ctx, c.N, c.Lead) },
 		positive("N", c.N), notNegative("--lead", c.Lead))
@@ -57,7 +53,6 @@ type steadyCmd struct {
 	Ahead  time.Duration `default:"3s" help:"How long before its due time a task is sent, at least. Default 3s." placeholder:"DURATION"`
 }
 
-// Help is part of --help.
 func (steadyCmd) Help() string {
 	return `Schedules RATE tasks a second, each due 3 to 5 s later at a random millisecond. Far fewer tasks and a
 short --ahead show how soon a dispatcher is woken for them. For comparison, it then sends records directly to
@@ -67,7 +62,6 @@ Example:
   notyet-bench steady 2000 --for 60s --pids scanner=4711,dispatcher=4712`
 }
 
-// Run measures.
 func (c *steadyCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Steady(ctx, c.Rate, c.Ahead, c.WarmUp, c.For)
@@ -94,7 +88,6 @@ type sustainedCmd struct {
 	Priorities bool   `help:"Alternate between high, normal and low priority."`
 }
 
-// Help is part of --help.
 func (sustainedCmd) Help() string {
 	return `Schedules as many tasks as the installation can take, each due 1 to 3 s later, and measures deliveries a second. With mysql.dsn it
 also measures how many were settled.
@@ -104,7 +97,6 @@ Examples:
   notyet-bench sustained --ack report`
 }
 
-// Run measures.
 func (c *sustainedCmd) Run(a *command.App) error {
 	v := bench.Variant{Report: c.Ack == "report", IDs: c.IDs, Priorities: c.Priorities}
 	if v.Report && v.IDs || v.Report && v.Priorities || v.IDs && v.Priorities {
@@ -122,7 +114,6 @@ type timersCmd struct {
 	Jitter  time.Duration `help:"Spread the runs of a minute over its first DURATION (notyet-jitter). Default none." placeholder:"DURATION"`
 }
 
-// Help is part of --help.
 func (timersCmd) Help() string {
 	return `Sets N timers that run every minute, so that N runs are due at the same instant (--jitter spreads them), and measures the runs of some minutes. Then it deletes
 the timers.
@@ -131,7 +122,6 @@ Example:
   notyet-bench timers 100000 --pids scanner=4711,dispatcher=4712`
 }
 
-// Run measures.
 func (c *timersCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Timers(ctx, c.N, c.Minutes, c.Jitter)
@@ -147,7 +137,6 @@ type callbacksCmd struct {
 	WarmUp  time.Duration `default:"15s" help:"Warm-up before measuring. Default 15s." placeholder:"DURATION"`
 }
 
-// Help is part of --help.
 func (callbacksCmd) Help() string {
 	return `Schedules RATE HTTP callbacks a second to a receiver of its own on 127.0.0.1, each due 3 to 5 s later at a random millisecond. The
 dispatchers run on the same machine and are allowed to call it: callback.enabled, callback.allow-http, and callback.allowed-networks with
@@ -157,7 +146,6 @@ Example:
   notyet-bench callbacks 1000 --hanging 20 --for 60s --pids dispatcher=4712`
 }
 
-// Run measures.
 func (c *callbacksCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Callbacks(ctx, c.Rate, c.Hanging, c.WarmUp, c.For)

@@ -33,7 +33,6 @@ type cancelCmd struct {
 	many
 }
 
-// Help is part of --help.
 func (cancelCmd) Help() string {
 	return `With --id, prints the answer: cancelled (no delivery follows), too_late (it was or will be delivered), not_found, or stale.
 Exit code 0 only for cancelled. Use the same key for all requests about a task. A cancel with another key may arrive
@@ -50,7 +49,6 @@ Examples:
   notyet cancel -t https://shop.example --id 4711`
 }
 
-// Run cancels, and prints the answer.
 func (c *cancelCmd) Run(a *app) error {
 	if c.ID == "" {
 		return c.cancelMany(a, c.target)
@@ -63,7 +61,6 @@ func (c *cancelCmd) Run(a *app) error {
 
 type fireCmd struct{ target }
 
-// Help is part of --help.
 func (fireCmd) Help() string {
 	return `Prints the answer: fired, too_late (it was or will be delivered anyway), or not_found. Exit code 0 only for fired.
 
@@ -71,7 +68,6 @@ Example:
   notyet fire -t orders --id 4711 --key 4711`
 }
 
-// Run fires, and prints the answer.
 func (c *fireCmd) Run(a *app) error { return c.ask(a, schemas.OpFire, schemas.StateFired) }
 
 func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {

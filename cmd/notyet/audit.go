@@ -73,7 +73,6 @@ type auditListCmd struct {
 	Limit int `default:"100" help:"At most this many, 1 to 100000." placeholder:"N" short:"n"`
 }
 
-// Help is part of --help.
 func (auditListCmd) Help() string {
 	return whereFrom + `
 WHO is the name of the token, or user@host of a command that worked on the database itself. Entries are kept for audit.retention.
@@ -84,7 +83,6 @@ Examples:
   notyet audit list -t orders --id 4711 --json | jq '.[].who'`
 }
 
-// Run prints entries.
 func (c *auditListCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 100_000 {
 		return command.Usage("--limit %d: write 1 to 100000", c.Limit)
@@ -114,7 +112,6 @@ type auditExportCmd struct {
 	Output string `help:"Write here instead of standard output." placeholder:"FILE" short:"o" type:"path"`
 }
 
-// Help is part of --help.
 func (auditExportCmd) Help() string {
 	return whereFrom + `
 Every change as one JSON object a line, with the fields of GET /api/v1/audit. To go on where an export ended, let the next one

@@ -21,7 +21,6 @@ import (
 
 type clusterCmd struct{ asking }
 
-// Help is part of --help.
 func (clusterCmd) Help() string {
 	return whereFrom + `
 Shows the services that are alive with their versions, how many slots each owns, and how far the intake is stored. A service
@@ -32,7 +31,6 @@ Examples:
   notyet cluster --json | jq '.slots[] | select(.alive | not)'`
 }
 
-// Run prints what runs.
 func (c *clusterCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) (api.Cluster, error) { return b.Cluster(a.Ctx) }, a.cluster)
 }

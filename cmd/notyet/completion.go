@@ -8,7 +8,6 @@ type completionCmd struct {
 	kongcompletion.Completion
 }
 
-// Help is part of --help.
 func (completionCmd) Help() string {
 	return `Prints the command that makes bash, zsh or fish complete commands, flags and their values, and where to put it. A package
 can ship what that command runs: --code prints it.

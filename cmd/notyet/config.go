@@ -23,7 +23,6 @@ type configCheckCmd struct {
 	Service string `default:"all" enum:"all,scanner,dispatcher" help:"Whose start: all, scanner or dispatcher. Each requires the servers that it needs." placeholder:"SERVICE"`
 }
 
-// Help is part of --help.
 func (configCheckCmd) Help() string {
 	return `Reads the file, the environment and the flags, and the files that they name: certificates, tokens, secrets of callbacks. It
 finds every mistake that would end a service at its start, and contacts no server: "notyet doctor" does that.
@@ -41,7 +40,6 @@ type checked struct {
 	Problems []config.Problem `json:"problems"`
 }
 
-// Run checks.
 func (c *configCheckCmd) Run(a *app) error {
 	required := dispatcherServers
 	if c.Service == "scanner" {
@@ -125,7 +123,6 @@ func problemOf(cfg *config.Config, err error) config.Problem {
 
 type configPrintCmd struct{ asking }
 
-// Help is part of --help.
 func (configPrintCmd) Help() string {
 	return `Prints every key with its value and where that comes from: default, the file, an environment variable, or a flag. Of
 secrets it shows only that they are set. Values that a service would refuse are printed too; then the exit code is 2.
@@ -141,7 +138,6 @@ type printed struct {
 	Problems []config.Problem `json:"problems,omitempty"`
 }
 
-// Run prints.
 func (c *configPrintCmd) Run(a *app) error {
 	src, err := a.Sources(c.Settings, c.Servers, config.Sources{})
 	if err != nil {

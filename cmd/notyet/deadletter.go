@@ -86,7 +86,6 @@ func (c *letterChoice) chosen() (letters.Filter, error) {
 
 type deadListCmd struct{ letterFilter }
 
-// Help is part of --help.
 func (deadListCmd) Help() string {
 	return whereFrom + `
 
@@ -95,7 +94,6 @@ Examples:
   notyet deadletter list --kind rejected --json | jq -r '.[].reason'`
 }
 
-// Run prints letters.
 func (c *deadListCmd) Run(a *app) error {
 	f, err := c.filter(nil)
 	if err != nil {
@@ -125,7 +123,6 @@ type deadShowCmd struct {
 	IDs []int64 `arg:"" help:"Ids of dead letters." name:"id"`
 }
 
-// Help is part of --help.
 func (deadShowCmd) Help() string {
 	return whereFrom + `
 
@@ -133,7 +130,6 @@ Example:
   notyet deadletter show 17`
 }
 
-// Run prints letters with their content.
 func (c *deadShowCmd) Run(a *app) error {
 	b, err := a.backend(c.asking)
 	if err != nil {
@@ -164,7 +160,6 @@ type deadExportCmd struct {
 	Output string `help:"Write here instead of standard output." placeholder:"FILE" short:"o" type:"path"`
 }
 
-// Help is part of --help.
 func (deadExportCmd) Help() string {
 	return whereFrom + `
 Every letter with key, value and headers, byte for byte (base64 if they are not text), as one JSON object a line.

@@ -16,7 +16,6 @@ type deadReplayCmd struct {
 	Rate   float64 `help:"At most this many a second." placeholder:"N"`
 }
 
-// Help is part of --help.
 func (deadReplayCmd) Help() string {
 	return whereFrom + `
 Each letter is replayed once, in the transaction that marks it: a run that was interrupted is simply started again. A run
@@ -37,7 +36,6 @@ type replayed struct {
 	DryRun   bool             `json:"dry_run,omitempty"`
 }
 
-// Run replays page by page.
 func (c *deadReplayCmd) Run(a *app) error {
 	f, err := c.chosen()
 	if err != nil {
@@ -88,7 +86,6 @@ type deadPurgeCmd struct {
 	Yes    bool `help:"Do not ask." short:"y"`
 }
 
-// Help is part of --help.
 func (deadPurgeCmd) Help() string {
 	return whereFrom + `
 Purged letters cannot be replayed; export them first if in doubt. Asks for confirmation on a terminal.
@@ -104,7 +101,6 @@ type purged struct {
 	DryRun bool  `json:"dry_run,omitempty"`
 }
 
-// Run deletes page by page.
 func (c *deadPurgeCmd) Run(a *app) error {
 	f, err := c.chosen()
 	if err != nil {

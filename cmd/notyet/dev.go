@@ -29,7 +29,6 @@ type devCmd struct {
 	Data      string `help:"Keep topics, tasks and the send log in this directory; they survive kill -9. Default: nothing is kept." placeholder:"DIR" type:"path"`
 }
 
-// Help is part of --help.
 func (devCmd) Help() string {
 	return `Kafka, Redis, SQL and the election are embedded, so nothing else has to be installed. For development, not for production.
 Topics are created on first use. Settings for real servers are ignored, in the environment and in the file: everything

@@ -23,7 +23,6 @@ type doctorCmd struct {
 	Patience time.Duration `default:"10s" help:"How long to wait for each server."`
 }
 
-// Help is part of --help.
 func (doctorCmd) Help() string {
 	return `Looks at every server that is configured, side by side: whether it is reached, its version and clock, settings by which it
 forgets what it has committed, row locks, topics and their settings, rights, the send log's disk, services alive, the OpenID
@@ -43,7 +42,6 @@ type examined struct {
 	Findings []doctor.Finding `json:"findings"`
 }
 
-// Run looks, and prints what was found.
 func (c *doctorCmd) Run(a *app) error {
 	cfg, err := a.Client(c.Settings, c.Servers)
 	if err != nil {

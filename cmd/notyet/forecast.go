@@ -18,7 +18,6 @@ type forecastCmd struct {
 	Step  time.Duration `default:"1m" help:"Length of a step, at least 1s; at most 10080 steps." placeholder:"DURATION"`
 }
 
-// Help is part of --help.
 func (forecastCmd) Help() string {
 	return whereFrom + `
 Prints how many tasks are due in each step. Steps without tasks are left out.
@@ -28,7 +27,6 @@ Examples:
   notyet forecast -t orders --to 24h --step 1h --json | jq '.steps[].count'`
 }
 
-// Run prints the steps.
 func (c *forecastCmd) Run(a *app) error {
 	if c.Step < time.Second {
 		return command.Usage("--step %s: write 1s or more", c.Step)

@@ -16,7 +16,6 @@ type getCmd struct {
 	ID    string `help:"The task's id. If its caller gave none, it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID" required:""`
 }
 
-// Help is part of --help.
 func (getCmd) Help() string {
 	return whereFrom + `
 Exit code 1 if there is no such task.
@@ -29,7 +28,6 @@ Examples:
 // whereFrom explains the two sources of data.
 const whereFrom = `Reads the database if mysql.dsn (NOTYET_MYSQL_DSN) is set, otherwise asks the service at http.addr, such as a running notyet dev.`
 
-// Run prints one task.
 func (c *getCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) (api.Task, error) { return b.Task(a.Ctx, c.Topic, c.ID) }, a.task)
 }
@@ -101,7 +99,6 @@ type listCmd struct {
 	Content bool   `help:"With --json: with key, value and headers."`
 }
 
-// Help is part of --help.
 func (listCmd) Help() string {
 	return whereFrom + `
 
@@ -111,7 +108,6 @@ Examples:
   notyet list --ended --json | jq '.[] | select(.state == "dead")'`
 }
 
-// Run prints tasks.
 func (c *listCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 1000 {
 		return command.Usage("--limit %d: write 1 to 1000", c.Limit)

@@ -40,7 +40,6 @@ const operatesDirectly = `Reads Kafka and the database, so it needs kafka.broker
 
 type intakeStatusCmd struct{ asking }
 
-// Help is part of --help.
 func (intakeStatusCmd) Help() string {
 	return operatesDirectly + `
 
@@ -61,7 +60,6 @@ Examples:
   notyet intake status --json | jq '.partitions[] | select(.state != "ok")'`
 }
 
-// Run prints the state of the partitions.
 func (c *intakeStatusCmd) Run(a *app) error {
 	return a.operate(c.Settings, c.Servers, func(o *scanner.Operator) error {
 		found, err := o.Partitions(a.Ctx)
@@ -106,7 +104,6 @@ type intakeSkipCmd struct {
 	Yes       bool   `help:"Do not ask." short:"y"`
 }
 
-// Help is part of --help.
 func (intakeSkipCmd) Help() string {
 	return operatesDirectly + `
 
@@ -119,7 +116,6 @@ Examples:
   notyet intake skip notyet.intake 3 --at 41200 --to 41300 --yes`
 }
 
-// Run skips offsets.
 func (c *intakeSkipCmd) Run(a *app) error {
 	to := *c.At + 1
 	if c.To != nil {
@@ -152,7 +148,6 @@ type intakeRestartCmd struct {
 	Yes       bool   `help:"Do not ask." short:"y"`
 }
 
-// Help is part of --help.
 func (intakeRestartCmd) Help() string {
 	return operatesDirectly + `
 
@@ -168,7 +163,6 @@ Examples:
   notyet intake restart notyet.intake 3 --from 41100 --yes`
 }
 
-// Run restarts a partition.
 func (c *intakeRestartCmd) Run(a *app) error {
 	return a.operate(c.Settings, c.Servers, func(o *scanner.Operator) error {
 		if !c.Yes && !a.confirm(fmt.Sprintf("Read %s/%d on from where its log diverged?", command.Plain(c.Topic), c.Partition)) {

@@ -27,7 +27,6 @@ type migrateCmd struct {
 	KafkaMoved   bool   `help:"The installation has moved to another Kafka cluster, whose intake topics are new. Without it, a database that belongs to another cluster is refused." name:"kafka-moved"`
 }
 
-// Help is part of --help.
 func (migrateCmd) Help() string {
 	return `Run it before the first start and for each new version. It may be run again at any time, even while services run.
 It needs no right to create topics that exist (--database-only does not look at Kafka at all). It does not change existing topics, their partitions and settings, or the number of slots. If slots is set to another
@@ -49,7 +48,6 @@ type migrated struct {
 	Kept    []string `json:"topics_kept"`
 }
 
-// Run brings database and topics up to date.
 func (c *migrateCmd) Run(a *app) error {
 	required := []string{"kafka.brokers", "mysql.dsn|migrate.dsn"}
 	if c.DatabaseOnly {

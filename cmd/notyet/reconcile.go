@@ -28,7 +28,6 @@ type deadReconcileCmd struct {
 	Since   string   `help:"Read the logs from this time: RFC 3339, Unix milliseconds, or a duration ago (24h). Default: an hour before the database's last claim." placeholder:"TIME"`
 }
 
-// Help is part of --help.
 func (deadReconcileCmd) Help() string {
 	return `Use it after restoring the database from a backup. It reads the intake again from the backup's offsets on, and settles the tasks that the send logs prove to have been sent, so that they are not sent again. Tasks that were not sent stay pending.
 

@@ -42,7 +42,6 @@ type scheduleCmd struct {
 	Timeout time.Duration `help:"Time limit. Default: 10s for Kafka's acknowledgement; with --wait, 30s after the due time or the last event." placeholder:"DURATION"`
 }
 
-// Help is part of --help.
 func (scheduleCmd) Help() string {
 	return `Publishes one request to the intake topic, and prints its position. An acknowledged request will be delivered.
 
@@ -54,7 +53,6 @@ Examples:
   date | notyet schedule -t clock --delay 2s --id now --wait`
 }
 
-// Run publishes the request, and waits if requested.
 func (c *scheduleCmd) Run(a *app) error {
 	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
 	if err != nil {

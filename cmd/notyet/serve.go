@@ -44,7 +44,6 @@ type scannerCmd struct {
 	command.Servers
 }
 
-// Help is part of --help.
 func (scannerCmd) Help() string {
 	return `Run several; they share the intake partitions. If one dies, the others take over its partitions within seconds.
 Needs kafka.brokers, mysql.dsn and redis.addrs (not with index.kind mysql), and a database that "notyet migrate" has prepared.
@@ -53,7 +52,6 @@ Example:
   NOTYET_KAFKA_BROKERS=kafka:9092 NOTYET_MYSQL_DSN='user:password@tcp(mysql:3306)/notyet' NOTYET_REDIS_ADDRS=redis:6379 notyet scanner`
 }
 
-// Run serves until the process is stopped.
 func (c *scannerCmd) Run(a *app) error {
 	return a.serve(c.Settings, c.Servers, "scanner", scannerServers, (*service).addWarnedScanner)
 }
@@ -63,7 +61,6 @@ type dispatcherCmd struct {
 	command.Servers
 }
 
-// Help is part of --help.
 func (dispatcherCmd) Help() string {
 	return `Run several; they share the slots through ZooKeeper, or through the database (election.kind mysql). Each needs a directory of its own for its send log (sendlog.dir).
 At a stop it delivers its claimed tasks and releases its slots, within dispatcher.drain-timeout.
@@ -72,7 +69,6 @@ Example:
   NOTYET_SENDLOG_DIR=/var/lib/notyet/sendlog notyet dispatcher --config /etc/notyet.yaml`
 }
 
-// Run serves until the process is stopped.
 func (c *dispatcherCmd) Run(a *app) error {
 	return a.serve(c.Settings, c.Servers, "dispatcher", dispatcherServers, (*service).joinDispatchers)
 }
@@ -82,7 +78,6 @@ type allCmd struct {
 	command.Servers
 }
 
-// Help is part of --help.
 func (allCmd) Help() string {
 	return `This is enough for a small installation, with election.kind and index.kind mysql on Kafka and the database alone. Run two or more, so that one can fail. See scanner and dispatcher.
 
@@ -90,7 +85,6 @@ Example:
   notyet migrate --config /etc/notyet.yaml && notyet all --config /etc/notyet.yaml`
 }
 
-// Run serves until the process is stopped.
 func (c *allCmd) Run(a *app) error {
 	return a.serve(c.Settings, c.Servers, "all", dispatcherServers, (*service).addWarnedScanner, (*service).joinDispatchers)
 }

@@ -16,7 +16,6 @@ type slotsCmd struct {
 
 type slotsShowCmd struct{ asking }
 
-// Help is part of --help.
 func (slotsShowCmd) Help() string {
 	return whereFrom + `
 KEPT are slots that were given up and of which ended tasks are remembered; nobody owns them.
@@ -26,7 +25,6 @@ Example:
   notyet slots show`
 }
 
-// Run prints the slots.
 func (c *slotsShowCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) (api.SlotsChange, error) { return b.Slots(a.Ctx) }, a.slots)
 }
@@ -70,7 +68,6 @@ type slotsSetCmd struct {
 	Wait  bool `help:"Wait until the number has changed, and all tasks have moved."`
 }
 
-// Help is part of --help.
 func (slotsSetCmd) Help() string {
 	return whereFrom + `
 Only tasks whose slot changes move: from 64 to 96 slots a third of them. Deliveries go on meanwhile, and those of a key stay in order. What is done stands if services stop on the way; the next ones go on. While a change is under way, that one comes first.
@@ -83,7 +80,6 @@ Examples:
 // slotsEvery is how often the slots are looked at while a change is waited for.
 const slotsEvery = 500 * time.Millisecond
 
-// Run changes the number of slots.
 func (c *slotsSetCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) (api.SlotsChange, error) {
 		now, err := b.SetSlots(a.Ctx, c.Slots)

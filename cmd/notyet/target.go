@@ -26,7 +26,6 @@ const aboutPolicies = `It is in force on all dispatchers within a second, until 
 
 type targetPauseCmd struct{ policyOf }
 
-// Help is part of --help.
 func (targetPauseCmd) Help() string {
 	return aboutPolicies + `
 What was handed to Kafka before is delivered. notyet-max-lateness is judged when the target is resumed.
@@ -35,12 +34,10 @@ Example:
   notyet target pause orders`
 }
 
-// Run pauses the target.
 func (c *targetPauseCmd) Run(a *app) error { return c.change(a, api.TargetChange{Paused: &yes}) }
 
 type targetResumeCmd struct{ policyOf }
 
-// Help is part of --help.
 func (targetResumeCmd) Help() string {
 	return `Its limits stay: take them back with notyet target limit TARGET --rate 0 --max-in-flight 0.
 
@@ -48,7 +45,6 @@ Example:
   notyet target resume orders`
 }
 
-// Run resumes the target.
 func (c *targetResumeCmd) Run(a *app) error { return c.change(a, api.TargetChange{Paused: &no}) }
 
 var yes, no = true, false
@@ -59,7 +55,6 @@ type targetLimitCmd struct {
 	MaxInFlight *int   `help:"Records that are sent and not acknowledged, of all dispatchers together; 0: no limit." placeholder:"N"`
 }
 
-// Help is part of --help.
 func (targetLimitCmd) Help() string {
 	return aboutPolicies + `
 A limit that is left out stays as it is. Each dispatcher has a share by the slots it owns, and at least one record in flight.
@@ -70,7 +65,6 @@ Examples:
   notyet target limit orders --rate 0 --max-in-flight 0`
 }
 
-// Run limits the target.
 func (c *targetLimitCmd) Run(a *app) error {
 	if c.Rate == "" && c.MaxInFlight == nil {
 		return command.Usage("give --rate N/s, --max-in-flight N, or both; 0 takes a limit back")
@@ -103,7 +97,6 @@ func (c *policyOf) change(a *app, change api.TargetChange) error {
 
 type targetListCmd struct{ asking }
 
-// Help is part of --help.
 func (targetListCmd) Help() string {
 	return whereFrom + `
 HELD are tasks that are due and kept back, counted up to 1000. A target that was resumed is listed until all of them have gone.
@@ -112,7 +105,6 @@ Example:
   notyet target list --json | jq '.[] | select(.paused)'`
 }
 
-// Run prints the targets.
 func (c *targetListCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) ([]api.TargetPolicy, error) {
 		all, err := b.Targets(a.Ctx, nil)

@@ -50,7 +50,6 @@ type timerSetCmd struct {
 	delivery
 }
 
-// Help is part of --help.
 func (timerSetCmd) Help() string {
 	return `A run is an ordinary task with the id ID@MILLISECONDS. Prints the answer, whose due time is the next run. Exit code 0 only for timer_set.
 
@@ -60,7 +59,6 @@ Examples:
   notyet timer set -t orders --id poll --every 90s --jitter 10s --misfire skip --value poll`
 }
 
-// Run sets the timer, and prints the answer.
 func (c *timerSetCmd) Run(a *app) error {
 	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
 	if err != nil {
@@ -92,21 +90,18 @@ func (c *timerSetCmd) request(stdin io.Reader) (*api.SetTimer, error) {
 
 type timerEnableCmd struct{ target }
 
-// Run enables a timer, and prints the answer.
 func (c *timerEnableCmd) Run(a *app) error {
 	return c.ask(a, schemas.OpTimerEnable, schemas.StateTimerEnabled)
 }
 
 type timerDisableCmd struct{ target }
 
-// Run disables a timer, and prints the answer.
 func (c *timerDisableCmd) Run(a *app) error {
 	return c.ask(a, schemas.OpTimerDisable, schemas.StateTimerDisabled)
 }
 
 type timerDeleteCmd struct{ target }
 
-// Run deletes a timer, and prints the answer.
 func (c *timerDeleteCmd) Run(a *app) error {
 	return c.ask(a, schemas.OpTimerDelete, schemas.StateTimerDeleted)
 }
@@ -118,7 +113,6 @@ type timerPreviewCmd struct {
 	Count int `default:"10" help:"How many runs to print, 1 to 1000." placeholder:"N" short:"n"`
 }
 
-// Help is part of --help.
 func (timerPreviewCmd) Help() string {
 	return `Prints each run in its zone and in UTC, without jitter, and marks those that daylight saving moved to the end of a gap. Needs no server.
 
@@ -127,7 +121,6 @@ Examples:
   notyet timer preview --every 36h --from 2027-01-01T08:00:00Z`
 }
 
-// Run prints the runs.
 func (c *timerPreviewCmd) Run(a *app) error {
 	if c.Count < 1 {
 		return command.Usage("--count %d: write 1 to %d", c.Count, api.MostPreviewed)
@@ -159,7 +152,6 @@ type timerListCmd struct {
 	Limit  int    `default:"100" help:"At most this many, 1 to 1000." placeholder:"N" short:"n"`
 }
 
-// Help is part of --help.
 func (timerListCmd) Help() string {
 	return whereFrom + `
 
@@ -168,7 +160,6 @@ Examples:
   notyet timer list --json | jq '.[] | select(.state == "disabled") | .id'`
 }
 
-// Run prints timers.
 func (c *timerListCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 1000 {
 		return command.Usage("--limit %d: write 1 to 1000", c.Limit)
@@ -198,7 +189,6 @@ type timerShowCmd struct {
 	ID    string `help:"The timer's id." name:"id" placeholder:"ID" required:""`
 }
 
-// Help is part of --help.
 func (timerShowCmd) Help() string {
 	return whereFrom + `
 Exit code 1 if there is no such timer.
@@ -207,7 +197,6 @@ Example:
   notyet timer show -t orders --id nightly`
 }
 
-// Run prints one timer.
 func (c *timerShowCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) (api.Timer, error) { return b.Timer(a.Ctx, c.Topic, c.ID) }, a.timer)
 }

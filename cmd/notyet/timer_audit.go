@@ -16,7 +16,6 @@ type timerAuditCmd struct {
 // mostAudited is how many runs the command prints.
 const mostAudited = 100_000
 
-// Help is part of --help.
 func (timerAuditCmd) Help() string {
 	return `Prints each run that the timer's expression has in the range, with the state of its task. Without a task the state is coming (the timer has
 still to make it), missed (with the reason: misfire, overlap, disabled, dropped), not_expected (before_from, after_until, not_set, disabled) or
@@ -29,7 +28,6 @@ Examples:
   notyet timer audit orders nightly --json | jq '.runs[] | select(.state == "missed")'`
 }
 
-// Run prints expected runs.
 func (c *timerAuditCmd) Run(a *app) error {
 	topic, id, err := c.name()
 	if err != nil {

@@ -37,7 +37,6 @@ type timerRunCmd struct {
 	At string `help:"The instant that names the run: RFC 3339, Unix milliseconds, or a duration ago. A command that is repeated with it makes no second run. Default now." placeholder:"TIME"`
 }
 
-// Help is part of --help.
 func (timerRunCmd) Help() string {
 	return `Makes one run of the timer, due now, whether the timer is enabled or not. The run is an ordinary task with the id ID@MILLISECONDS, and
 exists when the command returns. With notyet-overlap skip it is dropped if an earlier run is unfinished.
@@ -49,7 +48,6 @@ Examples:
   notyet timer run orders nightly --at 2027-01-31T01:30:00Z --json`
 }
 
-// Run makes a run, and prints it.
 func (c *timerRunCmd) Run(a *app) error {
 	topic, id, err := c.name()
 	if err != nil {
@@ -78,7 +76,6 @@ type timerBackfillCmd struct {
 	Forgotten bool   `help:"Also make runs of which nobody remembers whether they were made (dispatcher.retention)."`
 }
 
-// Help is part of --help.
 func (timerBackfillCmd) Help() string {
 	return `Makes the runs that the timer's expression has in the range and that do not exist, the oldest first. Each is due at once, has the id that it
 would have had, and exists once: runs that are pending or have ended are left alone, runs that were dropped are made. What the timer has
@@ -91,7 +88,6 @@ Examples:
   notyet timer backfill orders nightly --from 2027-01-01T00:00:00Z --to 2027-02-01T00:00:00Z`
 }
 
-// Run makes runs, and prints how many.
 func (c *timerBackfillCmd) Run(a *app) error {
 	topic, id, err := c.name()
 	if err != nil {

@@ -23,7 +23,6 @@ type tokenNewCmd struct {
 	Expires string   `help:"When the token ends: a date (its beginning in UTC), or RFC 3339; default never." placeholder:"TIME"`
 }
 
-// Help is part of --help.
 func (tokenNewCmd) Help() string {
 	return `Prints the token, which is not stored, and the entry to add to the file in http.tokens (NOTYET_HTTP_TOKENS). The
 entry only holds the token's SHA-256. Services read the file again when it changes.
@@ -39,7 +38,6 @@ type made struct {
 	Entry access.Entry `json:"entry"`
 }
 
-// Run makes one token.
 func (c *tokenNewCmd) Run(a *app) error {
 	role, err := access.ParseRole(c.Role)
 	if err != nil {

@@ -18,7 +18,6 @@ type watchCmd struct {
 	Count     *int     `help:"Exit after this many events." placeholder:"N" short:"n"`
 }
 
-// Help is part of --help.
 func (watchCmd) Help() string {
 	return `Follows the results topic until interrupted. A task's notyet-events setting selects its events there. The default is final
 if the caller gave the task an id, otherwise none.
@@ -29,7 +28,6 @@ Examples:
   notyet watch --id 4711 --from-start -n 1`
 }
 
-// Run prints events as they arrive.
 func (c *watchCmd) Run(a *app) error {
 	for _, s := range c.State {
 		if !slices.Contains(schemas.States(), schemas.State(s)) {
