@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,12 +166,7 @@ func (p *parts) miss(what string, err error) {
 }
 
 func (p *parts) misses(what string) bool {
-	for _, m := range p.missing {
-		if m.What == what {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.missing, func(m Missing) bool { return m.What == what })
 }
 
 // letterKinds are the kinds of which there can be dead letters.

@@ -8,6 +8,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -66,15 +67,9 @@ func (c Config) withDefaults() Config {
 		_, _ = rand.Read(b[:])
 		c.Topic = "notyet-bench-" + hex.EncodeToString(b[:])
 	}
-	if c.Partitions == 0 {
-		c.Partitions = 8
-	}
-	if c.ValueBytes == 0 {
-		c.ValueBytes = 200
-	}
-	if c.IdleTimeout == 0 {
-		c.IdleTimeout = time.Minute
-	}
+	c.Partitions = cmp.Or(c.Partitions, 8)
+	c.ValueBytes = cmp.Or(c.ValueBytes, 200)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, time.Minute)
 	if c.Say == nil {
 		c.Say = func(string, ...any) {}
 	}

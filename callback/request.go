@@ -2,6 +2,7 @@ package callback
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -64,10 +65,7 @@ var withheld = map[string]bool{
 // httpRequest returns the signed request. at is the time of the signature: receivers accept one for
 // five minutes, so each attempt is signed anew.
 func httpRequest(ctx context.Context, r Request, target schemas.CallbackURL, keys signers, userAgent string, at time.Time) (*http.Request, error) {
-	method := r.Method
-	if method == "" {
-		method = schemas.DefaultMethod
-	}
+	method := cmp.Or(r.Method, schemas.DefaultMethod)
 	// A *bytes.Reader lets the transport send the body again. It does so when the server has closed a
 	// reused connection without an answer, and only because the request has an Idempotency-Key.
 	req, err := http.NewRequestWithContext(ctx, method, target.URL().String(), bytes.NewReader(r.Body))

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -72,11 +73,7 @@ func (g TTLGuard) Seen(ctx context.Context, deliveryKey string) (bool, error) {
 
 // Done implements Guard.
 func (g TTLGuard) Done(ctx context.Context, deliveryKey string) error {
-	ttl := g.TTL
-	if ttl == 0 {
-		ttl = DefaultGuardTTL
-	}
-	if err := g.Set(ctx, g.key(deliveryKey), ttl); err != nil {
+	if err := g.Set(ctx, g.key(deliveryKey), cmp.Or(g.TTL, DefaultGuardTTL)); err != nil {
 		return fmt.Errorf("marking a delivery as handled: %w", err)
 	}
 	return nil

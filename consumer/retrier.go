@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -145,10 +146,7 @@ func (r *Retrier) Later(ctx context.Context, rec *kgo.Record, cause error) error
 // request derives the id from the record's position and time, so that a record that is handled
 // twice is retried once.
 func (r *Retrier) request(rec *kgo.Record, pause time.Duration, headers []kgo.RecordHeader) (*kgo.Record, error) {
-	topic := r.Topic
-	if topic == "" {
-		topic = rec.Topic
-	}
+	topic := cmp.Or(r.Topic, rec.Topic)
 	id := fmt.Sprintf("retry/%s@%d", origin(rec), rec.Timestamp.UnixMilli())
 	if len(id) > schemas.MaxIDLen {
 		sum := sha256.Sum256([]byte(id))

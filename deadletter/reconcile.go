@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -292,10 +293,7 @@ func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka
 	if len(wanted) == 0 {
 		return 0, nil
 	}
-	names := make([]string, 0, len(topics))
-	for name := range topics {
-		names = append(names, name)
-	}
+	names := slices.Collect(maps.Keys(topics))
 	ends, err := kafka.Ends(ctx, client, names...)
 	if err != nil {
 		return 0, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -93,10 +95,7 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 
 // lookUp reads what the database knows of newly assigned partitions, and returns where Kafka has each begin.
 func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kafka.Offsets, error) {
-	var topics []string
-	for topic := range offsets {
-		topics = append(topics, topic)
-	}
+	topics := slices.Collect(maps.Keys(offsets))
 	ids, err := kafka.TopicIDs(ctx, a.client, topics...)
 	if err != nil {
 		return nil, err

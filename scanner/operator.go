@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -87,10 +88,7 @@ func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
 			all[partitionKey{src.Topic, src.Partition}] = src
 		}
 	}
-	var sources []intake.Source
-	for _, src := range all {
-		sources = append(sources, src)
-	}
+	sources := slices.Collect(maps.Values(all))
 	logs, err := extents(ctx, o.Kafka, sources)
 	if err != nil {
 		return nil, err

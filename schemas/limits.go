@@ -176,12 +176,10 @@ func (l Limits) allows(target string) bool {
 	if len(l.AllowedTargets) == 0 {
 		return true
 	}
-	for _, p := range l.AllowedTargets {
-		if ok, err := path.Match(p, target); ok && err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.AllowedTargets, func(pattern string) bool {
+		ok, err := path.Match(pattern, target)
+		return ok && err == nil
+	})
 }
 
 // internal reports whether the topic is one that must not receive tasks.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -354,12 +355,7 @@ func beating(ctx context.Context, r Roll, session time.Duration, enough int, wan
 			}
 		}
 		if undecided == 0 || len(alive) == enough || machine.Exact().Least(began) >= session {
-			var ids []string
-			for id := range alive {
-				ids = append(ids, id)
-			}
-			slices.Sort(ids)
-			return ids, nil
+			return slices.Sorted(maps.Keys(alive)), nil
 		}
 	}
 }

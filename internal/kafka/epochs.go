@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -31,10 +32,7 @@ func answered[A any](answers A, err error) (_ A, silent, failed error) {
 // Extents asks about the partitions of epochs, each with a leader epoch, -1 for none. What one partition answers is no error of
 // the others. A partition that Kafka does not have is left out.
 func Extents(ctx context.Context, client *kgo.Client, epochs map[string]map[int32]int32) (map[string]map[int32]Extent, error) {
-	names := make([]string, 0, len(epochs))
-	for topic := range epochs {
-		names = append(names, topic)
-	}
+	names := slices.Collect(maps.Keys(epochs))
 	known, err := TopicIDs(ctx, client, names...)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -66,11 +68,7 @@ func list(ctx context.Context, client *kgo.Client, topics []string, ask func(con
 	if err != nil || len(known) == 0 {
 		return Offsets{}, err
 	}
-	names := make([]string, 0, len(known))
-	for name := range known {
-		names = append(names, name)
-	}
-	listed, err := ask(ctx, names...)
+	listed, err := ask(ctx, slices.Collect(maps.Keys(known))...)
 	if err == nil {
 		err = listed.Error()
 	}

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -33,10 +34,7 @@ func (m *requests) around(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began, seen := time.Now(), &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		defer func() {
-			route := r.Pattern // mux has set it
-			if route == "" {
-				route = "none"
-			}
+			route := cmp.Or(r.Pattern, "none") // mux has set it
 			m.total.WithLabelValues(route, strconv.Itoa(seen.status)).Inc()
 			m.seconds.WithLabelValues(route).Observe(time.Since(began).Seconds())
 		}()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/notyet/notyet/store/internal/handle"
@@ -222,9 +223,7 @@ func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (m
 		if err != nil {
 			return nil, err
 		}
-		for n, s := range rows {
-			at[n] = s
-		}
+		maps.Copy(at, rows)
 	}
 	if now := at[sh.Slot]; !m.h.Conditions.HeldUnder(now, sh.Epoch) || now.Unsure {
 		return nil, handle.ErrFenced
@@ -235,11 +234,7 @@ func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (m
 // moveLeft moves those that stayed behind and need no longer stay. If none is left, all of the slot is where it belongs.
 func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
 	var leavers []leaver
-	seqs := make([]int64, 0, len(sh.left))
-	for seq := range sh.left {
-		seqs = append(seqs, seq)
-	}
-	slices.Sort(seqs)
+	seqs := slices.Sorted(maps.Keys(sh.left))
 	clear(sh.left)
 	err := tables.Chunks(seqs, func(part []int64) error {
 		rows, err := tables.Fetch(ctx, m.tx, scanShifter, "SELECT "+shifterColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") AND slot = ? AND pos > ?",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,14 +21,7 @@ func (set SlotSet) Add(slot int) {
 	}
 }
 
-func (set SlotSet) sorted() []int {
-	out := make([]int, 0, len(set))
-	for slot := range set {
-		out = append(out, slot)
-	}
-	slices.Sort(out)
-	return out
-}
+func (set SlotSet) sorted() []int { return slices.Sorted(maps.Keys(set)) }
 
 // LockSlots reads the slots under a lock that keeps their claimed where it is until the transaction ends. All of them must exist.
 func (h *Handle) LockSlots(ctx context.Context, tx *sql.Tx, set SlotSet, clause string) (map[int]Slot, error) {
