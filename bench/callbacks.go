@@ -12,8 +12,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/notyet/notyet/internal/loop"
 )
 
 // Callbacks schedules rate HTTP callbacks a second to a receiver of its own on loopback, each due 3 to 5 s later at a random millisecond,
@@ -59,7 +57,7 @@ func (b *Bench) Callbacks(ctx context.Context, rate, hanging int, warmUp, last t
 	if err := errors.Join(l.flush(ctx), hung.flush(ctx)); err != nil {
 		return nil, err
 	}
-	if err := good.await(ctx, len(sums), end.Add(longestDelay), b.cfg.IdleTimeout); err != nil {
+	if _, err := b.grow(ctx, len(sums), end.Add(longestDelay), pollEvery, good.count); err != nil {
 		return nil, err
 	}
 	t := (&tally{from: begin.UnixMilli(), to: end.UnixMilli()}).expect(len(sums))
@@ -82,7 +80,8 @@ func (b *Bench) Callbacks(ctx context.Context, rate, hanging int, warmUp, last t
 		return nil, err
 	}
 	answerAll() // otherwise these would be tried again for an hour
-	return r, bad.await(ctx, int(hung.sent), time.Now(), b.cfg.IdleTimeout)
+	_, err = b.grow(ctx, int(hung.sent), time.Now(), pollEvery, bad.count)
+	return r, err
 }
 
 func sum(value []byte) uint64 {
@@ -144,29 +143,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (r *receiver) count() int {
+func (r *receiver) count() (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.arrivals)
-}
-
-// await waits for n requests, as long as more arrive.
-func (r *receiver) await(ctx context.Context, n int, lastDue time.Time, idle time.Duration) error {
-	for got, moved := -1, lastDue; ; {
-		now := r.count()
-		if now >= n || time.Since(moved) > idle {
-			return nil
-		}
-		if now > got {
-			got = now
-			if time.Now().After(moved) {
-				moved = time.Now()
-			}
-		}
-		if err := loop.Rest(ctx, pollEvery); err != nil {
-			return err
-		}
-	}
+	return len(r.arrivals), nil
 }
 
 // into tallies what came, and counts the bodies that are not what was sent.

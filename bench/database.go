@@ -10,7 +10,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/internal/loop"
 )
 
 // database is the installation's, seen from outside: what is stored, what is settled, and the bench's own rows.
@@ -85,30 +84,19 @@ func (b *Bench) stored(ctx context.Context, l *load) (time.Time, error) {
 	l.mu.Lock()
 	places, first := l.ends, l.first
 	l.mu.Unlock()
-	moved, last := time.Now(), int64(-1)
-	for {
+	all := places.since(first)
+	n, err := b.grow(ctx, all, time.Now(), 10*time.Millisecond, func() (int, error) {
 		sources, err := b.sources(ctx, b.cfg.Intake)
-		if err != nil {
-			return time.Time{}, err
-		}
-		now, lacking, n := time.Now(), false, int64(0)
+		n := int64(0)
 		for p, end := range places {
-			lacking = lacking || sources[p].next < end
 			n += max(min(sources[p].next, end)-first[p], 0)
 		}
-		if !lacking {
-			return now, nil
-		}
-		if n > last {
-			moved, last = now, n
-		}
-		if now.Sub(moved) > b.cfg.IdleTimeout {
-			return time.Time{}, fmt.Errorf("%d of %d requests are stored, and none for %s: is a scanner running?", n, places.since(first), b.cfg.IdleTimeout)
-		}
-		if err := loop.Rest(ctx, 10*time.Millisecond); err != nil {
-			return time.Time{}, err
-		}
+		return int(n), err
+	})
+	if err == nil && n < all {
+		err = fmt.Errorf("%d of %d requests are stored, and none for %s: is a scanner running?", n, all, b.cfg.IdleTimeout)
 	}
+	return time.Now(), err
 }
 
 // storedBy is stored, or the zero time when that was not so at the given instant or where there is no database to look at.

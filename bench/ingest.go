@@ -7,7 +7,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -88,28 +87,24 @@ func (b *Bench) compare(ctx context.Context, l *load, r *Result, rate float64) e
 
 // awaitScheduled waits for n `scheduled` events on the results topic.
 func (b *Bench) awaitScheduled(ctx context.Context, from offsets, n int) (time.Time, error) {
-	for moved, seen := time.Now(), 0; ; {
+	seen := 0
+	_, err := b.grow(ctx, n, time.Now(), pollEvery, func() (int, error) {
 		to, err := b.ends(ctx, b.cfg.Results)
 		if err != nil {
-			return time.Time{}, err
+			return seen, err
 		}
 		err = b.read(ctx, b.cfg.Results, from, to, func(r *kgo.Record) {
 			if e, err := schemas.DecodeEvent(r); err == nil && e.Topic == b.cfg.Topic && e.State == schemas.StateScheduled {
 				seen++
-				moved = time.Now()
 			}
 		})
-		if err != nil || seen >= n {
-			return time.Now(), err
-		}
-		if time.Since(moved) > b.cfg.IdleTimeout {
-			return time.Time{}, fmt.Errorf("%d of %d `scheduled` events came, and none for %s: is a scanner running?", seen, n, b.cfg.IdleTimeout)
-		}
 		from = to
-		if err := loop.Rest(ctx, pollEvery); err != nil {
-			return time.Time{}, err
-		}
+		return seen, err
+	})
+	if err == nil && seen < n {
+		err = fmt.Errorf("%d of %d `scheduled` events came, and none for %s: is a scanner running?", seen, n, b.cfg.IdleTimeout)
 	}
+	return time.Now(), err
 }
 
 // cancel cancels the tasks of a load by their default ids. Each request must carry its task's key,

@@ -58,27 +58,39 @@ var ErrMissing = errors.New("deliveries are missing")
 // as more arrive. If none has arrived for IdleTimeout, counted from lastDue, the error is
 // ErrMissing.
 func (b *Bench) await(ctx context.Context, from offsets, n int, lastDue time.Time) error {
-	var got int
-	for moved := time.Now(); ; {
-		ends, err := b.ends(ctx, b.cfg.Topic)
+	got, err := b.grow(ctx, n, lastDue, pollEvery, func() (int, error) { return b.arrived(ctx, b.cfg.Topic, from) })
+	if err == nil && got < n {
+		err = fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, got, n, b.cfg.IdleTimeout)
+	}
+	return err
+}
+
+// arrived counts the records of a topic from a position on.
+func (b *Bench) arrived(ctx context.Context, topic string, from offsets) (int, error) {
+	ends, err := b.ends(ctx, topic)
+	return ends.since(from), err
+}
+
+// grow calls count again and again until it returns n or more. It waits as long as the count grows. If the count has
+// not grown for IdleTimeout, counted from since, grow returns what there is.
+func (b *Bench) grow(ctx context.Context, n int, since time.Time, every time.Duration, count func() (int, error)) (got int, err error) {
+	moved := time.Now()
+	if since.After(moved) {
+		moved = since
+	}
+	for {
+		now, err := count()
 		if err != nil {
-			return err
+			return got, err
 		}
-		now := ends.since(from)
-		if now >= n {
-			return nil
+		if at := time.Now(); now > got && at.After(moved) {
+			moved = at
 		}
-		if now > got {
-			got, moved = now, time.Now()
+		if got = max(got, now); got >= n || time.Since(moved) > b.cfg.IdleTimeout {
+			return got, nil
 		}
-		if moved.Before(lastDue) {
-			moved = lastDue
-		}
-		if time.Since(moved) > b.cfg.IdleTimeout {
-			return fmt.Errorf("%w: %d of %d came, and none for %s", ErrMissing, got, n, b.cfg.IdleTimeout)
-		}
-		if err := loop.Rest(ctx, pollEvery); err != nil {
-			return err
+		if err := loop.Rest(ctx, every); err != nil {
+			return got, err
 		}
 	}
 }

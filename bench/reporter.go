@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -63,24 +62,16 @@ func (r *reporter) run(ctx context.Context) {
 
 // await waits until n deliveries are reported. Others would be delivered again after the run.
 func (r *reporter) await(ctx context.Context, n int) error {
-	for moved, seen := time.Now(), int64(0); ; {
+	sent, err := r.b.grow(ctx, n, time.Now(), pollEvery, func() (int, error) {
 		if err := r.failed.Load(); err != nil {
-			return fmt.Errorf("reporting to %s: %w", r.b.cfg.Reports, *err)
+			return 0, fmt.Errorf("reporting to %s: %w", r.b.cfg.Reports, *err)
 		}
-		now := r.acked.Load()
-		if now >= int64(n) {
-			return nil
-		}
-		if now > seen {
-			moved, seen = time.Now(), now
-		}
-		if time.Since(moved) > r.b.cfg.IdleTimeout {
-			return fmt.Errorf("reporting to %s: %d of %d reports are sent, and none for %s", r.b.cfg.Reports, now, n, r.b.cfg.IdleTimeout)
-		}
-		if err := loop.Rest(ctx, pollEvery); err != nil {
-			return err
-		}
+		return int(r.acked.Load()), nil
+	})
+	if err == nil && sent < n {
+		err = fmt.Errorf("reporting to %s: %d of %d reports are sent, and none for %s", r.b.cfg.Reports, sent, n, r.b.cfg.IdleTimeout)
 	}
+	return err
 }
 
 func (r *reporter) close() {

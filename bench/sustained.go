@@ -110,24 +110,13 @@ func (b *Bench) sendUpTo(ctx context.Context, l *load, from offsets, pending int
 // one is missing, so nobody else should use the installation meanwhile.
 func (b *Bench) finalEvents(ctx context.Context, r *Result, from offsets, t *tally) error {
 	want := r.Tasks - t.lost()
-	for moved, seen := time.Now(), 0; ; {
-		ends, err := b.ends(ctx, b.cfg.Results)
-		if err != nil {
-			return err
-		}
-		n := ends.since(from)
-		if n > seen {
-			seen, moved = n, time.Now()
-		}
-		if n >= want || time.Since(moved) > b.cfg.IdleTimeout {
-			r.figure("final_events", float64(n))
-			if n < want {
-				r.Wrong = append(r.Wrong, fmt.Sprintf("%d final events are missing", want-n))
-			}
-			return nil
-		}
-		if err := loop.Rest(ctx, pollEvery); err != nil {
-			return err
-		}
+	n, err := b.grow(ctx, want, time.Now(), pollEvery, func() (int, error) { return b.arrived(ctx, b.cfg.Results, from) })
+	if err != nil {
+		return err
 	}
+	r.figure("final_events", float64(n))
+	if n < want {
+		r.Wrong = append(r.Wrong, fmt.Sprintf("%d final events are missing", want-n))
+	}
+	return nil
 }
