@@ -87,29 +87,16 @@ var (
 	overlapNames  = []string{"allow", "skip"}
 )
 
-// String gives the contract's word, as in the header.
-func (o Op) String() string { return nameOf(opNames, uint8(o)) }
+// The strings are the contract's words, as in the headers.
 
-// String gives the contract's word, as in the header.
-func (i IfExists) String() string { return nameOf(ifExistsNames, uint8(i)) }
-
-// String gives the contract's word, as in the header.
+func (o Op) String() string        { return nameOf(opNames, uint8(o)) }
+func (i IfExists) String() string  { return nameOf(ifExistsNames, uint8(i)) }
 func (m MergeMode) String() string { return nameOf(mergeNames, uint8(m)) }
-
-// String gives the contract's word, as in the header.
-func (p Priority) String() string { return nameOf(priorityNames, uint8(p)) }
-
-// String gives the contract's word, as in the header.
-func (a Ack) String() string { return nameOf(ackNames, uint8(a)) }
-
-// String gives the contract's word, as in the header.
-func (e Events) String() string { return nameOf(eventsNames, uint8(e)) }
-
-// String gives the contract's word, as in the header.
-func (m Misfire) String() string { return nameOf(misfireNames, uint8(m)) }
-
-// String gives the contract's word, as in the header.
-func (o Overlap) String() string { return nameOf(overlapNames, uint8(o)) }
+func (p Priority) String() string  { return nameOf(priorityNames, uint8(p)) }
+func (a Ack) String() string       { return nameOf(ackNames, uint8(a)) }
+func (e Events) String() string    { return nameOf(eventsNames, uint8(e)) }
+func (m Misfire) String() string   { return nameOf(misfireNames, uint8(m)) }
+func (o Overlap) String() string   { return nameOf(overlapNames, uint8(o)) }
 
 // nameOf returns "invalid" for a number that is no constant. No decoder accepts that word.
 func nameOf(names []string, i uint8) string {

@@ -134,11 +134,7 @@ func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.T
 // forgetDropped deletes those of the runs that were dropped: they were never sent, and are made anew.
 func (m *maker) forgetDropped(ctx context.Context) error {
 	return tables.Chunks(m.fresh, func(part []*task.Task) error {
-		keys := make([]any, len(part))
-		for i, t := range part {
-			key := task.Ident(t.Topic, t.ID)
-			keys[i] = key[:]
-		}
+		keys := tables.Idents(part, func(t *task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
 		slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
 		rows, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.State, &t.Attempt, &t.Replay) },
 			"SELECT seq, slot, state, attempt, replay FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+") AND state = "+strconv.Itoa(int(task.StateDead))+

@@ -92,11 +92,7 @@ func (in Intake) CancelPiece(ctx context.Context, f CancelFilter, entry int64, r
 func (in Intake) withinBytes(ctx context.Context, tasks []look.View) (bite, rest []look.View, err error) {
 	all := tasks
 	tasks = tasks[:min(len(tasks), cancelTasks)]
-	keys := make([]any, len(tasks))
-	for i, v := range tasks {
-		key := task.Ident(v.Topic, v.ID)
-		keys[i] = key[:]
-	}
+	keys := tables.Idents(tasks, func(v look.View) [16]byte { return task.Ident(v.Topic, v.ID) })
 	type row struct {
 		ident []byte
 		size  int

@@ -219,11 +219,7 @@ func (m *maker) insertFresh(ctx context.Context) error {
 func (m *maker) dropExisting(ctx context.Context) error {
 	exists := map[[16]byte]bool{}
 	err := tables.Chunks(m.fresh, func(part []*task.Task) error {
-		keys := make([]any, len(part))
-		for i, t := range part {
-			key := task.Ident(t.Topic, t.ID)
-			keys[i] = key[:]
-		}
+		keys := tables.Idents(part, func(t *task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
 		found, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")", keys...)
 		for _, key := range found {
 			exists[[16]byte(key)] = true

@@ -239,12 +239,7 @@ func (d *starting) standIn(ctx context.Context, t *startingTimer, r Start, behin
 	if coming {
 		return runTask{}, true, nil
 	}
-	keys := make([]any, len(runs))
-	for i, run := range runs {
-		key := t.RunIdent(run)
-		keys[i] = key[:]
-	}
-	tasks, err := d.tasks(ctx, "ident", keys)
+	tasks, err := d.tasks(ctx, "ident", tables.Idents(runs, t.RunIdent))
 	for _, run := range runs {
 		for _, one := range tasks {
 			if src, _ := task.SplitSeq(one.seq); src == task.RunSource && one.id == timer.RunID(t.ID, run) && (one.unfinished || one.sent) {

@@ -28,11 +28,7 @@ func (r Reader) GetRuns(ctx context.Context, topic string, ids []string) (map[st
 	}
 	out := make(map[string]Run, len(ids))
 	err := tables.Chunks(ids, func(part []string) error {
-		keys := make([]any, len(part))
-		for i, id := range part {
-			key := task.Ident(topic, id)
-			keys[i] = key[:]
-		}
+		keys := tables.Idents(part, func(id string) [16]byte { return task.Ident(topic, id) })
 		rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *seen) error {
 			return tables.ScanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done, &v.kind)
 		},

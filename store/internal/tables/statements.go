@@ -2,7 +2,10 @@
 // rows. Each list of columns stands here once, beside the function that scans it.
 package tables
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A statement has at most this many rows or bytes. That is enough to spread its fixed cost (about
 // 100 µs) over many rows. It stays far below max_allowed_packet (16 MiB on MariaDB) and keeps the
@@ -33,14 +36,22 @@ func Args[T any](values []T) []any {
 	return out
 }
 
+// Idents are the identities of tasks as arguments of a statement.
+func Idents[T any](of []T, ident func(T) [16]byte) []any {
+	out := make([]any, len(of))
+	for i, v := range of {
+		key := ident(v)
+		out[i] = key[:]
+	}
+	return out
+}
+
 // Chunks cuts values into runs of at most MaxRows.
 func Chunks[T any](values []T, f func([]T) error) error {
-	for len(values) > 0 {
-		n := min(len(values), MaxRows)
-		if err := f(values[:n]); err != nil {
+	for part := range slices.Chunk(values, MaxRows) {
+		if err := f(part); err != nil {
 			return err
 		}
-		values = values[n:]
 	}
 	return nil
 }
