@@ -103,7 +103,7 @@ func (o *overviewer) read(ctx context.Context) (Overview, error) {
 	if err != nil {
 		return Overview{}, err
 	}
-	services, err := look.New(o.store).Reporting(ctx)
+	services, err := look.New(o.store).Services(ctx)
 	if err != nil {
 		return Overview{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
@@ -83,6 +84,7 @@ type heartbeat struct {
 	log     *zap.Logger
 	every   time.Duration // default a third of the lease
 	figures func() []byte // what it says of its work; nil: nothing
+	failing bool          // the last time
 }
 
 func newHeartbeat(st *store.Store, kind, http, index string, log *zap.Logger) *heartbeat {
@@ -118,23 +120,20 @@ func (h *heartbeat) leave() {
 }
 
 func (h *heartbeat) run(ctx context.Context) error {
-	tick := time.NewTicker(cmp.Or(h.every, admin.ServiceLease*time.Millisecond/3))
-	defer tick.Stop()
-	for failing := false; ; {
-		bound, cancel := context.WithTimeout(ctx, admin.ServiceLease*time.Millisecond/3)
-		if h.figures != nil {
-			h.service.Figures = h.figures()
-		}
-		err := h.say(bound)
-		cancel()
-		if err != nil && !failing && ctx.Err() == nil {
-			h.log.Warn("saying that this process is alive failed, trying again", zap.Error(err))
-		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	h.beat(ctx)
+	loop.Every(ctx, cmp.Or(h.every, admin.ServiceLease*time.Millisecond/3), h.beat)
+	return nil
+}
+
+func (h *heartbeat) beat(ctx context.Context) {
+	bound, cancel := context.WithTimeout(ctx, admin.ServiceLease*time.Millisecond/3)
+	defer cancel()
+	if h.figures != nil {
+		h.service.Figures = h.figures()
 	}
+	err := h.say(bound)
+	if err != nil && !h.failing && ctx.Err() == nil {
+		h.log.Warn("saying that this process is alive failed, trying again", zap.Error(err))
+	}
+	h.failing = err != nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/doctor"
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/loop"
 )
 
 type doctorCmd struct {
@@ -166,16 +167,13 @@ func (s *service) examineItself() error {
 }
 
 func (e *selfExamination) run(ctx context.Context) error {
-	tick := time.NewTicker(examineEvery)
-	defer tick.Stop()
-	for {
-		e.note(doctor.Look(ctx, e.cfg, zap.NewNop()), ctx.Err())
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	e.look(ctx)
+	loop.Every(ctx, examineEvery, e.look)
+	return nil
+}
+
+func (e *selfExamination) look(ctx context.Context) {
+	e.note(doctor.Look(ctx, e.cfg, zap.NewNop()), ctx.Err())
 }
 
 func (e *selfExamination) note(all []doctor.Finding, stopped error) {

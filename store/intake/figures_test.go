@@ -19,7 +19,7 @@ func TestServicesReport(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		reports := func() map[string]string {
 			t.Helper()
-			all, err := look.New(s.Store).Reporting(s.ctx)
+			all, err := look.New(s.Store).Services(s.ctx)
 			require.NoError(t, err)
 			out := map[string]string{}
 			for _, v := range all {
@@ -180,7 +180,7 @@ func TestFiguresEndWithTheirTime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		ctx, cancel := context.WithDeadline(s.ctx, time.Unix(0, 0))
 		defer cancel()
-		_, err := look.New(s.Store).Reporting(ctx)
+		_, err := look.New(s.Store).Services(ctx)
 		require.Error(t, err)
 		_, err = look.New(s.Store).Minutes(ctx, 1, 2)
 		require.Error(t, err)

@@ -9,7 +9,7 @@ type Service struct {
 	HTTP    string // where it serves
 	Started int64  // Unix ms
 	Seen    int64  // Unix ms, by the database's clock
-	Figures []byte // what it says of its work, at most MaxFigures bytes; empty: nothing. Services leaves it out
+	Figures []byte // what it says of its work, at most MaxFigures bytes; empty: nothing
 }
 
 // ServiceLease is how long, in ms, a service counts as alive after it has last said so. It says so three
