@@ -34,7 +34,7 @@ Example:
   notyet target pause orders`
 }
 
-func (c *targetPauseCmd) Run(a *app) error { return c.change(a, api.TargetChange{Paused: &yes}) }
+func (c *targetPauseCmd) Run(a *app) error { return c.change(a, api.TargetChange{Paused: new(true)}) }
 
 type targetResumeCmd struct{ policyOf }
 
@@ -45,9 +45,7 @@ Example:
   notyet target resume orders`
 }
 
-func (c *targetResumeCmd) Run(a *app) error { return c.change(a, api.TargetChange{Paused: &no}) }
-
-var yes, no = true, false
+func (c *targetResumeCmd) Run(a *app) error { return c.change(a, api.TargetChange{Paused: new(false)}) }
 
 type targetLimitCmd struct {
 	policyOf

@@ -40,29 +40,26 @@ func (c *timerAuditCmd) Run(a *app) error {
 	if f.To, err = instantText("--to", c.To, -1); err != nil {
 		return err
 	}
-	b, err := a.backend(c.asking)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	out := api.TimerAudit{Runs: []api.AuditedRun{}}
-	for {
-		page, err := b.AuditTimer(a.Ctx, topic, id, f)
-		if err != nil {
-			return err
+	return show(a, c.asking, func(b *backend) (api.TimerAudit, error) {
+		out := api.TimerAudit{Runs: []api.AuditedRun{}}
+		for {
+			page, err := b.AuditTimer(a.Ctx, topic, id, f)
+			if err != nil {
+				return out, err
+			}
+			out.Add(page)
+			if page.Next == 0 {
+				return out, nil
+			}
+			if len(out.Runs) >= mostAudited {
+				return out, command.Usage("--from and --to hold more than %d runs: write a shorter range", mostAudited)
+			}
+			f.From = api.TimeText(fmt.Sprint(page.Next))
 		}
-		out.Add(page)
-		if page.Next == 0 {
-			break
-		}
-		if len(out.Runs) >= mostAudited {
-			return command.Usage("--from and --to hold more than %d runs: write a shorter range", mostAudited)
-		}
-		f.From = api.TimeText(fmt.Sprint(page.Next))
-	}
-	if c.JSON {
-		return a.JSON(out)
-	}
+	}, a.audited)
+}
+
+func (a *app) audited(out api.TimerAudit) {
 	rows := make([][]any, 0, len(out.Runs))
 	for _, r := range out.Runs {
 		late := ""
@@ -73,5 +70,4 @@ func (c *timerAuditCmd) Run(a *app) error {
 	}
 	a.Table([]any{"AT", "STATE", "REASON", "LATE", "ID"}, rows)
 	fmt.Fprintf(a.Stdout, "expected %d: made %d (late %d), missed %d, unknown %d, still to come %d\n", out.Expected, out.Made, out.Late, out.Missed, out.Unknown, out.Coming)
-	return nil
 }

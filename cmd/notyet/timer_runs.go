@@ -100,38 +100,29 @@ func (c *timerBackfillCmd) Run(a *app) error {
 	if r.To, err = instantText("--to", c.To, -1); err != nil {
 		return err
 	}
-	b, err := a.backend(c.asking)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	done := backfilled{DryRun: c.DryRun}
-	for {
-		page, err := b.BackfillTimer(a.Ctx, topic, id, r)
-		done.Made, done.Existing, done.Coming, done.Forgotten = done.Made+page.Made, done.Existing+page.Existing, done.Coming+page.Coming, done.Forgotten+page.Forgotten
-		if err != nil {
-			if done.Made > 0 {
+	return show(a, c.asking, func(b *backend) (backfilled, error) {
+		done := backfilled{DryRun: c.DryRun}
+		for {
+			page, err := b.BackfillTimer(a.Ctx, topic, id, r)
+			done.Made, done.Existing, done.Coming, done.Forgotten = done.Made+page.Made, done.Existing+page.Existing, done.Coming+page.Coming, done.Forgotten+page.Forgotten
+			if err != nil && done.Made > 0 {
 				err = fmt.Errorf("%w (the same command goes on)", err)
 			}
-			return err
+			if err != nil || page.Next == 0 {
+				return done, err
+			}
+			r.From = api.TimeText(fmt.Sprint(page.Next))
 		}
-		if page.Next == 0 {
-			break
+	}, func(done backfilled) {
+		made := "made"
+		if c.DryRun {
+			made = "would make"
 		}
-		r.From = api.TimeText(fmt.Sprint(page.Next))
-	}
-	if c.JSON {
-		return a.JSON(done)
-	}
-	made := "made"
-	if c.DryRun {
-		made = "would make"
-	}
-	fmt.Fprintf(a.Stdout, "%s %d, were there %d, still to come %d, forgotten %d\n", made, done.Made, done.Existing, done.Coming, done.Forgotten)
-	if done.Forgotten > 0 {
-		fmt.Fprintln(a.Stderr, "of the forgotten runs nobody remembers whether they were made; --forgotten makes them")
-	}
-	return nil
+		fmt.Fprintf(a.Stdout, "%s %d, were there %d, still to come %d, forgotten %d\n", made, done.Made, done.Existing, done.Coming, done.Forgotten)
+		if done.Forgotten > 0 {
+			fmt.Fprintln(a.Stderr, "of the forgotten runs nobody remembers whether they were made; --forgotten makes them")
+		}
+	})
 }
 
 // backfilled is what backfill prints.
