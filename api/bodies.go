@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -30,9 +31,7 @@ func (s *server) largestValue() int {
 // budget lets a body wait until it fits into bodyBudget beside those being read. A body of
 // unknown length counts as the largest. Where an operation has no body, none is read.
 func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
-	if limit == 0 {
-		limit = 1 << 20 // huma's default
-	}
+	limit = cmp.Or(limit, 1<<20) // huma's default
 	return func(ctx huma.Context, next func(huma.Context)) {
 		if ctx.Operation().RequestBody == nil {
 			next(ctx)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -58,15 +59,9 @@ func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error
 }
 
 func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
-	if f.Step == 0 {
-		f.Step = time.Minute
-	}
-	if f.From == 0 {
-		f.From = now.UnixMilli()
-	}
-	if f.To == 0 {
-		f.To = f.From + time.Hour.Milliseconds()
-	}
+	f.Step = cmp.Or(f.Step, time.Minute)
+	f.From = cmp.Or(f.From, now.UnixMilli())
+	f.To = cmp.Or(f.To, f.From+time.Hour.Milliseconds())
 	out := look.ForecastFilter{Topic: f.Topic, Tag: f.Tag, From: f.From, To: f.To, Step: f.Step.Milliseconds(), Within: forecastTime}
 	wrong := func(field, value, problem string) error {
 		return &deadletter.FieldError{Field: field, Value: value, Problem: problem}

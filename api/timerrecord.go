@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"time"
@@ -121,9 +122,7 @@ func (p *Preview) Runs() (Previewed, error) {
 	if p.Count < 0 || p.Count > MostPreviewed {
 		return Previewed{}, &deadletter.FieldError{Field: "count", Value: strconv.Itoa(p.Count), Problem: "is out of range: write 1 to " + strconv.Itoa(MostPreviewed)}
 	}
-	if p.Count == 0 {
-		p.Count = 10
-	}
+	p.Count = cmp.Or(p.Count, 10)
 	b := builder{}
 	b.text(schemas.HeaderOp, schemas.OpTimer.String())
 	b.text(schemas.HeaderTopic, "preview")

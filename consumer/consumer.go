@@ -8,6 +8,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,21 +112,13 @@ func New(client *kgo.Client, c Config) (*Consumer, error) {
 	if c.Reporter == nil {
 		c.Reporter = client
 	}
-	if c.ReportsTopic == "" {
-		c.ReportsTopic = schemas.TopicReports
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = 16
-	}
-	if c.MaxPoll == 0 {
-		c.MaxPoll = 256
-	}
+	c.ReportsTopic = cmp.Or(c.ReportsTopic, schemas.TopicReports)
+	c.Concurrency = cmp.Or(c.Concurrency, 16)
+	c.MaxPoll = cmp.Or(c.MaxPoll, 256)
 	if c.MaxHold == 0 {
 		c.MaxHold = client.OptValue(kgo.RebalanceTimeout).(time.Duration) / 3
 	}
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = 10 * time.Second
-	}
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
 	if c.OnError == nil {
 		c.OnError = func(Message, error) {}
 	}

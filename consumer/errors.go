@@ -63,11 +63,9 @@ func outcome(err error) schemas.Report {
 		return r
 	}
 	r.Status, r.Error = schemas.StatusRetry, err.Error()
-	var last *permanent
-	var later *retryAfter
-	if errors.As(err, &last) {
+	if _, last := errors.AsType[*permanent](err); last {
 		r.Status = schemas.StatusFail
-	} else if errors.As(err, &later) {
+	} else if later, ok := errors.AsType[*retryAfter](err); ok {
 		r.RetryAfter = later.after
 	}
 	return r

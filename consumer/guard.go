@@ -80,8 +80,5 @@ func (g TTLGuard) Done(ctx context.Context, deliveryKey string) error {
 }
 
 func (g TTLGuard) key(deliveryKey string) string {
-	if g.Prefix == "" {
-		return "notyet:handled:" + deliveryKey
-	}
-	return g.Prefix + deliveryKey
+	return cmp.Or(g.Prefix, "notyet:handled:") + deliveryKey
 }

@@ -64,18 +64,12 @@ type Retrier struct {
 
 // NewRetrier makes a Retrier over the caller's client, which the caller closes.
 func NewRetrier(client *kgo.Client, c RetrierConfig) (*Retrier, error) {
-	if c.Intake == "" {
-		c.Intake = schemas.TopicIntake
-	}
-	if c.MaxAttempts == 0 {
-		c.MaxAttempts = schemas.DefaultSettings().MaxAttempts
-	}
+	c.Intake = cmp.Or(c.Intake, schemas.TopicIntake)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, schemas.DefaultSettings().MaxAttempts)
 	if c.Backoff == (schemas.Backoff{}) {
 		c.Backoff = schemas.DefaultSettings().Backoff
 	}
-	if c.Prefix == "" {
-		c.Prefix = "retry-"
-	}
+	c.Prefix = cmp.Or(c.Prefix, "retry-")
 	if c.OnError == nil {
 		c.OnError = func(*kgo.Record, int, error) {}
 	}

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -64,9 +65,7 @@ type SQLGuard struct {
 // NewSQLGuard makes a guard over the caller's database, which the caller closes. It does not touch
 // the database: call Create for that.
 func NewSQLGuard(db *sql.DB, c SQLGuardConfig) (*SQLGuard, error) {
-	if c.Table == "" {
-		c.Table = "notyet_handled"
-	}
+	c.Table = cmp.Or(c.Table, "notyet_handled")
 	if !tableName.MatchString(c.Table) {
 		return nil, fmt.Errorf("making guard: %q is not a table's name", c.Table)
 	}

@@ -8,6 +8,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,7 @@ type Producer struct {
 // Requests about one task carry the same record key, so that they keep their order. Leave the
 // client's partitioner as it is (StickyKeyPartitioner), or use another that goes by the key.
 func New(client *kgo.Client, c Config) *Producer {
-	if c.Intake == "" {
-		c.Intake = schemas.TopicIntake
-	}
+	c.Intake = cmp.Or(c.Intake, schemas.TopicIntake)
 	return &Producer{client: client, intake: c.Intake}
 }
 

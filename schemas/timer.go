@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -151,9 +152,7 @@ func (d *decoder) timer(l *Limits) *Rejection {
 	case t.Overlap == OverlapSkip && d.req.Settings.Ack != AckReport:
 		return bad(hOverlap, value(hOverlap), "means nothing without "+HeaderAck+" report", "leave it out, or add "+HeaderAck+" report")
 	}
-	if t.Timezone == "" {
-		t.Timezone = "UTC"
-	}
+	t.Timezone = cmp.Or(t.Timezone, "UTC")
 	return nil
 }
 

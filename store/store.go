@@ -153,15 +153,9 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 		return nil, "", err
 	}
 	parsed.Logger = mysqlLog{s.log}
-	if parsed.Timeout == 0 {
-		parsed.Timeout = 5 * time.Second
-	}
-	if parsed.ReadTimeout == 0 {
-		parsed.ReadTimeout = 60 * time.Second
-	}
-	if parsed.WriteTimeout == 0 {
-		parsed.WriteTimeout = 60 * time.Second
-	}
+	parsed.Timeout = cmp.Or(parsed.Timeout, 5*time.Second)
+	parsed.ReadTimeout = cmp.Or(parsed.ReadTimeout, 60*time.Second)
+	parsed.WriteTimeout = cmp.Or(parsed.WriteTimeout, 60*time.Second)
 	if parsed.Params == nil {
 		parsed.Params = map[string]string{}
 	}

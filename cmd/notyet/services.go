@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -248,9 +249,7 @@ func (s *service) addDispatcher(members election.Source, memberID string, sent *
 		return err
 	}
 	d := s.cfg.Dispatcher
-	if d.UndeliverableAfter == 0 {
-		d.UndeliverableAfter = -1 // one attempt: the dispatcher takes 0 as the default
-	}
+	d.UndeliverableAfter = cmp.Or(d.UndeliverableAfter, -1) // one attempt: the dispatcher takes 0 as the default
 	disp, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: members, SendLog: sent, Metrics: s.reg, Log: s.log, Callbacks: callbacks, Tracer: s.tracer}, dispatcher.Config{
 		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
 		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, UndeliverableAfter: d.UndeliverableAfter, Retention: d.Retention, DeadRetention: s.cfg.DeadLetters.Retention, AuditRetention: s.cfg.Audit.Retention,

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,7 @@ func main() {
 
 func run(ctx context.Context, out io.Writer) error {
 	addr := os.Getenv("CALLBACK_ADDR")
-	if addr == "" {
-		addr = "127.0.0.1:8090"
-	}
+	addr = cmp.Or(addr, "127.0.0.1:8090")
 	r, err := newReceiver(os.Getenv("CALLBACK_SECRET"), func(d delivery) error {
 		_, err := fmt.Fprintf(out, "%s is due since %s, attempt %s: %s\n", d.id, d.due, d.attempt, d.body)
 		return err

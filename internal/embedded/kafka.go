@@ -4,6 +4,7 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -55,12 +56,8 @@ type Topic struct {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	if c.Addr == "" {
-		c.Addr = "127.0.0.1:9092"
-	}
-	if c.Partitions == 0 {
-		c.Partitions = 4
-	}
+	c.Addr = cmp.Or(c.Addr, "127.0.0.1:9092")
+	c.Partitions = cmp.Or(c.Partitions, 4)
 	host, _, err := net.SplitHostPort(c.Addr)
 	if err != nil {
 		return c, fmt.Errorf("kafka address %q: %w", c.Addr, err)

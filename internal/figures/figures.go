@@ -14,6 +14,7 @@ package figures
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 )
@@ -71,10 +72,8 @@ type Counts struct {
 
 // Plus returns the sum of both.
 func (c Counts) Plus(o Counts) Counts {
-	out := Counts{N: make(map[string]int64, len(c.N)), Lateness: c.Lateness.plus(o.Lateness, 1)}
-	for name, n := range c.N {
-		out.N[name] = n
-	}
+	out := Counts{N: map[string]int64{}, Lateness: c.Lateness.plus(o.Lateness, 1)}
+	maps.Copy(out.N, c.N)
 	for name, n := range o.N {
 		out.N[name] += n
 	}

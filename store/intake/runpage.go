@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -45,9 +46,7 @@ type makePace struct {
 func (p *makePace) next() (timers, runs, bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.page == 0 {
-		p.page = makeTimers
-	}
+	p.page = cmp.Or(p.page, makeTimers)
 	return p.page, max(makeRuns*p.page/makeTimers, 1), makeBytes * p.page / makeTimers
 }
 
