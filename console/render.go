@@ -7,7 +7,6 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -121,18 +120,16 @@ func protect(h http.Header) {
 }
 
 var funcs = template.FuncMap{
-	"counted":  counted,
-	"utc":      utc,
-	"minute":   func(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04") },
-	"machine":  func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) },
-	"relative": func(ms int64) string { return relative(time.Until(time.UnixMilli(ms))) },
-	"taskPath": func(topic, id string) string { return "/task?" + url.Values{"topic": {topic}, "id": {id}}.Encode() },
-	"timerPath": func(topic, id string) string {
-		return "/timer?" + url.Values{"topic": {topic}, "id": {id}}.Encode()
-	},
-	"visible": visible,
-	"digits":  digits,
-	"short":   func(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) },
+	"counted":   counted,
+	"utc":       utc,
+	"minute":    func(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04") },
+	"machine":   func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) },
+	"relative":  func(ms int64) string { return relative(time.Until(time.UnixMilli(ms))) },
+	"taskPath":  taskPath,
+	"timerPath": timerPath,
+	"visible":   visible,
+	"digits":    digits,
+	"short":     func(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) },
 	"orNone": func(f *float64) string {
 		if f == nil {
 			return "none"

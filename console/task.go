@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -183,11 +184,7 @@ func (c *Console) move(r *http.Request, t *api.Task, at string) (int, error) {
 	if t.Version != nil { // a newer one that is on its way makes this request stale
 		s["version"] = *t.Version
 	}
-	for name, v := range s {
-		if v == "" {
-			delete(s, name)
-		}
-	}
+	maps.DeleteFunc(s, empty)
 	return c.inside.call(r.Context(), http.MethodPost, "/tasks", s, nil)
 }
 

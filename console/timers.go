@@ -1,6 +1,7 @@
 package console
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -82,11 +83,7 @@ func (c *Console) preview(r *http.Request) (view, error) {
 }
 
 func (c *Console) runs(r *http.Request, definition map[string]any) previewData {
-	for name, v := range definition {
-		if v == "" || v == int64(0) {
-			delete(definition, name)
-		}
-	}
+	maps.DeleteFunc(definition, func(_ string, v any) bool { return v == "" || v == int64(0) })
 	definition["count"] = 10
 	var out api.Previewed
 	_, err := c.inside.call(r.Context(), http.MethodPost, "/timers/preview", definition, &out)
@@ -138,11 +135,7 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	switch do {
 	case "set":
 		definition := f.definition()
-		for name, v := range definition {
-			if v == "" {
-				delete(definition, name)
-			}
-		}
+		maps.DeleteFunc(definition, empty)
 		definition["value"] = f.Value
 		if f.Key != "" {
 			definition["key"] = f.Key
@@ -162,6 +155,8 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	}
 	return view{page: "outcome", title: what, data: newOutcome(status, e, back, false)}, nil
 }
+
+func empty(_ string, v any) bool { return v == "" }
 
 func (f timerForm) firstRuns() string {
 	if len(f.Preview.Runs) == 0 {
