@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"database/sql"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -100,4 +102,19 @@ func TestRefusedExitStandsAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Nobody may cancel a task that was sent because the database refuses its dead letter.
+func TestRefusedExitOfWhatWasSent(t *testing.T) {
+	f := newFixture(t, 1)
+	f.sql("CREATE TABLE refused (no INTEGER CHECK (no = 0)); CREATE TRIGGER refuse BEFORE INSERT ON dead_letters BEGIN INSERT INTO refused VALUES (1); END")
+	web := f.receive(answering(http.StatusGone))
+	f.callsTo(callback.Config{})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	f.schedule(call(web.URL, "sent", time.Now()))
+	f.eventually("it is put back", func() bool {
+		return counted(d.metrics.refusedTransitions) == 3 && d.inside(func(in flight.Figures) int { return in.Claimed }) == 0
+	})
+	require.Equal(t, "waiting_retry", f.state(web.URL, "sent"))
+	require.Equal(t, map[string]int{"sent/1": 1}, web.attempts())
 }

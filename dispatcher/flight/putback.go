@@ -39,6 +39,18 @@ func (t *Task) unsentState() task.State {
 	return task.StateLine
 }
 
+// aliveState is what a task stays whose dead letter cannot be stored. One that waited for a report waits on. One that may have been sent cannot
+// be cancelled: its last attempt is made again, with the same key.
+func (t *Task) aliveState(e Transition) task.State {
+	switch {
+	case e.EndsWait:
+		return task.StateLine
+	case e.Dead.Attempt > t.attempt:
+		return task.StateRetry
+	}
+	return t.unsentState()
+}
+
 // retry puts a task back for another attempt, for which it is due at pos; made is how many were made.
 func (t *Task) retry(pos int64, made int, reason string) Transition {
 	return Transition{
@@ -79,6 +91,9 @@ func (fl *Flight) leave(t *Task, e Transition) {
 	e.Events = slices.DeleteFunc(e.Events, func(ev schemas.Event) bool { return !task.Published(t.settings.Events, ev.State) })
 	if len(e.Events) == 0 {
 		e.Events = nil // many may wait for the database
+	}
+	if e.Dead != nil {
+		e.alive, e.tried = t.aliveState(e), t.attempt
 	}
 	for i := range e.Events {
 		ev := &e.Events[i]

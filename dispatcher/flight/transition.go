@@ -14,6 +14,10 @@ type Transition struct {
 	task    *Task
 	gate    *Gate // that waits for it: of a held task that is called back
 	reduced int   // how often the database has refused it: see Reduce
+
+	// What a task stays whose dead letter the database does not take, and after how many attempts.
+	alive task.State
+	tried int
 }
 
 // after returns the end of a task that came with its made-th attempt.
@@ -70,8 +74,8 @@ func (e Transition) Name() (topic, id string) {
 func (e Transition) Step() int { return e.reduced + 1 }
 
 // Reduce leaves out of a transition what the database may have refused: first long texts, then the body of its dead letter, which its row
-// still has. In the end a task that was to become a dead letter stays pending, and comes again in a minute. False: nothing is left to
-// leave out.
+// still has. In the end a task that was to become a dead letter stays in its line, and comes again in a minute. False: nothing is left
+// to leave out.
 func (e *Transition) Reduce(now int64) bool {
 	e.reduced++
 	switch e.reduced {
@@ -88,7 +92,7 @@ func (e *Transition) Reduce(now int64) bool {
 		if e.Dead == nil {
 			return false
 		}
-		e.Dead, e.Events, e.State, e.Pos = nil, nil, task.StateLine, now+refusedPause.Milliseconds()
+		e.Dead, e.Events, e.State, e.Attempt, e.Pos = nil, nil, e.alive, e.tried, now+refusedPause.Milliseconds()
 	default:
 		return false
 	}

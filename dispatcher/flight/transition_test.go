@@ -34,7 +34,7 @@ const t0 = 1_700_000_000_000
 func TestReduce(t *testing.T) {
 	odd := strings.Repeat("\xff\u00e4", 1000)
 	dead := &task.DeadLetter{Reason: odd, Body: []byte("body")}
-	e := Transition{Transition: line.Transition{State: task.StateDead, Dead: dead, Events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}}
+	e := Transition{alive: task.StateRetry, tried: 2, Transition: line.Transition{State: task.StateDead, Attempt: 3, Dead: dead, Events: []schemas.Event{{State: schemas.StateDead, Reason: odd}}}}
 	events := e.Events
 	require.True(t, e.Reduce(t0))
 	require.Equal(t, strings.Repeat("?", shortReason), e.Dead.Reason)
@@ -45,7 +45,7 @@ func TestReduce(t *testing.T) {
 	require.Empty(t, e.Dead.Body)
 	require.Empty(t, e.Events[0].Reason)
 	require.True(t, e.Reduce(t0))
-	require.Equal(t, Transition{Transition: line.Transition{State: task.StateLine, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
+	require.Equal(t, Transition{alive: task.StateRetry, tried: 2, Transition: line.Transition{State: task.StateRetry, Attempt: 2, Pos: t0 + refusedPause.Milliseconds()}, reduced: 3}, e)
 	require.False(t, e.Reduce(t0))
 
 	e = Transition{Transition: line.Transition{State: task.StateSucceeded}} // it is delivered: it must not become pending
@@ -53,4 +53,33 @@ func TestReduce(t *testing.T) {
 	require.True(t, e.Reduce(t0))
 	require.False(t, e.Reduce(t0))
 	require.Equal(t, task.StateSucceeded, e.State)
+}
+
+// A task whose dead letter the database refuses stays what it is: nobody may cancel one that may have been sent.
+func TestATaskWithoutItsDeadLetter(t *testing.T) {
+	for name, c := range map[string]struct {
+		task     Task
+		made     int // of the dead letter
+		endsWait bool
+		want     task.State
+	}{
+		"it was not sent":                        {Task{content: &content{attempt: 1}}, 1, false, task.StateLine},
+		"an earlier owner may have sent it":      {Task{doubt: true, content: &content{attempt: 1}}, 1, false, task.StateRetry},
+		"it may not be cancelled":                {Task{content: &content{attempt: 1, state: task.StateRetry}}, 1, false, task.StateRetry},
+		"its receiver refused it":                {Task{content: &content{attempt: 1}}, 2, false, task.StateRetry},
+		"it waited for a report":                 {Task{content: &content{attempt: 1, state: task.StateReport}}, 1, true, task.StateLine},
+		"it waited for a report, taken in doubt": {Task{doubt: true, content: &content{attempt: 1, state: task.StateReport}}, 1, true, task.StateLine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fl := newFlight(t, Config{})
+			c.task.slot = &ownedSlot{}
+			fl.leave(&c.task, Transition{Transition: line.Transition{State: task.StateDead, Attempt: c.made, EndsWait: c.endsWait, Dead: &task.DeadLetter{Attempt: c.made}}})
+			left, _, _ := fl.inbox.takeLeaving(0)
+			for range 3 {
+				require.True(t, left[0].Reduce(t0))
+			}
+			require.Equal(t, c.want, left[0].State)
+			require.Equal(t, 1, left[0].Attempt, "the same attempt, with the same key")
+		})
+	}
 }
