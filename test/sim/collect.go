@@ -152,7 +152,7 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 			w.find("schema", "reading an event: %v", err)
 			return
 		}
-		h.Events = append(h.Events, history.Event{Topic: e.Topic, ID: e.ID, State: string(e.State), Due: e.Due, At: a.at, Attempt: e.Attempt})
+		h.Events = append(h.Events, history.Event{Topic: e.Topic, ID: e.ID, State: string(e.State), Due: e.Due, At: a.at, Attempt: e.Attempt, Decided: e.At})
 	default:
 		d, rest, err := schemas.ParseDelivery(r)
 		if err != nil {

@@ -60,7 +60,7 @@ func (w *world) judgeTooLate(h *history.History, ops map[int64]*history.Op, firs
 	}
 	for _, e := range h.Events {
 		of := name{e.Topic, e.ID}
-		if e.State != "too_late" || first[of] < e.At && first[of] > 0 || slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= e.At && e.At <= f.End }) {
+		if e.State != "too_late" || first[of] < e.At && first[of] > 0 || slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= e.At && e.Since() <= f.End }) {
 			continue
 		}
 		for _, d := range h.Deliveries {

@@ -115,7 +115,7 @@ func (w *walk) isFired(o *history.Op, answer *history.Event) {
 		// What was sent before the fire took effect, and was not known to have been sent.
 		early := d.Due == w.last.DueAt() && d.At <= answer.At && w.cause(d.At, answer.At) != nil
 		again := w.eventAt("fired", d.Due) != nil && w.decidedTwice(w.life) // the second answer counts
-		if d.Op == w.last.N && d.Due != answer.Due && !early && !again && !w.rewound(answer.At, d.At) {
+		if d.Op == w.last.N && d.Due != answer.Due && !early && !again && !w.rewound(answer.Since(), d.At) {
 			w.about(w.life, "I5", "request %d was published at %d as due at %d, though it was fired at %d", d.Op, d.At, d.Due, answer.Due)
 		}
 	}

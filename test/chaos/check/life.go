@@ -41,11 +41,11 @@ func (c *checker) remembered(l *life) (answers, all *life) {
 		}
 		until := f.End + fromMemory
 		for _, e := range l.events {
-			if e.At > f.End && e.State != "dispatched" && e.State != "succeeded" {
+			if e.Since() > f.End && e.State != "dispatched" && e.State != "succeeded" {
 				until = min(until, e.At-1)
 			}
 		}
-		a.events = slices.DeleteFunc(slices.Clone(a.events), func(e *history.Event) bool { return f.Start <= e.At && e.At <= f.End })
+		a.events = slices.DeleteFunc(slices.Clone(a.events), func(e *history.Event) bool { return f.Start <= e.At && e.Since() <= f.End })
 		deliveries = slices.DeleteFunc(deliveries, func(d *history.Delivery) bool { return f.Start <= d.At && d.At <= max(f.End, until) })
 	}
 	b := a
@@ -140,7 +140,7 @@ func (w *walk) replaced(old, newer *history.Op) {
 	w.Figures.Fates["delivered"]++
 	for _, e := range w.events {
 		held := w.rewound(e.At-fromMemory, e.At) && w.calmTime(nil, e.At, first.At) <= fromMemory
-		if e.State == "scheduled" && e.Due == newer.Due && first.At > e.At && !w.rewound(e.At, first.At) && !held {
+		if e.State == "scheduled" && e.Due == newer.Due && first.At > e.At && !w.rewound(e.Since(), first.At) && !held {
 			w.about(w.life, "I6", "request %d was published at %d, after the newer request %d was acknowledged at %d", old.N, first.At, newer.N, e.At)
 		}
 	}
@@ -254,7 +254,7 @@ func (w *walk) answerTo() string {
 		if e.State == "not_found" && answer == "cancelled" && w.only(history.Fire) != nil { // the answer to the fire
 			continue
 		}
-		if before != nil && e.State != before.State && w.rewound(before.At, e.At) {
+		if before != nil && e.State != before.State && w.rewound(before.Since(), e.At) {
 			w.Figures.Reversed++
 			answer = e.State
 		}

@@ -172,3 +172,16 @@ func TestAReplacedTaskMayStillBeWithABrokerInTrouble(t *testing.T) {
 		require.Equal(t, found, slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool { return f.ID == "replaced" && f.Invariant == "I6" }))
 	}
 }
+
+// An answer of commits that the database forgot may reach its topic after the set-back. By when it says that it was decided, it is known from one
+// that was given afterwards.
+func TestAnAnswerMayBeOnItsWayWhenTheDatabaseIsSetBack(t *testing.T) {
+	for decided, found := range map[int64]bool{-30: false, -10: true} {
+		h := Sample()
+		publishAgain(h, op(h, "replaced"), 1, 1)
+		answer := &h.Events[slices.IndexFunc(h.Events, func(e history.Event) bool { return e.ID == "replaced" && e.Due == op(h, "replaced").Due+1000 })]
+		answer.Decided = answer.At + decided
+		h.Faults = append(h.Faults, history.Fault{N: 2, Kind: "mysql-forgets", Start: answer.At - 100, End: answer.At - 20, Rewinds: true, Doubles: true, Effect: true})
+		require.Equal(t, found, slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool { return f.ID == "replaced" && f.Invariant == "I6" }))
+	}
+}

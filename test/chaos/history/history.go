@@ -149,6 +149,15 @@ type Event struct {
 	Due     int64  `json:"due"`
 	At      int64  `json:"at"`
 	Attempt int    `json:"attempt"`
+	Decided int64  `json:"decided,omitempty"` // when it was decided, as it says itself; 0: nobody knows
+}
+
+// Since is when the event was decided, at the latest: it was on its way to the topic then.
+func (e *Event) Since() int64 {
+	if e.Decided == 0 {
+		return e.At
+	}
+	return min(e.Decided, e.At)
 }
 
 // Report is one record on the reports topic.
