@@ -111,7 +111,7 @@ func (c *checker) judgeEnd(l *life, o *history.Op, last *history.Delivery) {
 	switch {
 	case dead > 1:
 		c.about(l, "I8", "died %d times", dead)
-	case succeeded && dead == 0 && c.stateRevoked(l, "dead", "succeeded"):
+	case succeeded && (dead == 0 && c.stateRevoked(l, "dead", "succeeded") || dead == 1 && c.stateRevoked(l, "succeeded", "dead")):
 		c.Figures.Reversed++
 	case succeeded && (dead == 1 || l.hasEvent("dead")):
 		c.about(l, "I8", "succeeded and died")
@@ -128,7 +128,7 @@ func (c *checker) judgeEnd(l *life, o *history.Op, last *history.Delivery) {
 
 // stateRevoked reports whether the database was restored between an event with this state and a
 // later, different one. Its requests and reports are then read again, and timeouts that had expired
-// have not expired yet.
+// have not expired yet; or reports that were in time come too late.
 func (c *checker) stateRevoked(l *life, state, by string) bool {
 	var first *history.Event
 	for _, e := range l.events {

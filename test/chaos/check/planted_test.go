@@ -38,6 +38,21 @@ func TestAnEndMayChangeWhereTheDatabaseWasSetBack(t *testing.T) {
 	require.Equal(t, 1, r.Figures.Reversed)
 }
 
+// Likewise, the other way round: the report that was in time is read again when the attempts are used up. One that the database still knows
+// has ended the task.
+func TestADeathMayFollowWhereTheDatabaseWasSetBack(t *testing.T) {
+	for ago, found := range map[int64]bool{50: false, 150: true} { // how long before the death the database was set back
+		h := Sample()
+		i := slices.IndexFunc(h.Events, func(e history.Event) bool { return e.ID == "exhausted" && e.State == "dead" })
+		succeeded, at := h.Events[i], h.Events[i].At
+		succeeded.State, succeeded.At = "succeeded", at-100
+		h.Events = slices.Insert(h.Events, i, succeeded)
+		h.Reports = append(h.Reports, history.Report{Topic: "target", ID: "exhausted", Attempt: 1, Status: "ok", At: at - 100})
+		h.Faults = append(h.Faults, history.Fault{N: 2, Kind: "mysql-restored", Start: at - ago - 40, End: at - ago, Rewinds: true, Effect: true})
+		require.Equal(t, found, slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool { return f.ID == "exhausted" && f.What == "succeeded and died" }))
+	}
+}
+
 // While a database comes back nothing can be read from it: the first sample after that shows that it was set back.
 func TestSetBackBetweenTwoSamples(t *testing.T) {
 	sample := func(part int32, at, committed, stored int64) history.OffsetSample {
