@@ -149,7 +149,7 @@ func TestDroppedRunsAreMadeAnew(t *testing.T) {
 
 // TestBackfillsMeet: two callers, and the timer's own owner, at the same time, make each run once.
 func TestBackfillsMeet(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachAtOnce(t, func(t *testing.T, s *fixture) {
 		s.do(s.timerRequest(schemas.OpTimer))
 		s.own()
 		stores := []*store.Store{s.Store, s.another(), s.another()}

@@ -104,7 +104,7 @@ func TestChangesAreAudited(t *testing.T) {
 		}, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachLarge(t, func(t *testing.T, s *fixture) {
+			each(t, func(t *testing.T, s *fixture) {
 				c.before(s)
 				require.Empty(t, s.audited(), "what scanners and dispatchers do is nobody's change")
 				s.by(admin.AuditEntry{What: "change", Topic: target, Detail: `{"a":1}`})
@@ -158,7 +158,7 @@ func TestAuditDetailIsBounded(t *testing.T) {
 }
 
 func TestListAudit(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		var entries []admin.AuditEntry
 		for i := range 2*look.AuditExamined + 10 {
 			e := admin.AuditEntry{Actor: admin.Actor{Who: "many", Via: admin.ViaAPI}, What: "schedule", Topic: "orders", TaskID: fmt.Sprint("t", i), Detail: "{}", Count: 1}

@@ -212,7 +212,7 @@ func TestCancelManyWaitsNoLongerThanItMay(t *testing.T) {
 
 // Each piece, and each of its transactions, is bounded, and one entry of the audit log counts all.
 func TestCancelManyInPieces(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		const tasks = 2*cancelPiece + 40
 		var all []any
 		for i := range tasks {

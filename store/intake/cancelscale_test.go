@@ -25,7 +25,7 @@ func TestCancelManyAtScale(t *testing.T) {
 		n, err = strconv.Atoi(v)
 		require.NoError(t, err)
 	}
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		for from := 0; from < n; from += 1000 {
 			var part []any
 			for i := from; i < from+1000; i++ {

@@ -57,7 +57,7 @@ func (v *violations) fail(err error) {
 // holds runs the contest on every database.
 func holds(t *testing.T, c contest) {
 	t.Helper()
-	each(t, func(t *testing.T, s *fixture) {
+	eachAtOnce(t, func(t *testing.T, s *fixture) {
 		v := c(s)
 		require.Empty(t, v.errs)
 		require.Empty(t, first(v.list))

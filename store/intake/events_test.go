@@ -114,7 +114,7 @@ func TestRejectedRecordsOfAnySize(t *testing.T) {
 // A poll may bring much of everything at once: large bodies to be kept, long error texts to be told. No statement may
 // become larger than a server takes.
 func TestLargeBatches(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		large := strings.Repeat("\x00'", 1<<19)
 		records := make([]any, 12)
 		for i := range records {
@@ -145,7 +145,7 @@ func TestLargeBatches(t *testing.T) {
 }
 
 func TestManyLongEvents(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		n := 4500 // × 4 KiB is more than the 16 MiB that a row of MySQL's holds
 		if s.backend.sqlite {
 			n = 300

@@ -72,7 +72,7 @@ func TestMinutesOfFigures(t *testing.T) {
 
 // Many processes write and forget at the turn of a minute.
 func TestManySaveTheSameMinute(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachAtOnce(t, func(t *testing.T, s *fixture) {
 		const processes = 20
 		for minute := int64(1); minute <= 3; minute++ {
 			for p := range processes {

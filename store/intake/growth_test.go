@@ -135,7 +135,7 @@ func (f *fixture) inPlace(t *testing.T) {
 // TestSlotsChangeWhileAllGoesOn draws steps of callers and owners, and of takeovers, between the steps of changes: after each of them every task
 // stands where it belongs, or where it is not claimed. In the end all of them do, and none is lost.
 func TestSlotsChangeWhileAllGoesOn(t *testing.T) {
-	eachLarge(t, func(t *testing.T, f *fixture) {
+	each(t, func(t *testing.T, f *fixture) {
 		for seed := range uint64(4) {
 			r := rand.New(rand.NewPCG(seed, 5))
 			f.takeAll()

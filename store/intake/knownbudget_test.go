@@ -58,7 +58,7 @@ func TestABatchAboutMuchIsCut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachLarge(t, func(t *testing.T, s *fixture) {
+			each(t, func(t *testing.T, s *fixture) {
 				var requests []any
 				for i := range count {
 					id := fmt.Sprint("large ", i)
@@ -73,7 +73,7 @@ func TestABatchAboutMuchIsCut(t *testing.T) {
 
 // What waits for the end of deliveries is looked at in pieces too.
 func TestResolvingMuchIsCut(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		var keys [][16]byte
 		for i := range 6 {
 			id := fmt.Sprint("large ", i)
@@ -89,7 +89,7 @@ func TestResolvingMuchIsCut(t *testing.T) {
 
 // What a restore settles is in memory anyway, and is not cut.
 func TestSettlingMuchThatIsProvenIsNotCut(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		var tasks []task.Task
 		for i := range 6 {
 			id := fmt.Sprint("large ", i)

@@ -46,7 +46,7 @@ func TestTimersOfOthersMakeNoPages(t *testing.T) {
 
 // TestTimersAreListedPageByPage: whatever the filter, the pages together have each timer once, in order.
 func TestTimersAreListedPageByPage(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		var names []look.TimerName
 		for _, topic := range []string{"a", "orders", "orders2"} {
 			var requests []any

@@ -165,7 +165,7 @@ func TestCount(t *testing.T) {
 
 // An owner may hold every slot there can be.
 func TestAsManySlotsAsThereCanBe(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		_, err := s.db.ExecContext(s.ctx, "DELETE FROM slots")
 		require.NoError(t, err)
 		require.NoError(t, s.Migrate(s.ctx, 4096))
@@ -202,7 +202,7 @@ func TestAsManySlotsAsThereCanBe(t *testing.T) {
 
 // Pages by rows and by bytes add up to the whole, whatever the bounds.
 func TestTasksInPages(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		const n = 1500 // more than a statement asks for
 		var records []any
 		for i := range n {

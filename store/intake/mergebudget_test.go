@@ -40,7 +40,7 @@ func TestABatchThatMergesTooMuchIsCut(t *testing.T) {
 		{schemas.MergeAppend, `"` + strings.Repeat("x", 1<<20-4096) + `"`, `1`, 400},
 	} {
 		t.Run(c.mode.String(), func(t *testing.T) {
-			eachLarge(t, func(t *testing.T, s *fixture) {
+			each(t, func(t *testing.T, s *fixture) {
 				s.do(s.schedule("a", merge(c.mode), value(c.first)))
 				var requests []any
 				for range c.count {
@@ -102,7 +102,7 @@ func TestABatchOfSlowTimersIsCut(t *testing.T) {
 // Requests that wait for a delivery's outcome cannot be sent in smaller batches: what is too much for one transaction waits for
 // the next.
 func TestWaitingMergesAreTakenPieceByPiece(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		const count = 100
 		s.own()
 		s.do(s.schedule("a", value("x")))

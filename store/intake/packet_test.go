@@ -19,7 +19,7 @@ func TestLargestValuesAreStored(t *testing.T) {
 		fill byte
 	}{{"zeros", 0}, {"quotes", '\''}, {"backslashes", '\\'}, {"letters", 'x'}} {
 		t.Run(c.name, func(t *testing.T) {
-			eachLarge(t, func(t *testing.T, s *fixture) {
+			each(t, func(t *testing.T, s *fixture) {
 				largest := string(bytes.Repeat([]byte{c.fill}, schemas.MaxValueBytes))
 				almost := largest[:tables.MaxBytes-1000]
 				s.do(s.schedule("before", value(almost)), s.schedule("a", value(largest)), s.schedule("b", value(largest)), s.schedule("c", value(almost)))

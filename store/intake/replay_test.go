@@ -155,7 +155,7 @@ func TestReplayNothing(t *testing.T) {
 
 // Two operators replay the same letters: each comes back once.
 func TestReplayByTwoAtOnce(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachAtOnce(t, func(t *testing.T, s *fixture) {
 		for _, id := range []string{"a", "b", "c", "d", "e"} {
 			s.die(id)
 		}

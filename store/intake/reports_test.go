@@ -323,7 +323,7 @@ func TestReportEndsWhatIsInFlight(t *testing.T) {
 func TestManyThatWereReportedOnBeforeTheSettlement(t *testing.T) {
 	for _, between := range []int{0, 6} {
 		t.Run(fmt.Sprintf("%d others each", between), func(t *testing.T) {
-			eachLarge(t, func(t *testing.T, s *fixture) {
+			each(t, func(t *testing.T, s *fixture) {
 				const tasks = 100
 				var records, reports []any
 				for n := range tasks {

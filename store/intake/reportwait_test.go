@@ -143,7 +143,7 @@ func TestForeignReportBeforeTheSettlement(t *testing.T) {
 func TestMoreReportsThanASettlementTakes(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		t.Run(fmt.Sprint("ends a wait: ", ends), func(t *testing.T) {
-			eachLarge(t, func(t *testing.T, s *fixture) {
+			each(t, func(t *testing.T, s *fixture) {
 				const tasks = waitingReports/schemas.MaxWaitingReports + 5
 				exits := func(state task.State) (out []line.Transition) {
 					for n := range tasks {

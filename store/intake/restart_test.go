@@ -130,7 +130,7 @@ func current(t *testing.T, s *fixture) Source {
 
 // Whoever restarts by what he saw before somebody else did something is refused.
 func TestRestartOfWhatHasMovedIsRefused(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachAtOnce(t, func(t *testing.T, s *fixture) {
 		seen := current(t, s)
 		s.do(s.schedule("a"))
 		_, err := s.Restart(s.ctx, seen, 0)

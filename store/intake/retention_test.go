@@ -64,7 +64,7 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 
 // However many have ended, the oldest go first, a bite at a time, until nothing is left; many ended at the very same place.
 func TestRetireGoesOnUntilNothingIsLeft(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		const n = 2*line.RetireBite + line.RetireBite/2
 		for i := range 5 {
 			records := make([]any, 0, n/5)

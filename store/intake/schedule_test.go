@@ -134,7 +134,7 @@ func TestSameIDOnTwoTopics(t *testing.T) {
 
 // More rows than a statement carries, and more bytes.
 func TestScheduleManyAndLarge(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		records := make([]any, 2500)
 		for i := range records {
 			records[i] = s.schedule(fmt.Sprint("many-", i))

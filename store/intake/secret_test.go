@@ -9,7 +9,7 @@ import (
 )
 
 func TestSecret(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachAtOnce(t, func(t *testing.T, s *fixture) {
 		secrets := make(chan [16]byte)
 		var before [16]byte
 		for i := range 50 { // names

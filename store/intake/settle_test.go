@@ -318,7 +318,7 @@ func TestSettleIsFencedAsAWhole(t *testing.T) {
 
 // A target that is down takes thousands of tasks out of the line at once.
 func TestSettleManyExits(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		const n = 1300
 		var records []any
 		for i := range n {

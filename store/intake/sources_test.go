@@ -45,7 +45,7 @@ func TestSources(t *testing.T) {
 
 // A scanner that starts opens all of its partitions at once, beside other scanners.
 func TestSourcesMadeByManyAtOnce(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachAtOnce(t, func(t *testing.T, s *fixture) {
 		const partitions, readers = 64, 4
 		stores := [readers]*store.Store{s.Store, s.another(), s.another(), s.another()}
 		ids := make([][readers]int, partitions)

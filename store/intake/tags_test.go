@@ -69,7 +69,7 @@ func TestListByTag(t *testing.T) {
 
 // Whatever happens to tasks, a list by tag is that of all tasks of which those without the tag are left out.
 func TestListByTagIsTheWholeListOfTheTag(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		r := rand.New(rand.NewPCG(1, 2))
 		tags := []string{"a", "b", "a,b", "b,c,d", ""}
 		of := map[int64]string{} // tags of a task's content
@@ -303,7 +303,7 @@ func TestLettersByTag(t *testing.T) {
 
 // A page of letters by tag looks at a bounded number, and goes on behind letters that are gone.
 func TestLettersByTagPageByPage(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		settings := schemas.DefaultSettings()
 		settings.Tag = "a"
 		body := schemas.EncodeBody(nil, nil, nil, nil, settings)
@@ -335,7 +335,7 @@ func TestLettersByTagPageByPage(t *testing.T) {
 
 // The rows of a task stay as long as the task is remembered, and no longer.
 func TestSweepTags(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		var records []any
 		for i := range 1000 {
 			records = append(records, s.schedule(fmt.Sprint(i), in(time.Duration(i)*ms), tagged("a,b")))

@@ -91,7 +91,7 @@ func TestRetire(t *testing.T) {
 
 // What a reader sees while the task is being settled is one of the states it is in, never a mixture of two.
 func TestGetDuringSettle(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
+	eachAtOnce(t, func(t *testing.T, s *fixture) {
 		const rounds = 60
 		s.do(s.schedule("a", wantReport))
 		s.own()

@@ -344,7 +344,7 @@ func TestATimerThatCannotBeReadCanBeGotRidOf(t *testing.T) {
 
 // TestOnePageOfRunsIsBounded: by timers, by runs and by bytes.
 func TestOnePageOfRunsIsBounded(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		var requests []any
 		for i := range 3 {
 			r := s.timerRequest(schemas.OpTimer, every(time.Second))

@@ -203,7 +203,7 @@ func TestResolvable(t *testing.T) {
 // However many requests wait for one delivery, each transaction decides so many of them, in their order, and what comes meanwhile
 // stands behind them.
 func TestManyRequestsWaitForOneOutcome(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		const n = 2*waitingPiece + 100
 		id := strings.Repeat("\x01", schemas.MaxIDLen) // six bytes each in an event
 		s.do(s.schedule(id, in(0), wantReport))
@@ -231,7 +231,7 @@ func TestManyRequestsWaitForOneOutcome(t *testing.T) {
 
 // They are bounded in bytes too.
 func TestLargeRequestsWaitForOneOutcome(t *testing.T) {
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		s.do(s.schedule("a", in(0), wantReport))
 		s.awaitReport("a", 1)
 		for range 8 {
@@ -303,7 +303,7 @@ func TestWaitingIsDecidedInPieces(t *testing.T) {
 // Large requests are bounded by their bytes, over all ids of a batch together.
 func TestWaitingIsDecidedInPiecesOfBytes(t *testing.T) {
 	large := value(strings.Repeat("x", waitingBytes/3)) // a half of it with what JSON adds
-	eachLarge(t, func(t *testing.T, s *fixture) {
+	each(t, func(t *testing.T, s *fixture) {
 		for _, id := range []string{"a", "b"} {
 			s.do(s.schedule(id))
 		}
@@ -348,7 +348,7 @@ func TestWaitingQuota(t *testing.T) {
 		"bytes":  {3, strings.Repeat("x", schemas.MaxWaitingBytes/5)}, // a third of it or a little less with what JSON adds
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachLarge(t, func(t *testing.T, s *fixture) {
+			each(t, func(t *testing.T, s *fixture) {
 				s.do(s.schedule("a"), s.schedule("b"))
 				s.claim(t0 + 1000)
 				var requests []any
