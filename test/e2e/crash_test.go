@@ -140,7 +140,7 @@ func (c crash) happen(w *world, dies bool, release func()) {
 	c.judgeCopies(k, k.judge())
 	if w.real {
 		drift := "nobody looked"
-		for deadline := time.Now().Add(100 * time.Second); drift != "" && time.Now().Before(deadline); <-time.After(200 * time.Millisecond) {
+		for deadline := time.Now().Add(100 * time.Second); drift != "" && time.Now().Before(deadline); <-time.After(time.Second) {
 			drift = w.drifted()
 		}
 		require.Empty(w.t, drift)
