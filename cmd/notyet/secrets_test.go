@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -163,6 +164,8 @@ func TestNoSecretIsShown(t *testing.T) {
 	session := []string{"kafka.sasl.session-token", "kafka.sasl.session-token-file"}
 	token, password := "kafka.sasl.token-file", "mysql.password-file"
 	planted := map[string]bool{}
+	var all sync.WaitGroup // most commands wait for servers
+	defer all.Wait()
 	for name, c := range map[string]struct {
 		plants
 		more []string
@@ -176,27 +179,29 @@ func TestNoSecretIsShown(t *testing.T) {
 			[]string{mechanism + "OAUTHBEARER", "NOTYET_MYSQL_DSN=u@tcp(" + other.database + ")/d"}},
 		"wrong certificates": {plants{at: strange, without: []string{token, password}}, append(tlsSettings(pair, clients...), user, mechanism+"AWS_MSK_IAM", "NOTYET_REDIS_MASTER=m")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			c.pair = pair
-			environ := slices.Concat(c.settings(t), []string{"NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_HTTP_PUBLIC_URL=https://notyet.example", "NOTYET_HTTP_TLS_ENABLED=true", "NOTYET_HTTP_TLS_CERT=" + pair.ClientCert, "NOTYET_HTTP_TLS_CA=" + pair.CA},
-				c.environ(t, planted), c.more)
-			r := notyet(t, environ, "", "config", "check")
-			require.Equal(t, command.ExitDone, r.code, r.stderr)
-			for _, args := range []string{
-				"config print", "config print --json", "config check --json", "doctor --patience 500ms", "doctor --json --patience 500ms", "migrate", "migrate --json", "scanner", "dispatcher", "all",
-				"cluster --json", "list --json", "list", "audit export", "deadletter list --json", "schedule -t orders --delay 1h --value x --json",
-			} {
-				r := notyet(t, environ, "", strings.Fields(args)...)
-				requireNoSecret(t, r.stdout+r.stderr, args)
-				require.NotEmpty(t, r.stdout+r.stderr, args)
-			}
-			marker := geheim + "wrong"
-			for _, bad := range []string{"kafka.brokers=u:" + marker + "@h", "slots=" + marker + "@x", "mysql.dsn=u:" + marker + "(h)/d", "redis.addrs=redis://h?password=" + marker, marker, "redis.password-file=" + marker} {
-				for _, args := range []string{"config print", "config print --json", "config check", "config check --json", "doctor --json", "scanner", "list --json"} {
-					r := notyet(t, environ, "", append(strings.Fields(args), "--set", bad)...)
-					requireNoSecret(t, r.stdout+r.stderr, args, bad)
+		c.pair = pair
+		environ := slices.Concat(c.settings(t), []string{"NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_HTTP_PUBLIC_URL=https://notyet.example", "NOTYET_HTTP_TLS_ENABLED=true", "NOTYET_HTTP_TLS_CERT=" + pair.ClientCert, "NOTYET_HTTP_TLS_CA=" + pair.CA},
+			c.environ(t, planted), c.more)
+		all.Go(func() {
+			t.Run(name, func(t *testing.T) {
+				r := notyet(t, environ, "", "config", "check")
+				require.Equal(t, command.ExitDone, r.code, r.stderr)
+				for _, args := range []string{
+					"config print", "config print --json", "config check --json", "doctor --patience 500ms", "doctor --json --patience 500ms", "migrate", "migrate --json", "scanner", "dispatcher", "all",
+					"cluster --json", "list --json", "list", "audit export", "deadletter list --json", "schedule -t orders --delay 1h --value x --json",
+				} {
+					r := notyet(t, environ, "", strings.Fields(args)...)
+					requireNoSecret(t, r.stdout+r.stderr, args)
+					require.NotEmpty(t, r.stdout+r.stderr, args)
 				}
-			}
+				marker := geheim + "wrong"
+				for _, bad := range []string{"kafka.brokers=u:" + marker + "@h", "slots=" + marker + "@x", "mysql.dsn=u:" + marker + "(h)/d", "redis.addrs=redis://h?password=" + marker, marker, "redis.password-file=" + marker} {
+					for _, args := range []string{"config print", "config print --json", "config check", "config check --json", "doctor --json", "scanner", "list --json"} {
+						r := notyet(t, environ, "", append(strings.Fields(args), "--set", bad)...)
+						requireNoSecret(t, r.stdout+r.stderr, args, bad)
+					}
+				}
+			})
 		})
 	}
 	values, files := config.Secrets()
