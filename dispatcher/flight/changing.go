@@ -13,15 +13,9 @@ import (
 // are there, neither the slot nor those that take its tasks over are claimed, or have held tasks called back, beyond the place up to which
 // all is where it belongs.
 
-const (
-	// raiseEvery is how often held tasks of a slot may be called back further while others are still to come: each time, all gates look anew
-	// from there.
-	raiseEvery = time.Second
-	// raiseTimes is how many times as long as a gate has read only what belongs to others, since it looks anew, it may at least go on before it
-	// looks anew again; but no longer than raiseMost.
-	raiseTimes = 5
-	raiseMost  = time.Minute
-)
+// raiseEvery is how often held tasks of a slot may be called back further while others are still to come: each time, all gates look anew from
+// there.
+const raiseEvery = time.Second
 
 // SlotsSeen takes all slots as the database has them: how far those that are owned may be claimed. Whoever reads them calls it before they
 // are read again.
@@ -34,8 +28,6 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 	}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	since, raised := time.Since(fl.gates.raised), false
-	rest := fl.gates.restOfRaise(since)
 	risen := int64(never) // held tasks beyond this place may be called back now
 	fewer := false        // some may not any more
 	for _, r := range rows {
@@ -47,7 +39,9 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 			fl.kicks.Sweep.Now()
 			continue
 		}
-		turned := r.Turn > l.turn // a slot was split
+		if r.Turn > l.turn { // a slot was split: what it has moved here until now may stand anywhere
+			risen = 0
+		}
 		l.turn = r.Turn
 		callMost := int64(never)
 		switch {
@@ -61,16 +55,10 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 		switch {
 		case callMost < l.callMost:
 			l.callMost, fewer = callMost, true
-		case callMost > l.callMost && (!r.Changing() || since >= rest && (callMost == never || since >= raiseEvery)):
-			risen, raised = min(risen, l.callMost), true
-			l.callMost = callMost
+		case callMost > l.callMost && (callMost == never || time.Since(l.raised) >= raiseEvery):
+			risen = min(risen, l.callMost)
+			l.callMost, l.raised = callMost, time.Now()
 		}
-		if turned && task.IsHeld(l.callMost) { // what that slot has moved here until now may stand anywhere
-			risen = 0
-		}
-	}
-	if raised {
-		fl.gates.raised, fl.gates.wading = time.Now(), true
 	}
 	if risen < never {
 		fl.gates.lookAgain(line.HeldPlace{Pos: risen})
@@ -81,23 +69,6 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 		}
 	}
 	fl.kicks.Claim.Now()
-}
-
-// restOfRaise is how long after held tasks could be called back further they may be again. A gate that looked anew each second would never come
-// to what stands behind many tasks of other dispatchers.
-func (f *gates) restOfRaise(since time.Duration) time.Duration {
-	if f.wading {
-		now := time.Now()
-		f.wading = false
-		for _, g := range f.byTopic {
-			f.wading = f.wading || g.skips && g.looks(now)
-		}
-		f.waded = min(since, raiseMost)
-	}
-	if f.wading {
-		return raiseMost
-	}
-	return min(raiseTimes*f.waded, raiseMost)
 }
 
 // takesOver says that held tasks of other slots are still to come to a slot: what its gates would let through might overtake them.

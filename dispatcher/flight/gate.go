@@ -33,7 +33,7 @@ type Gate struct {
 	back    line.HeldPlace // likewise, of slots that stay and as far as callMost lets; a look that begins anew does not change it. Not behind: never
 	found   bool           // something of ours, since after was at the beginning
 	looked  time.Time      // at the held tasks
-	skips   bool           // the latest look called nothing back, and there was more; or it is to begin anew
+	skips   bool           // the latest look called nothing back, and there was more
 }
 
 const (

@@ -2,7 +2,6 @@ package flight
 
 import (
 	"slices"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -15,11 +14,8 @@ import (
 // to held places, and called back from there.
 type gates struct {
 	flight *Flight
-	anew   int           // how often lookAgain was called
-	raised time.Time     // when held tasks of a slot could last be called back further
-	wading bool          // since then, a gate has read only what is not to be called back here
-	waded  time.Duration // for how long it did
-	slots  int           // of the installation
+	anew   int // how often lookAgain was called
+	slots  int // of the installation
 
 	byTopic map[string]*Gate
 	lanes   map[uint32][]*Gate // the same, by what a task's lane tells of its topic
@@ -43,7 +39,7 @@ func (fl *Flight) ApplyPolicies(all []admin.Policy, key task.LaneKey, slots int)
 func (f *gates) lookAgain(from line.HeldPlace) {
 	f.anew++
 	for _, g := range f.byTopic {
-		g.behind, g.found, g.skips = true, true, true
+		g.behind, g.found = true, true
 		for _, place := range []*line.HeldPlace{&g.after, &g.back} {
 			if from.Compare(*place) < 0 {
 				*place = from

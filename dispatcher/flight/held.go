@@ -168,7 +168,7 @@ func (f *gates) restless(claims bool) (out []*Gate) {
 		return nil
 	}
 	for _, g := range f.byTopic {
-		if here < max(f.flight.cfg.StageTasks/4, 1) && g.looks(now) {
+		if !g.Paused && (g.behind || now.Sub(g.looked) >= lookEvery) && here < max(f.flight.cfg.StageTasks/4, 1) && g.wants(now) > 0 {
 			out = append(out, g)
 		}
 	}
@@ -193,11 +193,6 @@ func (f *gates) fewest(all []*Gate) (out []*Gate) {
 		f.flight.kicks.Held.Now()
 	}
 	return out
-}
-
-// looks says that more of what is held may be called back now.
-func (g *Gate) looks(now time.Time) bool {
-	return !g.Paused && (g.behind || now.Sub(g.looked) >= lookEvery) && g.wants(now) > 0
 }
 
 // wants is how many more tasks may be called back now. Those that wait for them take none of their room.

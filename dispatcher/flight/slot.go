@@ -24,9 +24,10 @@ type ownedSlot struct {
 	parked map[int64]parked // by seq; see parked
 
 	// Took and SlotsSeen write these: see changing.go.
-	turn      int64 // at which the slot was last seen
-	claimMost int64 // no claim goes beyond it
-	callMost  int64 // no held task beyond it is called back
+	turn      int64     // at which the slot was last seen
+	claimMost int64     // no claim goes beyond it
+	callMost  int64     // no held task beyond it is called back
+	raised    time.Time // callMost was
 
 	claiming  bool      // somebody is moving claimed, and is the only one who may: the claimer, or ownership (catchUp)
 	leaving   time.Time // since when the slot is to be given away; zero: it is not
