@@ -94,9 +94,6 @@ func (fl *Flight) leave(t *Task, e Transition) {
 	}
 	if e.Dead != nil {
 		e.alive, e.tried = t.aliveState(e), t.attempt
-		if t.maybeSent() { // the row tells it once the letter is purged: see task.WasDropped
-			e.Attempt = max(e.Attempt, 1)
-		}
 	}
 	for i := range e.Events {
 		ev := &e.Events[i]
