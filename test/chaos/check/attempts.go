@@ -136,7 +136,7 @@ func (c *checker) stateRevoked(l *life, state, by string) bool {
 		case e.State == state && first == nil:
 			first = e
 		case e.State == by && first != nil:
-			return c.rewound(first.Since(), e.At)
+			return c.forgot(first)
 		}
 	}
 	return false

@@ -45,9 +45,9 @@ func (c *checker) remembered(l *life) (answers, all *life) {
 				until = min(until, e.At-1)
 			}
 		}
-		a.events = slices.DeleteFunc(slices.Clone(a.events), func(e *history.Event) bool { return f.Start <= e.At && e.Since() <= f.End })
 		deliveries = slices.DeleteFunc(deliveries, func(d *history.Delivery) bool { return f.Start <= d.At && d.At <= max(f.End, until) })
 	}
+	a.events = slices.DeleteFunc(slices.Clone(l.events), c.forgot)
 	b := a
 	b.deliveries = deliveries
 	return &a, &b

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	"github.com/cespare/xxhash/v2"
 	jump "github.com/dgryski/go-jump"
 
@@ -36,6 +38,14 @@ func (c *checker) rewound(from, to int64) bool {
 		}
 	}
 	return false
+}
+
+// forgot reports whether the database may have forgotten the commit that an event told. Some events are dated before their commit, so that an
+// event which comes long after the set-back was committed after it.
+func (c *checker) forgot(e *history.Event) bool {
+	return slices.ContainsFunc(c.faults, func(f *history.Fault) bool {
+		return f.Rewinds && f.Start <= e.At && e.Since() <= f.End && e.At <= f.End+c.bounds.Recovery
+	})
 }
 
 // unsynced reports whether the first of two looks was just before the database was killed. InnoDB shows a commit before its log is on the disk: nobody
