@@ -83,6 +83,7 @@ var rules = []rule{
 	{name: "NotyetIndexMissed", judge: (*evidence).indexFails},
 	{name: "NotyetMismatch", counter: figures.Mismatch, minutes: 60, why: "%d times in the last hour the database counted other tasks than were settled"},
 	{name: "NotyetDatabaseSetBack", counter: figures.Reread, minutes: 15, why: "%d offsets of intakes were read again in the last 15 minutes: the database was set back"},
+	{name: "NotyetConfigRefused", level: figures.ConfigRefused, why: "%d services were to read their configuration again, and refused it: the one before stays in force"},
 	{name: "NotyetTokensUnusable", level: figures.TokensUnusable, why: "the file in http.tokens has not been usable for %d s: after a minute nobody is admitted"},
 	{name: "NotyetSignInsFail", counter: figures.FailedSignIns, most: 100, minutes: 15, why: "%d sign-ins and tokens were refused in the last 15 minutes"},
 	{name: "NotyetDeadLettersPileUp", level: figures.LetterBytes, most: 10_000_000_000, why: "dead letters take %d bytes"},

@@ -60,6 +60,7 @@ const (
 	Unanswered   = "unanswered"    // seconds for which the results topic has acknowledged nothing
 	Overdue      = "overdue"       // seconds for which a task has been due, at most
 
+	ConfigRefused  = "config_refused"  // 1: the configuration that was last read again is wrong
 	TokensUnusable = "tokens_unusable" // seconds for which the file of tokens cannot be used
 )
 

@@ -52,6 +52,7 @@ var levels = map[string]string{
 	"notyet_dispatcher_send_log_full":              SendLogFull,
 	"notyet_dispatcher_results_unanswered_seconds": Unanswered,
 	"notyet_scanner_results_unanswered_seconds":    Unanswered,
+	"notyet_config_refused":                        ConfigRefused,
 	"notyet_http_tokens_unusable_seconds":          TokensUnusable,
 	"notyet_scanner_oldest_overdue_seconds":        Overdue,
 }

@@ -112,6 +112,7 @@ var alertCases = []alertCase{
 	{alert: "NotyetSendLogFull", series: map[string]course{`notyet_dispatcher_send_log_full{instance="d1"}`: gauge(0, 1), `notyet_dispatcher_send_log_full{instance="d2"}`: gauge(0, 0)}},
 	{alert: "NotyetResultsUnanswered", series: map[string]course{"notyet_dispatcher_results_unanswered_seconds": gauge(1, 90), "notyet_scanner_results_unanswered_seconds": gauge(1, 1)}},
 	{alert: "NotyetResultsUnanswered", series: map[string]course{"notyet_dispatcher_results_unanswered_seconds": gauge(1, 1), "notyet_scanner_results_unanswered_seconds": gauge(1, 90)}},
+	{alert: "NotyetConfigRefused", labels: `instance="d1"`, series: map[string]course{`notyet_config_refused{instance="d1"}`: gauge(0, 1), `notyet_config_refused{instance="d2"}`: gauge(0, 0)}},
 	{alert: "NotyetTokensUnusable", series: map[string]course{`notyet_http_tokens_unusable_seconds{instance="d1"}`: gauge(0, 30), `notyet_http_tokens_unusable_seconds{instance="d2"}`: gauge(0, 0)}},
 	{alert: "NotyetSignInsFail", series: map[string]course{`notyet_http_sign_ins_failed_total{instance="s1"}`: counter(20), `notyet_http_sign_ins_failed_total{instance="s2"}`: counter(20)}},
 	{alert: "NotyetIndexDrift", series: map[string]course{"notyet_dispatcher_index_drift_total": once(1)}},
