@@ -30,8 +30,7 @@ func (s *server) onePage(op *huma.Operation) {
 
 // oneThing bounds the answers with a task, a timer or a dead letter.
 func (s *server) oneThing(op *huma.Operation) {
-	size := int64(s.largestValue()) + 1<<20
-	s.sending(op, func(huma.Context) int64 { return size })
+	s.sending(op, func(huma.Context) int64 { return int64(s.largestValue()) + 1<<20 })
 }
 
 func (s *server) sending(op *huma.Operation, size func(huma.Context) int64) {

@@ -29,7 +29,7 @@ func TestAnswersThatNobodyReadsAreBoundedTogether(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
-		s := &server{huma: describe(mux, Config{}), local: w.local, bodies: newTurns(bodyBudget, bodyBudget), unsent: newTurns(answerBudget, answerBudget)}
+		s := &server{huma: describe(mux, Config{}), local: w.local, intakes: fixed(), bodies: newTurns(bodyBudget, bodyBudget), unsent: newTurns(answerBudget, answerBudget)}
 		s.tasks()
 		s.letters()
 		request := func(path string) *http.Request {
@@ -60,7 +60,7 @@ func TestAnswersThatNobodyReadsAreBoundedTogether(t *testing.T) {
 		}
 		require.Equal(t, 200, status(page), "what was sent counts no more")
 
-		s = &server{intakes: []Intake{{Limits: schemas.Limits{MaxValueBytes: schemas.MaxValueBytes}}}}
+		s = &server{intakes: fixed(Intake{Limits: schemas.Limits{MaxValueBytes: schemas.MaxValueBytes}})}
 		require.Less(t, s.largestValue(), contentPageBytes-16<<20+1, "a page has 16 MiB, and one value more")
 	})
 }

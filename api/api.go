@@ -27,9 +27,9 @@ import (
 type Config struct {
 	// Version is the program's version, for /openapi.json.
 	Version string
-	// Intakes are the intake topics with their limits. The first is the default for requests that
-	// name none.
-	Intakes []Intake
+	// Intakes returns the intake topics with their present limits. The first is the default for requests
+	// that name none. Bodies are bounded by the limits of the start. Default none.
+	Intakes func() []Intake
 	// Answers finds the answers that callers wait for. nil: nobody waits; ?wait= returns as if no
 	// answer had come in time.
 	Answers *Answers
@@ -54,7 +54,7 @@ type server struct {
 	huma      huma.API
 	local     *Local
 	publisher *Publisher
-	intakes   []Intake
+	intakes   func() []Intake
 	answers   *Answers
 	auditor   *auditor
 	bodies    *turns // bytes of request bodies in memory
@@ -64,6 +64,9 @@ type server struct {
 
 // Mount adds the API to mux, which must be behind an access.Guard.
 func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
+	if cfg.Intakes == nil {
+		cfg.Intakes = func() []Intake { return nil }
+	}
 	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
 	s.cursors = &cursors{secret: admin.New(local.store).Secret}
 	s.auditor = &auditor{audit: admin.New(local.store).Audit}

@@ -67,11 +67,11 @@ func newWorld(t *testing.T) *world {
 	w.answers = NewAnswers("results", func() (*kgo.Client, error) { return kafka.New(kafka.Config{Brokers: []string{broker.Addr()}}, log) }, log)
 	t.Cleanup(w.answers.Close)
 	mux := http.NewServeMux()
-	Mount(mux, w.local, NewPublisher(producer, alone), Config{Version: "test", Answers: w.answers, Intakes: []Intake{
-		{Topic: "in.a", Limits: schemas.Limits{InternalTopics: []string{"in.a", "in.b"}, MaxDelay: 48 * time.Hour}},
-		{Topic: "in.b", Limits: schemas.Limits{AllowedTargets: []string{"bills"}}},
-		{Topic: "in.c", Limits: schemas.Limits{Target: "carts", AllowedTargets: []string{"carts"}}},
-	}})
+	Mount(mux, w.local, NewPublisher(producer, alone), Config{Version: "test", Answers: w.answers, Intakes: fixed(
+		Intake{Topic: "in.a", Limits: schemas.Limits{InternalTopics: []string{"in.a", "in.b"}, MaxDelay: 48 * time.Hour}},
+		Intake{Topic: "in.b", Limits: schemas.Limits{AllowedTargets: []string{"bills"}}},
+		Intake{Topic: "in.c", Limits: schemas.Limits{Target: "carts", AllowedTargets: []string{"carts"}}},
+	)})
 	w.mux, w.tokens = mux, map[string]string{}
 	guard, err := access.New(access.Config{Tokens: w.tokensFile()}, log)
 	require.NoError(t, err)
@@ -82,6 +82,9 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	return w
 }
+
+// fixed are intakes whose limits do not change.
+func fixed(intakes ...Intake) func() []Intake { return func() []Intake { return intakes } }
 
 // tokensFile makes a token of each role for all topics, and one of each for orders alone.
 func (w *world) tokensFile() string {

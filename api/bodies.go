@@ -22,7 +22,7 @@ func (s *server) largestBody() int64 { return 6*int64(s.largestValue()) + 1<<20 
 
 func (s *server) largestValue() int {
 	largest := schemas.DefaultMaxValueBytes
-	for _, in := range s.intakes {
+	for _, in := range s.intakes() {
 		largest = max(largest, in.Limits.MaxValueBytes)
 	}
 	return largest

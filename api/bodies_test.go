@@ -20,14 +20,14 @@ func TestBodiesAreBounded(t *testing.T) {
 	require.Equal(t, 413, code)
 	require.Less(t, len(answer), 2000)
 
-	s := &server{intakes: []Intake{{Limits: schemas.Limits{MaxValueBytes: 8 << 20}}}}
+	s := &server{intakes: fixed(Intake{Limits: schemas.Limits{MaxValueBytes: 8 << 20}})}
 	require.Less(t, s.largestBody(), int64(bodyBudget), "one request of the largest size fits beside another")
 }
 
 func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
-		s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: newTurns(100, 100), unsent: newTurns(answerBudget, answerBudget)}
+		s := &server{huma: describe(mux, Config{}), intakes: fixed(Intake{Topic: "in"}), bodies: newTurns(100, 100), unsent: newTurns(answerBudget, answerBudget)}
 		s.tasks()
 		post := func(size int) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(http.MethodPost, "/api/v1/tasks", strings.NewReader(strings.Repeat(" ", size)))
@@ -47,7 +47,7 @@ func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 // Nothing is read of a body that the operation does not have, so waiting without one takes no memory of bodies.
 func TestRequestsWithoutABodyCountNone(t *testing.T) {
 	mux := http.NewServeMux()
-	s := &server{huma: describe(mux, Config{}), intakes: []Intake{{Topic: "in"}}, bodies: newTurns(0, 0), unsent: newTurns(answerBudget, answerBudget)}
+	s := &server{huma: describe(mux, Config{}), intakes: fixed(Intake{Topic: "in"}), bodies: newTurns(0, 0), unsent: newTurns(answerBudget, answerBudget)}
 	s.timers()
 	for _, r := range []*http.Request{
 		httptest.NewRequest(http.MethodDelete, "/api/v1/timers/orders/a?wait=x", nil), // no Content-Length

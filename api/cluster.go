@@ -132,7 +132,7 @@ func (s *server) showCluster(ctx ctxType, _ *clusterInput) (*body[Cluster], erro
 // use their targets: often they have the names of teams. An intake without targets of its own is
 // everybody's.
 func (s *server) shows(c access.Caller, topic string) bool {
-	in, isIntake := pick(s.intakes, topic)
+	in, isIntake := pick(s.intakes(), topic)
 	if c.AllTopics() || !isIntake || len(in.Limits.AllowedTargets) == 0 {
 		return true
 	}

@@ -31,7 +31,7 @@ func TestClusterShowsNoIntakesOfOthers(t *testing.T) {
 	_, answer = w.as("read of orders", "GET", "/api/v1/cluster", "")
 	require.NotContains(t, answer, "in.b")
 
-	s := &server{intakes: []Intake{{Topic: "in", Limits: schemas.Limits{AllowedTargets: []string{"bills.*"}}}}}
+	s := &server{intakes: fixed(Intake{Topic: "in", Limits: schemas.Limits{AllowedTargets: []string{"bills.*"}}})}
 	for pattern, want := range map[string]bool{"bills.*": true, "bills.de": true, "bills": false, "orders": false, "*": true} {
 		require.Equal(t, want, s.shows(access.Caller{Topics: []string{pattern}}, "in"), pattern)
 	}

@@ -162,7 +162,7 @@ func (in *scheduleInput) traced(r *kgo.Record, to Intake) *kgo.Record {
 type to struct{ intake, topic string }
 
 func (s *server) publish(ctx ctxType, way to, record func(Intake) (*kgo.Record, error)) (*body[Published], error) {
-	to, ok := Pick(s.intakes, way.intake, way.topic)
+	to, ok := Pick(s.intakes(), way.intake, way.topic)
 	if !ok {
 		return nil, bad("intake", way.intake, "is not an intake topic: leave it out, or name one that is configured")
 	}

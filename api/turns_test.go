@@ -165,7 +165,7 @@ func TestManyRequestsOfATokenFitIntoItsShare(t *testing.T) {
 func inProcess(w *world) http.Handler {
 	mux := http.NewServeMux()
 	s := &server{
-		huma: describe(mux, Config{}), local: w.local, intakes: []Intake{{Topic: "in"}}, answers: w.answers,
+		huma: describe(mux, Config{}), local: w.local, intakes: fixed(Intake{Topic: "in"}), answers: w.answers,
 		bodies: newTurns(bodyBudget, bodyBudget/2), unsent: newTurns(answerBudget, answerBudget/2), auditor: &auditor{audit: admin.New(w.store).Audit}, cursors: &cursors{secret: admin.New(w.store).Secret},
 	}
 	s.tasks()

@@ -299,7 +299,7 @@ func TestNoProxyFromTheEnvironment(t *testing.T) {
 		require.Equal(t, Dead, s.Send(t.Context(), requestTo(url)).Verdict)
 	}
 	require.Zero(t, l.accepted.Load())
-	require.Nil(t, s.transport.Proxy) // the environment is read once a process, perhaps before this test
+	require.Nil(t, s.now.Load().transport.Proxy) // the environment is read once a process, perhaps before this test
 }
 
 func TestPortsOutsideTheList(t *testing.T) {

@@ -10,10 +10,11 @@ import (
 // room decides which requests may be in flight, so that an origin that is slow or does not answer
 // delays only itself. It is bounded in requests and in origins.
 type room struct {
-	ofAll, total int // to one origin from all dispatchers together; to all origins from this one
-
 	mu        sync.Mutex
-	perOrigin int // this dispatcher's share of ofAll
+	ofAll     int     // to one origin from all dispatchers together
+	part      float64 // of it that is this dispatcher's
+	perOrigin int     // this dispatcher's share of ofAll
+	total     int     // to all origins from this dispatcher
 	origins   map[string]*originState
 	inFlight  int
 	unproven  int // those of them that were let in although their origin had not proved to answer
@@ -54,14 +55,23 @@ type permit struct {
 }
 
 func newRoom(perOrigin, total int) *room {
-	return &room{ofAll: perOrigin, perOrigin: perOrigin, total: total, origins: map[string]*originState{}}
+	return &room{ofAll: perOrigin, part: 1, perOrigin: perOrigin, total: total, origins: map[string]*originState{}}
+}
+
+// limit sets other numbers. What is in flight beyond them ends first.
+func (r *room) limit(ofAll, total int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ofAll, r.total = ofAll, total
+	r.perOrigin = share.Of(r.ofAll, r.part)
 }
 
 // share sets this dispatcher's part of the requests to one origin: at least one.
 func (r *room) share(part float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.perOrigin = share.Of(r.ofAll, part)
+	r.part = part
+	r.perOrigin = share.Of(r.ofAll, r.part)
 }
 
 // Why a request was not let in.

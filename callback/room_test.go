@@ -53,6 +53,31 @@ func TestAShareIsAtLeastOneRequest(t *testing.T) {
 	}
 }
 
+// Other numbers count from the next request on. Those in flight count among them, and the share is of the new number.
+func TestOtherNumbersOfARoom(t *testing.T) {
+	now := time.Now()
+	r := newRoom(8, 1024)
+	r.share(0.5)
+	taken := fill(r, "https://a", now)
+	require.Len(t, taken, 4)
+	r.limit(4, 1024)
+	for n, p := range taken {
+		_, why, _ := r.enter("https://a", now)
+		require.Equal(t, n < 3, why == whyOrigin, "%d have left", n)
+		if why != "" {
+			r.leave(p, delivered, now)
+		}
+	}
+	r.limit(40, 1024)
+	require.Len(t, fill(r, "https://a", now), 18, "half of 40 without the two in flight")
+	r.limit(40, 20)
+	_, why, _ := r.enter("https://b", now)
+	require.Equal(t, whyFull, why)
+	r.limit(40, 60)
+	_, why, _ = r.enter("https://b", now)
+	require.Empty(t, why)
+}
+
 func TestRoomKeepsHalfForOriginsThatAnswer(t *testing.T) {
 	now := time.Now()
 	r := newRoom(64, 1024)

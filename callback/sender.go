@@ -16,13 +16,21 @@ import (
 
 // Sender sends requests. It is safe for concurrent use.
 type Sender struct {
-	cfg       Config
-	guard     *Guard
-	secrets   *Secrets
-	transport *http.Transport
-	room      *room
-	metrics   *metrics
-	log       *zap.Logger
+	cfg     Config
+	guard   *Guard
+	secrets *Secrets
+	dial    dialFunc
+	now     atomic.Pointer[limited]
+	room    *room
+	metrics *metrics
+	log     *zap.Logger
+}
+
+// limited are the numbers that are in force, and connections that keep to them.
+type limited struct {
+	inFlight, total int
+	timeout         time.Duration
+	transport       *http.Transport
 }
 
 // New checks the configuration and reads the secrets. It connects to nothing. Close frees what it
@@ -44,7 +52,8 @@ func newSender(cfg Config, guard *Guard, dial dialFunc, log *zap.Logger, reg pro
 	if err != nil {
 		return nil, err
 	}
-	s := &Sender{cfg: cfg, guard: guard, transport: newTransport(cfg, dial), room: newRoom(cfg.MaxInFlight, cfg.MaxInFlightTotal), log: log}
+	s := &Sender{cfg: cfg, guard: guard, dial: dial, room: newRoom(cfg.MaxInFlight, cfg.MaxInFlightTotal), log: log}
+	s.Limit(cfg.MaxInFlight, cfg.MaxInFlightTotal, cfg.MaxTimeout)
 	if s.cfg.Now == nil {
 		s.cfg.Now = time.Now
 	}
@@ -60,8 +69,21 @@ func newSender(cfg Config, guard *Guard, dial dialFunc, log *zap.Logger, reg pro
 // Guard returns the Sender's guard, for checks at the intake.
 func (s *Sender) Guard() *Guard { return s.guard }
 
+// Limit replaces MaxInFlight, MaxInFlightTotal and MaxTimeout. Requests that are under way go on by those before, and count.
+func (s *Sender) Limit(inFlight, total int, timeout time.Duration) {
+	before := s.now.Load()
+	if before != nil && before.inFlight == inFlight && before.total == total && before.timeout == timeout {
+		return
+	}
+	s.room.limit(inFlight, total)
+	s.now.Store(&limited{inFlight, total, timeout, newTransport(s.cfg.TLS, inFlight, total, s.dial)})
+	if before != nil {
+		before.transport.CloseIdleConnections() // also those that become idle
+	}
+}
+
 // Close closes idle connections. Requests that are under way end by their own limits.
-func (s *Sender) Close() { s.transport.CloseIdleConnections() }
+func (s *Sender) Close() { s.now.Load().transport.CloseIdleConnections() }
 
 // Share sets which part of MaxInFlight is this sender's, from 0 to 1; but one request is always let
 // through. Other senders have the rest. A sender whose share was not set has all.
@@ -151,9 +173,10 @@ func (s *Sender) Send(ctx context.Context, r Request) Outcome {
 
 // attempt sends the request and reads the answer. failure is the kind of what went wrong below HTTP.
 func (s *Sender) attempt(ctx context.Context, r Request, target schemas.CallbackURL) (o Outcome, failure string) {
-	timeout := min(r.Timeout, s.cfg.MaxTimeout)
+	limits := s.now.Load()
+	timeout := min(r.Timeout, limits.timeout)
 	if r.Timeout <= 0 {
-		timeout = min(schemas.DefaultCallbackTimeout, s.cfg.MaxTimeout)
+		timeout = min(schemas.DefaultCallbackTimeout, limits.timeout)
 	}
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -163,7 +186,7 @@ func (s *Sender) attempt(ctx context.Context, r Request, target schemas.Callback
 	if err != nil {
 		return refusal(target.Origin + ": " + err.Error()), failedOther
 	}
-	answer, err := s.transport.RoundTrip(req)
+	answer, err := limits.transport.RoundTrip(req)
 	if err != nil {
 		if ctx.Err() != nil {
 			return Outcome{Verdict: Interrupted, Sent: connected.Load(), Reason: target.Origin + ": interrupted"}, ""

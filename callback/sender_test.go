@@ -288,6 +288,38 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	})
 }
 
+// Other numbers count for the requests that begin then. One that is under way ends as it began, and its connection with it.
+func TestOtherNumbersOfASender(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s, stop := serveMemory(t, Config{MaxInFlight: 1, MaxInFlightTotal: 100, MaxTimeout: time.Hour}, func(http.ResponseWriter, *http.Request) { <-release })
+		defer stop()
+		outcomes := make(chan Outcome, 10)
+		long := requestTo("http://slow.example/")
+		long.Timeout = time.Hour
+		send := func() { go func() { outcomes <- s.Send(t.Context(), long) }(); synctest.Wait() }
+		send()
+		send()
+		require.Equal(t, NotSent, (<-outcomes).Verdict, "one at a time")
+		before := s.now.Load()
+		s.Limit(1, 100, time.Hour)
+		require.Same(t, before, s.now.Load(), "nothing is other, and the connections stay")
+		s.Limit(3, 100, time.Minute)
+		send()
+		send()
+		send()
+		require.Equal(t, NotSent, (<-outcomes).Verdict, "the first counts among the three")
+		time.Sleep(time.Minute)
+		for range 2 {
+			require.Equal(t, failedTimeout, (<-outcomes).Failure)
+		}
+		time.Sleep(time.Minute)
+		require.Empty(t, outcomes, "it has an hour")
+		close(release)
+		require.Equal(t, Delivered, (<-outcomes).Verdict)
+	})
+}
+
 // Whoever asks for a millisecond does not close an origin to the others.
 func TestAShortTimeoutSaysNothingAboutTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

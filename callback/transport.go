@@ -78,10 +78,10 @@ func (dial dialFunc) secure(conf *tls.Config) func(ctx context.Context, network,
 // newTransport returns the connections of a Sender. It is used without an http.Client, which would
 // follow redirects and keep cookies. It is not made from http.DefaultTransport, which has the
 // environment's proxy: a proxy connects for its client, and so around the guard.
-func newTransport(c Config, dial dialFunc) *http.Transport {
+func newTransport(secured *tls.Config, inFlight, total int, dial dialFunc) *http.Transport {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.TLS != nil {
-		conf = c.TLS.Clone()
+	if secured != nil {
+		conf = secured.Clone()
 	}
 	conf.NextProtos = []string{"h2", "http/1.1"}
 	return &http.Transport{
@@ -89,9 +89,9 @@ func newTransport(c Config, dial dialFunc) *http.Transport {
 		DialContext:           dial.plain,
 		DialTLSContext:        dial.secure(conf),
 		ForceAttemptHTTP2:     true, // a dialer of its own turns it off otherwise
-		MaxConnsPerHost:       c.MaxInFlight,
-		MaxIdleConnsPerHost:   c.MaxInFlight,
-		MaxIdleConns:          c.MaxInFlightTotal,
+		MaxConnsPerHost:       inFlight,
+		MaxIdleConnsPerHost:   inFlight,
+		MaxIdleConns:          total,
 		IdleConnTimeout:       30 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		// An answer's body is read as it comes: its first KiB stands in a dead letter.

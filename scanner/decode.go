@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
@@ -11,17 +12,25 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// decoder makes changes of intake records. It never changes.
+// decoder makes changes of intake records.
 type decoder struct {
 	reports string // the topic with reports; the others have requests
 	limits  schemas.Limits
-	byTopic map[string]schemas.Limits // replace limits
+	byTopic atomic.Pointer[map[string]schemas.Limits] // replace limits; SetLimits writes it
 	metrics *metrics
 	log     *zap.Logger
 }
 
 func newDecoder(cfg Config, metrics *metrics, log *zap.Logger) *decoder {
-	return &decoder{reports: cfg.Reports, limits: cfg.Limits, byTopic: cfg.IntakeLimits, metrics: metrics, log: log}
+	d := &decoder{reports: cfg.Reports, limits: cfg.Limits, metrics: metrics, log: log}
+	d.byTopic.Store(&cfg.IntakeLimits)
+	return d
+}
+
+// SetLimits replaces Config.IntakeLimits while the scanner runs. Each record is judged by the limits that are in force when it is stored.
+// A record that is read again after it was stored is left out, so no limits judge it a second time.
+func (s *Scanner) SetLimits(byTopic map[string]schemas.Limits) {
+	s.worker.decoder.byTopic.Store(&byTopic)
 }
 
 // decode makes a change of an intake record. A bad request becomes a rejection. A bad report
@@ -39,7 +48,7 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 		c.Report = &report
 		return c, true
 	}
-	limits, ok := d.byTopic[r.Topic]
+	limits, ok := (*d.byTopic.Load())[r.Topic]
 	if !ok {
 		limits = d.limits
 	}

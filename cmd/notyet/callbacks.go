@@ -52,6 +52,9 @@ func (s *service) addCallbacks() (*callback.Sender, error) {
 		return nil, command.UsageError{Err: err}
 	}
 	s.onClose(sender.Close)
+	s.take = append(s.take, func(cfg *config.Config) {
+		sender.Limit(cfg.Callback.MaxInFlight, cfg.Callback.MaxInFlightTotal, cfg.Callback.MaxTimeout)
+	})
 	return sender, nil
 }
 
@@ -65,16 +68,17 @@ func unguardedIntakes(cfg *config.Config) []api.Intake {
 	return out
 }
 
-// guardedIntakes returns the intake topics with the limits of this installation, which also say what
-// URLs it calls. Commands do not know that: their settings need not be the services'.
-func (s *service) guardedIntakes() ([]api.Intake, error) {
-	guard, err := callback.NewGuard(callbackRules(s.cfg.Callback))
+// takeLimits has the limits of the intakes count from now on. They also say what URLs this installation calls. Commands do not know that:
+// their settings need not be the services'.
+func (s *service) takeLimits(cfg *config.Config) error {
+	guard, err := callback.NewGuard(callbackRules(cfg.Callback))
 	if err != nil {
-		return nil, command.UsageError{Err: err}
+		return command.UsageError{Err: err}
 	}
-	out := intakes(s.cfg)
+	out := intakes(cfg)
 	for i := range out {
 		out[i].Limits.Callbacks, out[i].Now = guard.Check, s.kafka.Now
 	}
-	return out, nil
+	s.in.Store(&out)
+	return nil
 }

@@ -78,9 +78,8 @@ func TestCallbacksAreRefusedAtTheIntake(t *testing.T) {
 		cfg, err := config.Load(config.Sources{Environ: []string{"PATH=/bin"}, Flags: flags})
 		require.NoError(t, err)
 		s := &service{cfg: cfg}
-		s.in, err = s.guardedIntakes()
-		require.NoError(t, err)
-		limits := scannerConfig(cfg, s.in).IntakeLimits[schemas.TopicIntake]
+		require.NoError(t, s.takeLimits(cfg))
+		limits := scannerConfig(cfg, *s.in.Load()).IntakeLimits[schemas.TopicIntake]
 		header := func(name, value string) kgo.RecordHeader { return kgo.RecordHeader{Key: name, Value: []byte(value)} }
 		_, err = schemas.Decode(&kgo.Record{Topic: schemas.TopicIntake, Timestamp: time.Now(), Headers: []kgo.RecordHeader{header(schemas.HeaderURL, c.url), header(schemas.HeaderDelay, "1s")}}, limits)
 		if c.want == "" {

@@ -178,7 +178,7 @@ func (c *devCmd) print(a *app, s *service) {
 		kept = "everything is kept in " + c.Data
 	}
 	broker, web := s.cfg.Kafka.Brokers[0], s.http.Addr()
-	in, _ := api.Pick(s.in, "", "orders")
+	in, _ := api.Pick(*s.in.Load(), "", "orders")
 	elsewhere := ""
 	if broker != config.Default().Kafka.Brokers[0] {
 		elsewhere += " --kafka-brokers " + broker

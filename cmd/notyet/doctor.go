@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -143,10 +144,11 @@ const examineEvery = time.Hour
 
 // selfExamination has a service look at its own servers, at its start and from time to time. It logs each finding once.
 type selfExamination struct {
-	cfg    doctor.Config
-	gauge  *prometheus.GaugeVec
-	log    *zap.Logger
-	logged map[doctor.Finding]bool
+	cfg      doctor.Config
+	settings atomic.Pointer[config.Config] // that are in force
+	gauge    *prometheus.GaugeVec
+	log      *zap.Logger
+	logged   map[doctor.Finding]bool
 }
 
 func (s *service) examineItself() error {
@@ -162,6 +164,8 @@ func (s *service) examineItself() error {
 		Help: "What this process finds wrong with its servers, as notyet doctor does, by check and level (failure, warning)."}, []string{"check", "level"})
 	s.reg.MustRegister(gauge)
 	e := &selfExamination{cfg: cfg, gauge: gauge, log: s.log, logged: map[doctor.Finding]bool{}}
+	e.settings.Store(cfg.Settings)
+	s.take = append(s.take, e.settings.Store)
 	s.life.add("self-examination", e.run)
 	return nil
 }
@@ -173,7 +177,9 @@ func (e *selfExamination) run(ctx context.Context) error {
 }
 
 func (e *selfExamination) look(ctx context.Context) {
-	e.note(doctor.Look(ctx, e.cfg, zap.NewNop()), ctx.Err())
+	cfg := e.cfg
+	cfg.Settings = e.settings.Load()
+	e.note(doctor.Look(ctx, cfg, zap.NewNop()), ctx.Err())
 }
 
 func (e *selfExamination) note(all []doctor.Finding, stopped error) {

@@ -99,15 +99,14 @@ func TestReconcileDecodesLikeAScanner(t *testing.T) {
 	cfg, err := config.Load(config.Sources{Environ: []string{}, File: fileWith(t, "notyet.yaml", "intake:\n  topics: [{topic: orders.later, target: orders}]\n")})
 	require.NoError(t, err)
 	s := &service{cfg: cfg}
-	guarded, err := s.guardedIntakes()
-	require.NoError(t, err)
+	require.NoError(t, s.takeLimits(cfg))
 	for _, headers := range [][]kgo.RecordHeader{
 		{{Key: schemas.HeaderDelay, Value: []byte("1h")}},
 		{{Key: schemas.HeaderDelay, Value: []byte("1h")}, {Key: schemas.HeaderTopic, Value: []byte("bills")}},
 		{{Key: schemas.HeaderDelay, Value: []byte("1h")}, {Key: schemas.HeaderURL, Value: []byte("https://a.example")}},
 	} {
 		r := &kgo.Record{Topic: "orders.later", Timestamp: time.UnixMilli(1790000000000), Headers: headers}
-		first, firstErr := schemas.Decode(r, scannerConfig(cfg, guarded).IntakeLimits[r.Topic])
+		first, firstErr := schemas.Decode(r, scannerConfig(cfg, *s.in.Load()).IntakeLimits[r.Topic])
 		again, againErr := schemas.Decode(r, scannerConfig(cfg, unguardedIntakes(cfg)).IntakeLimits[r.Topic])
 		require.Equal(t, first, again)
 		require.Equal(t, firstErr, againErr)

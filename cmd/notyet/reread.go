@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,8 +20,7 @@ type rereading struct {
 	take    []func(*config.Config) // each takes over what may change in its part
 
 	log     *zap.Logger
-	started *config.Config // what the service has started with
-	taken   *config.Config // what it has taken over last
+	now     *config.Config // what is in force
 	at      prometheus.Gauge
 	refused prometheus.Gauge
 }
@@ -38,7 +36,7 @@ func (r *rereading) close() { signal.Stop(r.hangups) }
 
 // join adds the rereading to a service that is set up.
 func (r *rereading) join(s *service) {
-	r.log, r.started, r.taken, r.take = s.log, s.cfg, s.cfg, s.take
+	r.log, r.now, r.take = s.log, s.cfg, s.take
 	r.at = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_read_timestamp_seconds", Help: "When the service last read its configuration and took it over, in Unix seconds."})
 	r.refused = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_refused", Help: "1 if the configuration was wrong when the service last read it again; the one before stays in force. Otherwise 0."})
 	s.reg.MustRegister(r.at, r.refused)
@@ -64,13 +62,11 @@ func (r *rereading) again() {
 		r.log.Error("the configuration is wrong, and nothing of it is taken over; the one before stays in force", zap.Error(err))
 		return
 	}
-	_, restart := r.started.Changes(next)
-	taken, _ := r.taken.Changes(next)
-	taken = slices.DeleteFunc(taken, func(key string) bool { return slices.Contains(restart, key) })
+	now, taken, restart := r.now.Take(next)
 	for _, take := range r.take {
-		take(next)
+		take(now)
 	}
-	r.taken = next
+	r.now = now
 	r.refused.Set(0)
 	r.at.SetToCurrentTime()
 	r.log.Info("the configuration was read again", zap.Strings("taken_over", taken))

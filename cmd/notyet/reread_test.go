@@ -85,14 +85,34 @@ func TestASettingChangesAtSIGHUP(t *testing.T) {
 
 	broker := strings.TrimPrefix(m.environ[1], "NOTYET_KAFKA_BROKERS=")
 	producer := client(t, broker)
+	send := func(delay string) {
+		require.NoError(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "notyet.intake", Headers: []kgo.RecordHeader{{Key: "notyet-topic", Value: []byte("orders")}, {Key: "notyet-delay", Value: []byte(delay)}}}).FirstErr())
+	}
 	for range 200 {
-		require.NoError(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "notyet.intake", Headers: []kgo.RecordHeader{{Key: "notyet-topic", Value: []byte("orders")}, {Key: "notyet-delay", Value: []byte("1h")}}}).FirstErr())
+		send("1h")
 	}
 	const waits = `notyet_scanner_quota_wait_seconds{quota="requests-per-second",topic="notyet.intake"}`
 	require.Eventually(t, func() bool { return metric(waits) != "" && metric(waits) != "0" }, time.Minute, 50*time.Millisecond)
 	write("log: {level: info}\nwindow: 1h\n" + quota("100000"))
 	hangup("another quota", says(`"taken_over":["intake.topics[notyet.intake].requests-per-second"]`, `"settings":["window"]`))
 	is(waits, "0")
+
+	post := func() int {
+		resp, err := http.Post("http://"+addr+"/api/v1/tasks", "application/json", strings.NewReader(`{"topic":"orders","delay":"2h"}`)) //nolint:noctx // a test's
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	const rejected = `notyet_scanner_dead_total{kind="rejected"}`
+	write("log: {level: info}\nwindow: 1h\nintake: {max-delay: 90m, topics: [{topic: notyet.intake, requests-per-second: 100000}]}\n")
+	hangup("a nearer horizon", says(`"taken_over":["intake.topics[notyet.intake].max-delay","intake.max-delay"]`))
+	require.Equal(t, http.StatusUnprocessableEntity, post(), "the API's")
+	require.Contains(t, []string{"", "0"}, metric(rejected))
+	send("2h")
+	is(rejected, "1")
+	write("log: {level: info}\nwindow: 1h\n" + quota("100000"))
+	hangup("the horizon of before", says(`"taken_over":["intake.topics[notyet.intake].max-delay","intake.max-delay"]`))
+	require.Equal(t, http.StatusAccepted, post())
 
 	write("log: {level: debug}\n")
 	hangup("its correction", says(`"level":"debug"`, `"taken_over":["log.level"]`, `"settings":["intake.topics[notyet.intake].requests-per-second"]`))

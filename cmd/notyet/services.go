@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -48,7 +49,7 @@ type service struct {
 	guard  *access.Guard
 	http   *ops.Server
 	life   *lifecycle
-	in     []api.Intake
+	in     atomic.Pointer[[]api.Intake] // with the limits that are in force
 	tracer *tracing.Tracer
 	alive  *heartbeat
 
@@ -126,9 +127,10 @@ func openService(ctx context.Context, cfg *config.Config, name string, log *zap.
 	if x, redis := s.index.(*index.Index); redis {
 		s.reg.MustRegister(x.Collector())
 	}
-	if s.in, err = s.guardedIntakes(); err != nil {
+	if err = s.takeLimits(cfg); err != nil {
 		return s, err
 	}
+	s.take = append(s.take, func(cfg *config.Config) { _ = s.takeLimits(cfg) }) // the rules of URLs are those of the start
 	s.http.Check("mysql", s.store.Ping)
 	hint := "redis" // tasks are delivered without it
 	if cfg.Index.Kind == config.KindMySQL {
@@ -158,7 +160,7 @@ func (s *service) mountAPI() error {
 		return kafka.NewReader(s.kafka, s.log)
 	}, s.log)
 	s.onClose(answers.Close)
-	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: s.in, Answers: answers})
+	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
 	console.Mount(s.http.Mux(), command.Version())
 	s.life.add("refusals", s.noteRefusals) // stops after http
 	s.life.add("http", s.http.Run)
@@ -176,12 +178,16 @@ func (s *service) close() {
 }
 
 func scannerConfig(cfg *config.Config, intakes []api.Intake) scanner.Config {
-	out := scanner.Config{
+	return scanner.Config{
 		Group: cfg.Scanner.Group, Intake: cfg.IntakeNames(), Reports: cfg.Reports.Topic, Results: cfg.Results.Topic,
-		IntakeLimits: map[string]schemas.Limits{}, Window: cfg.Window,
+		IntakeLimits: limits(intakes), Window: cfg.Window,
 	}
+}
+
+func limits(intakes []api.Intake) map[string]schemas.Limits {
+	out := map[string]schemas.Limits{}
 	for _, in := range intakes {
-		out.IntakeLimits[in.Topic] = in.Limits
+		out[in.Topic] = in.Limits
 	}
 	return out
 }
@@ -196,8 +202,8 @@ func quotas(cfg *config.Config) map[string]scanner.Quota {
 }
 
 // warnUnrestricted warns of intake topics whose writers may write, cancel and replace everywhere.
-func (s *service) warnUnrestricted() {
-	if names := s.cfg.Unrestricted(); len(names) > 0 {
+func (s *service) warnUnrestricted(cfg *config.Config) {
+	if names := cfg.Unrestricted(); len(names) > 0 {
 		s.log.Warn("who may write these intake topics may deliver to, cancel and replace tasks of every topic that notyet may write: set intake.allowed-targets, or set it to * where that is meant",
 			zap.Strings("intake", names))
 	}
@@ -205,13 +211,14 @@ func (s *service) warnUnrestricted() {
 
 // addWarnedScanner adds the scanner, with a warning if its intakes are unrestricted.
 func (s *service) addWarnedScanner() error {
-	s.warnUnrestricted()
+	s.warnUnrestricted(s.cfg)
+	s.take = append(s.take, s.warnUnrestricted)
 	return s.addScanner()
 }
 
 // addScanner adds the scanner to the parts.
 func (s *service) addScanner() error {
-	scfg := scannerConfig(s.cfg, s.in)
+	scfg := scannerConfig(s.cfg, *s.in.Load())
 	scfg.Installation = s.installation
 	scfg.Quotas = quotas(s.cfg)
 	if err := s.checkGroup(); err != nil {
@@ -221,7 +228,10 @@ func (s *service) addScanner() error {
 	if err != nil {
 		return fmt.Errorf("setting the scanner up: %w", err)
 	}
-	s.take = append(s.take, func(cfg *config.Config) { sc.SetQuotas(quotas(cfg)) })
+	s.take = append(s.take, func(cfg *config.Config) {
+		sc.SetQuotas(quotas(cfg))
+		sc.SetLimits(limits(*s.in.Load())) // taken over before
+	})
 	s.http.Check("scanner", sc.Ready)
 	s.http.Hint("scanner's results topic", sc.ResultsReady)
 	s.life.add("scanner", s.onKafka(sc.Run))

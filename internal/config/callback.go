@@ -28,14 +28,13 @@ type Callback struct {
 	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to these origins are
 	// signed. It is read again when it changes. Default none.
 	Secrets string `key:"secrets" secret:"in file"`
-	// MaxInFlight limits the requests to one origin at a time, of all dispatchers together. They
-	// share it by their slots; each may send one. Default 64.
-	MaxInFlight int `key:"max-in-flight"`
-	// MaxInFlightTotal limits the requests to all origins at a time, of each dispatcher. Default
-	// 1024.
-	MaxInFlightTotal int `key:"max-in-flight-total"`
-	// MaxTimeout limits the time of one request, whatever its task asks for. Default 5m.
-	MaxTimeout time.Duration `key:"max-timeout"`
+	// MaxInFlight is the most requests to one origin at a time, of all dispatchers together, by their
+	// slots, at least one each. Default 64.
+	MaxInFlight int `key:"max-in-flight" live:"yes"`
+	// MaxInFlightTotal is likewise the most to all origins, of each dispatcher. Default 1024.
+	MaxInFlightTotal int `key:"max-in-flight-total" live:"yes"`
+	// MaxTimeout is the most time of one request, whatever its task asks for. Default 5m.
+	MaxTimeout time.Duration `key:"max-timeout" live:"yes"`
 	// CA is a PEM file of authorities to trust in addition to the system's. Default none.
 	CA string `key:"ca"`
 }

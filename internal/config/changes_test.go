@@ -3,12 +3,13 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestChanges(t *testing.T) {
+func TestTake(t *testing.T) {
 	password := filepath.Join(t.TempDir(), "password")
 	read := func(secret string, flags map[string]string) *Config {
 		require.NoError(t, os.WriteFile(password, []byte(secret), 0o600))
@@ -33,13 +34,41 @@ func TestChanges(t *testing.T) {
 		"the level":        {next: usual("log.level", "debug"), taken: []string{"log.level"}},
 		"a quota for each": {next: usual("intake.requests-per-second", "7"), taken: []string{"intake.topics[a].requests-per-second", "intake.topics[b].requests-per-second", "intake.requests-per-second"}},
 		"a quota more":     {next: usual("intake.pending-tasks", "7"), restart: []string{"intake.topics[a].pending-tasks", "intake.topics[b].pending-tasks", "intake.pending-tasks"}},
-		"a horizon":        {next: usual("intake.max-delay", "1h"), restart: []string{"intake.topics[a].max-delay", "intake.topics[b].max-delay", "intake.max-delay"}},
+		"a horizon":        {next: usual("intake.max-delay", "1h"), taken: []string{"intake.topics[a].max-delay", "intake.topics[b].max-delay", "intake.max-delay"}},
+		"first targets":    {next: usual("intake.allowed-targets", "x"), taken: []string{"intake.topics[a].allowed-targets", "intake.topics[b].allowed-targets", "intake.allowed-targets"}},
+		"callbacks":        {next: usual("callback.max-in-flight", "3", "callback.enabled", "true"), taken: []string{"callback.max-in-flight"}, restart: []string{"callback.enabled"}},
 		"one more intake":  {next: usual("intake.topics", "a,b,c"), restart: []string{"intake.topics"}},
 		"one fewer":        {next: usual("intake.topics", "b"), restart: []string{"intake.topics"}},
 		"a secret":         {next: usual("http.token", "t2", "log.level", "warn"), taken: []string{"log.level"}, restart: []string{"http.token"}},
 	} {
-		taken, restart := before.Changes(read("another", c.next))
+		next := read("another", c.next)
+		now, taken, restart := before.Take(next)
 		require.Equal(t, c.taken, taken, name)
 		require.Equal(t, c.restart, restart, name)
+		again, taken, _ := now.Take(before)
+		require.Equal(t, before, again, "%s: and back", name)
+		require.Equal(t, c.taken, taken, name)
 	}
+}
+
+// What is in force of an intake is what was taken over beside what was there before: its internal topics, too.
+func TestLimitsOfWhatWasTaken(t *testing.T) {
+	load := func(flags map[string]string) *Config {
+		cfg, err := Load(Sources{Environ: []string{"A=b"}, Flags: flags})
+		require.NoError(t, err)
+		return cfg
+	}
+	before := load(map[string]string{"intake.topics": "a,b", "results.topic": "r1", "intake.max-value-bytes": "2MiB"})
+	now, _, restart := before.Take(load(map[string]string{"intake.topics": "b,c", "results.topic": "r2", "intake.max-value-bytes": "3MiB", "intake.aliases": "nats"}))
+	require.Equal(t, []string{"intake.topics", "results.topic"}, restart)
+	for topic, want := range map[string]int{"a": 2 << 20, "b": 3 << 20, "c": 0} {
+		limits, ok := now.Limits(topic)
+		require.Equal(t, want > 0, ok, topic)
+		require.Equal(t, want, limits.MaxValueBytes, topic)
+		require.Equal(t, topic == "b", len(limits.Aliases) == 1, topic)
+		require.Equal(t, ok, slices.Contains(limits.InternalTopics, "r1"), topic)
+		require.NotContains(t, limits.InternalTopics, "r2")
+	}
+	was, _ := before.Limits("b")
+	require.Equal(t, 2<<20, was.MaxValueBytes, "what was in force is not changed in place")
 }

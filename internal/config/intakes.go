@@ -12,32 +12,28 @@ import (
 // Intakes are the topics that requests come from, and their common settings.
 type Intakes struct {
 	// Topics are names. In the file an entry can also be a mapping with topic, target, allowed-targets,
-	// max-delay, max-value-bytes, aliases and quotas: {topic: orders.later, target: orders}. An intake with a
-	// target of its own takes requests for that topic alone, and they need not name it. Default
+	// max-delay, max-value-bytes, aliases and quotas: {topic: orders.later, target: orders}. Default
 	// notyet.intake.
 	Topics []Intake `key:"topics"`
 	// AllowedTargets are patterns (path.Match). A target topic must match one, for every op: who
 	// may not schedule for a topic may not cancel, fire or replace there either. Default every
 	// topic, with a warning by scanners; * means the same without the warning. Of an HTTP callback
 	// the origin is compared: https://*.shop.example. The * alone allows no callback.
-	AllowedTargets []string `key:"allowed-targets"`
+	AllowedTargets []string `key:"allowed-targets" live:"yes"`
 	// MaxDelay is the horizon; a request beyond it is rejected. Default 10 years.
-	MaxDelay time.Duration `key:"max-delay"`
+	MaxDelay time.Duration `key:"max-delay" live:"yes"`
 	// MaxValueBytes is the largest value. Default 1MiB, at most 8MiB.
-	MaxValueBytes Size `key:"max-value-bytes"`
+	MaxValueBytes Size `key:"max-value-bytes" live:"yes"`
 	// Aliases are other schedulers whose records are understood too: etf1, nats. Default none.
-	Aliases []string `key:"aliases"`
-	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together. The requests beyond it wait in Kafka, in
-	// their order. Default none: no quota.
-	RequestsPerSecond int `key:"requests-per-second" live:"yes"`
-	// PendingTasks is the quota of each intake topic of tasks that are pending, 1 to 1000000000, for all scanners together. Requests wait
-	// in Kafka, in their order, until there is room. Default none: no quota.
-	PendingTasks int `key:"pending-tasks" live:"yes"`
+	Aliases []string `key:"aliases" live:"yes"`
+	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together. Default none.
+	RequestsPerSecond int `key:"requests-per-second" live:"number"`
+	// PendingTasks is likewise the quota of tasks that are pending, 1 to 1000000000. Default none.
+	PendingTasks int `key:"pending-tasks" live:"number"`
 	// PendingBytes is likewise the quota of the bytes of those tasks: keys, values and headers. At least max-value-bytes, at most 1024GiB.
-	// Default none: no quota.
-	PendingBytes Size `key:"pending-bytes" live:"yes"`
-	// Beyond says what becomes of requests beyond a quota: wait, or reject: those that would open a task are rejected, with the quota's
-	// name, and beyond requests-per-second all but cancels. Default wait.
+	// Default none.
+	PendingBytes Size `key:"pending-bytes" live:"number"`
+	// Beyond is what becomes of requests beyond a quota: wait or reject. Default wait.
 	Beyond string `key:"beyond"`
 }
 
@@ -55,15 +51,15 @@ func (in Intake) hasQuota() bool {
 type Intake struct {
 	Topic          string        `key:"topic"`
 	Target         string        `key:"target"` // the topic that all its requests are for; "": each names its own
-	AllowedTargets []string      `key:"allowed-targets"`
-	MaxDelay       time.Duration `key:"max-delay"`
-	MaxValueBytes  Size          `key:"max-value-bytes"`
-	Aliases        []string      `key:"aliases"`
+	AllowedTargets []string      `key:"allowed-targets" live:"yes"`
+	MaxDelay       time.Duration `key:"max-delay" live:"yes"`
+	MaxValueBytes  Size          `key:"max-value-bytes" live:"yes"`
+	Aliases        []string      `key:"aliases" live:"yes"`
 
 	// The quotas. 0: none.
-	RequestsPerSecond int    `key:"requests-per-second" live:"yes"`
-	PendingTasks      int    `key:"pending-tasks" live:"yes"`
-	PendingBytes      Size   `key:"pending-bytes" live:"yes"`
+	RequestsPerSecond int    `key:"requests-per-second" live:"number"`
+	PendingTasks      int    `key:"pending-tasks" live:"number"`
+	PendingBytes      Size   `key:"pending-bytes" live:"number"`
 	Beyond            string `key:"beyond"` // BeyondWait or BeyondReject
 
 	own map[string]bool // the keys that the entry itself has

@@ -23,7 +23,7 @@ const reference = "../../docs/settings-reference.md"
 func TestReference(t *testing.T) {
 	comments := commentsOfFields(t)
 	var out strings.Builder
-	out.WriteString("# All settings\n\nEach key with its unit and default, if there is one, from the comments of the source (`go test ./internal/config -run TestReference -update`). The environment variable of `http.max-conns` is `NOTYET_HTTP_MAX_CONNS`, and so on. [Settings](settings.md) names the usual ones.\n")
+	out.WriteString("# All settings\n\nEach key with its unit and default, if there is one, from the comments of the source (`go test ./internal/config -run TestReference -update`). [Settings](settings.md) names the usual ones. Services take the live ones over at SIGHUP.\n")
 	section, servers := ".", 0
 	var tls []string
 	for _, f := range fields {
@@ -35,7 +35,7 @@ func TestReference(t *testing.T) {
 			about = strings.TrimPrefix(about, name+verb)
 		}
 		if f.live {
-			about += " Services take another value over at SIGHUP."
+			about += " Live."
 		}
 		head, rest, _ := strings.Cut(f.key, ".")
 		switch {
