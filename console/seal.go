@@ -37,7 +37,8 @@ type sealer struct {
 type Common interface {
 	// Secret returns a secret by its name.
 	Secret(ctx context.Context, name string) ([16]byte, error)
-	// EndSession notes that a session has ended, which could be used until then, Unix ms.
+	// EndSession notes that a session has ended, which could be used until then, Unix ms. Up to a dot its id is its owner's, who may end
+	// so many that others still can.
 	EndSession(ctx context.Context, id string, until int64) error
 	// EndedSessions returns until when each such session could be used.
 	EndedSessions(ctx context.Context) (map[string]time.Time, error)

@@ -3,6 +3,8 @@ package console
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -201,9 +203,10 @@ func (x *session) end() time.Time {
 	return end
 }
 
-// begin gives the browser a session that begins now.
-func (s *Sessions) begin(w http.ResponseWriter, r *http.Request, x session) error {
-	x.ID, x.Began = rand.Text(), time.Now()
+// begin gives the browser a session of a caller that begins now. Its id begins with its owner: see Common.EndSession.
+func (s *Sessions) begin(w http.ResponseWriter, r *http.Request, caller string, x session) error {
+	owner := sha256.Sum256([]byte(caller))
+	x.ID, x.Began = hex.EncodeToString(owner[:8])+"."+rand.Text(), time.Now()
 	x.Met = x.Began
 	return s.give(w, r, &x)
 }
@@ -245,7 +248,8 @@ func (s *Sessions) signIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 32<<10)
 	next := local(r.FormValue("next"))
 	token := strings.TrimSpace(r.FormValue("token"))
-	if _, err := s.guard.SignIn(r, token); err != nil {
+	caller, err := s.guard.SignIn(r, token)
+	if err != nil {
 		if !s.wrong.Allow() {
 			w.Header().Set("Retry-After", "1")
 			s.show(w, http.StatusTooManyRequests, signInForm{Next: next, Wrong: "Too many wrong tokens: try again in a second."})
@@ -254,7 +258,7 @@ func (s *Sessions) signIn(w http.ResponseWriter, r *http.Request) {
 		s.show(w, http.StatusUnauthorized, signInForm{Next: next, Wrong: "You are not signed in: " + err.Error() + "."})
 		return
 	}
-	switch err := s.begin(w, r, session{Token: token}); {
+	switch err := s.begin(w, r, caller.Name, session{Token: token}); {
 	case errors.Is(err, errCookieTooLarge):
 		s.show(w, http.StatusUnprocessableEntity, signInForm{Next: next, Wrong: "You are not signed in: the token is too large for a cookie. Let the issuer put less into it, or sign in at the issuer (http.sign-in)."})
 	case err != nil:

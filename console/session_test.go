@@ -156,7 +156,7 @@ func TestCookiesAreTheHostsOwnOverHTTPS(t *testing.T) {
 	s := NewSessions(Config{Guard: w.guard, Common: newCommon().get, PublicURL: "https://notyet.example"})
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	out := httptest.NewRecorder()
-	require.NoError(t, s.begin(out, r, session{Token: w.tokens["read"]}))
+	require.NoError(t, s.begin(out, r, "read", session{Token: w.tokens["read"]}))
 	cookie := out.Result().Cookies()[0]
 	require.Equal(t, "__Host-notyet_session", cookie.Name)
 	require.True(t, cookie.Secure)
@@ -249,7 +249,7 @@ func TestSessionsEnd(t *testing.T) {
 		}
 		begin := func(name string) {
 			out := httptest.NewRecorder()
-			require.NoError(t, w.sessions.begin(out, httptest.NewRequest(http.MethodGet, "/", nil), session{Token: w.tokens["read"]}))
+			require.NoError(t, w.sessions.begin(out, httptest.NewRequest(http.MethodGet, "/", nil), "read", session{Token: w.tokens["read"]}))
 			jar[name] = out.Result().Cookies()[0].Value
 		}
 		begin("used")
@@ -388,7 +388,7 @@ func TestSigningOutEndsCopiesOfTheCookie(t *testing.T) {
 		}
 		begin := func() *http.Cookie {
 			out := httptest.NewRecorder()
-			require.NoError(t, here.begin(out, httptest.NewRequest(http.MethodGet, "/", nil), session{Token: w.tokens["read"]}))
+			require.NoError(t, here.begin(out, httptest.NewRequest(http.MethodGet, "/", nil), "read", session{Token: w.tokens["read"]}))
 			return out.Result().Cookies()[0]
 		}
 		first, second := begin(), begin()

@@ -85,7 +85,7 @@ func (s *Sessions) callback(w http.ResponseWriter, r *http.Request) {
 	defer s.ending.Release(1)
 	identity, err := s.guard.EndSignIn(r, a.Attempt)
 	if err == nil {
-		err = s.begin(w, r, session{Identity: &identity})
+		err = s.begin(w, r, identity.Name, session{Identity: &identity})
 	}
 	if err != nil {
 		s.failed(w, local(a.Next), err)

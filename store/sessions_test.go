@@ -32,20 +32,25 @@ func TestEndedSessions(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, map[string]time.Time{"A": until}, ended)
 
-			fill := func(until time.Time) {
-				rows := make([]string, 0, admin.MostEndedSessions)
-				for i := range admin.MostEndedSessions - 1 {
-					rows = append(rows, fmt.Sprintf("(x'%x', %d)", fmt.Sprint("session.ended.", i), until.UnixMilli()))
+			fill := func(owner string, n int, until time.Time) {
+				rows := make([]string, 0, n)
+				for i := range n {
+					rows = append(rows, fmt.Sprintf("(x'%x', %d)", fmt.Sprint("session.ended.", owner, i), until.UnixMilli()))
 				}
 				_, err := s.db.ExecContext(t.Context(), "REPLACE INTO meta (name, value) VALUES "+strings.Join(rows, ","))
 				require.NoError(t, err)
 			}
-			fill(until)
+			fill("me.", 1100, until)
+			require.NoError(t, a.EndSession(t.Context(), "me.one", until.UnixMilli()))
+			fill("me.", 1111, until)
+			require.ErrorIs(t, a.EndSession(t.Context(), "me.two", until.UnixMilli()), admin.ErrTooManyEnded)
+			require.NoError(t, a.EndSession(t.Context(), "m.one", until.UnixMilli()), "others have room")
+			fill("", admin.MostEndedSessions-count(), until)
 			require.Equal(t, admin.MostEndedSessions, count())
 			require.ErrorIs(t, a.EndSession(t.Context(), "B", until.UnixMilli()), admin.ErrTooManyEnded)
-			fill(now.Add(-2 * time.Hour)) // which make room: they would have ended by themselves
+			fill("", admin.MostEndedSessions, now.Add(-2*time.Hour)) // which make room: they would have ended by themselves
 			require.NoError(t, a.EndSession(t.Context(), "B", until.UnixMilli()))
-			require.Equal(t, 2, count())
+			require.Equal(t, 1111+4, count())
 			id, err := s.Installation(t.Context())
 			require.NoError(t, err)
 			require.NotEmpty(t, id, "other rows of the table stay")

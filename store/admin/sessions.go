@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -22,10 +24,11 @@ const (
 	endedMemory = 3_600_000
 )
 
-// ErrTooManyEnded says that so many sessions were ended that no other is noted.
+// ErrTooManyEnded says that so many sessions of an owner, or of all, were ended that no other is noted.
 var ErrTooManyEnded = errors.New("too many sessions were ended before their time")
 
-// EndSession notes that a session has ended, which could be used until then (Unix ms).
+// EndSession notes that a session has ended, which could be used until then (Unix ms). In its id a dot stands behind its owner, who has a
+// share of the rows. No row makes room for another: a session that was ended would be good again.
 func (a Admin) EndSession(ctx context.Context, id string, until int64) error {
 	now, err := a.h.Time(ctx)
 	if err != nil {
@@ -33,15 +36,17 @@ func (a Admin) EndSession(ctx context.Context, id string, until int64) error {
 	}
 	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		const these = " FROM meta WHERE name > ? AND name < ?"
-		first, last := []byte(endedSessions), []byte(endedSessions+"~")
-		if _, err := tx.ExecContext(ctx, "DELETE"+these+" AND value < ?", first, last, now.UnixMilli()-endedMemory); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE"+these+" AND value < ?", []byte(endedSessions), []byte(endedSessions+"~"), now.UnixMilli()-endedMemory); err != nil {
 			return err
 		}
-		var n int
-		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*)"+these, first, last).Scan(&n); err != nil {
-			return err
+		owner, _, _ := strings.Cut(id, ".")
+		var all, held int
+		for prefix, n := range map[string]*int{endedSessions: &all, endedSessions + owner + ".": &held} {
+			if err := tx.QueryRowContext(ctx, "SELECT COUNT(*)"+these, []byte(prefix), []byte(prefix+"~")).Scan(n); err != nil {
+				return err
+			}
 		}
-		if n >= MostEndedSessions {
+		if !share.Has(MostEndedSessions-all, held) {
 			return ErrTooManyEnded
 		}
 		return handle.EnsureMeta(ctx, tx, []byte(endedSessions+id), until)

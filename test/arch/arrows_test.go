@@ -25,7 +25,7 @@ var arrows = map[string][]string{
 	// What the owner of a slot asks for. What puts tasks into the line, or decides what reports make of them, is not to be seen from here.
 	"store/line": {"schemas", "task", "timer", "store/internal", "internal/slots"},
 	// What operators say and processes agree on. The dispatcher reads policies there, and brings a new number of slots about.
-	"store/admin": {"schemas", "task", "store/internal", "internal/slots", "internal/loop"},
+	"store/admin": {"schemas", "task", "store/internal", "internal/slots", "internal/loop", "internal/share"},
 	// Dead letters: read, counted, forgotten. Other packages of the store write them, so it imports none of those; its tests are the store's.
 	"store/letters": {"task", "store/internal"},
 	// Events until Kafka has them. The packages that decide events put them in themselves. It opens a store in its tests only.
