@@ -34,7 +34,8 @@ type JWT struct {
 
 // Bounds of JSON Web Tokens.
 const (
-	maxJWT = 16 << 10
+	maxJWT       = 16 << 10
+	maxJWTHeader = 2 << 10 // in base64; it names a key and an algorithm
 	// maxJWTName leaves room for jwtPrefix in the audit log, whose names have 255 bytes.
 	maxJWTName = 200
 	// jwtSkew is how far the issuer's clock may be from ours.
@@ -55,6 +56,7 @@ var (
 		"the token is none of those in http.tokens, and no signed JWT: get one from the issuer in http.jwt.issuer, or make one with `notyet token new`"}
 	errNoAudience   = &refusal{"wrong_token", http.StatusUnauthorized, "the token is none of those in http.tokens, and a JWT is not accepted here: http.jwt.audience is not set"}
 	errLargeJWT     = &refusal{"malformed", http.StatusUnauthorized, fmt.Sprintf("the JWT is larger than %d bytes: let the issuer put less into it", maxJWT)}
+	errLargeHeader  = &refusal{"malformed", http.StatusUnauthorized, fmt.Sprintf("the header of the JWT is larger than %d bytes: let the issuer put less into it", maxJWTHeader)}
 	errMalformedJWT = &refusal{"malformed", http.StatusUnauthorized, "the JWT cannot be read"}
 	errKindOfJWT    = &refusal{"malformed", http.StatusUnauthorized, "the JWT is no access token: its header typ is neither JWT nor at+jwt"}
 	errAlgorithm    = &refusal{"algorithm", http.StatusUnauthorized, "the JWT is signed with an algorithm that is not accepted: use RS, PS, ES (256, 384, 512) or EdDSA"}
@@ -98,11 +100,15 @@ func (i *issuer) caller(ctx context.Context, token string, grants []grant) (Call
 
 // verify returns the claims of a token for the audience, and when it ends.
 //
-// It looks at the claims before the signature, so that a token that would be refused anyway makes nobody
-// ask the issuer for keys. The claims count once the signature of these bytes is right.
+// Of what anybody can send, it reads as little as it can: the claims can be made to take milliseconds. Where the key is known, it reads
+// them once the signature is right. Otherwise it looks at a few before, so that a token that would be refused anyway makes nobody ask the
+// issuer for keys.
 func (i *issuer) verify(ctx context.Context, token, audience string) (claims map[string]any, until time.Time, err error) {
 	if len(token) > maxJWT {
 		return nil, until, errLargeJWT
+	}
+	if strings.IndexByte(token, '.') > maxJWTHeader {
+		return nil, until, errLargeHeader
 	}
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	var algorithm *jose.ErrUnexpectedSignatureAlgorithm
@@ -117,11 +123,13 @@ func (i *issuer) verify(ctx context.Context, token, audience string) (claims map
 		return nil, until, errKindOfJWT
 	}
 	var usual jwt.Claims
-	if err := parsed.UnsafeClaimsWithoutVerification(&usual, &claims); err != nil {
-		return nil, until, errMalformedJWT
-	}
-	if err := i.judge(usual, audience); err != nil {
-		return nil, until, err
+	if !i.keys.has(header.KeyID, header.Algorithm) {
+		if err := parsed.UnsafeClaimsWithoutVerification(&usual); err != nil {
+			return nil, until, errMalformedJWT
+		}
+		if err := i.judge(usual, audience); err != nil {
+			return nil, until, err
+		}
 	}
 	key, err := i.keys.find(ctx, header.KeyID, header.Algorithm)
 	if err != nil {
@@ -129,6 +137,12 @@ func (i *issuer) verify(ctx context.Context, token, audience string) (claims map
 	}
 	if err := parsed.Claims(key); err != nil {
 		return nil, until, errSignature
+	}
+	if err := parsed.UnsafeClaimsWithoutVerification(&usual, &claims); err != nil {
+		return nil, until, errMalformedJWT
+	}
+	if err := i.judge(usual, audience); err != nil {
+		return nil, until, err
 	}
 	return claims, usual.Expiry.Time().Add(jwtSkew), nil
 }

@@ -187,8 +187,11 @@ func TestTokensThatAreRefused(t *testing.T) {
 		"a name of two lines":        {sign(with(right, "sub", "alice\nroot")), "malformed", 401},
 		"a name that is a number":    {sign(with(right, "sub", 7)), "malformed", 401},
 		"too large":                  {sign(with(right, "x", strings.Repeat("a", maxJWT))), "malformed", 401},
-		"no JSON":                    {pieces[0] + "." + base64.RawURLEncoding.EncodeToString([]byte("{")) + "." + pieces[2], "malformed", 401},
-		"deep JSON":                  {pieces[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("[", 10_000))) + "." + pieces[2], "malformed", 401},
+		"a large header":             {part(map[string]any{"alg": "RS256", "kid": id, "x": strings.Repeat("a", maxJWTHeader)}) + "." + pieces[1] + "." + pieces[2], "malformed", 401},
+		"no JSON":                    {pieces[0] + "." + base64.RawURLEncoding.EncodeToString([]byte("{")) + "." + pieces[2], "signature", 401},
+		"no JSON, another key":       {part(map[string]any{"alg": "RS256", "kid": "other"}) + "." + base64.RawURLEncoding.EncodeToString([]byte("{")) + "." + pieces[2], "malformed", 401},
+		"deep JSON":                  {pieces[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("[", 10_000))) + "." + pieces[2], "signature", 401},
+		"deep JSON, another key":     {part(map[string]any{"alg": "RS256", "kid": "other"}) + "." + base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("[", 10_000))) + "." + pieces[2], "malformed", 401},
 		"another payload":            {pieces[0] + "." + part(with(right, "groups", []string{"root"})) + "." + pieces[2], "signature", 401},
 		"no signature":               {pieces[0] + "." + pieces[1] + ".", "signature", 401},
 		"dots":                       {"..", "algorithm", 401},
@@ -220,6 +223,28 @@ func TestTokensThatAreRefused(t *testing.T) {
 	for _, algorithm := range algorithms {
 		require.NotContains(t, []string{"none", "HS256", "HS384", "HS512"}, string(algorithm))
 	}
+}
+
+// Claims of the largest size that nobody has signed are not built in memory. Those that the issuer has signed are.
+func TestClaimsOfStrangersAreHardlyRead(t *testing.T) {
+	g := newIssued(t)
+	claims := with(g.claims(), "x", make([]struct{}, 3500))
+	signed := g.provider.Sign(claims)
+	require.Less(t, len(signed), maxJWT)
+	_, no := g.ask(signed)
+	require.Nil(t, no)
+	pieces := strings.Split(signed, ".")
+	header := func(id string) string {
+		return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"alg":"RS256","kid":%q}`, id))
+	}
+	id, _ := g.provider.Key()
+	for token, why := range map[string]string{header(id) + "." + pieces[1] + "." + pieces[2]: "signature", header("another") + "." + pieces[1] + "." + pieces[2]: "unknown_key"} {
+		g.refused(token, why, 401)
+		began := time.Now()
+		require.Less(t, testing.AllocsPerRun(100, func() { g.ask(token) }), 500., why)
+		t.Log(why, time.Since(began)/100)
+	}
+	require.Greater(t, testing.AllocsPerRun(10, func() { g.ask(signed) }), 3500., "which shows something above")
 }
 
 func TestClocksDifferALittle(t *testing.T) {

@@ -66,6 +66,13 @@ func (k *issuerKeys) find(ctx context.Context, id, algorithm string) (*jose.JSON
 	return nil, errUnknownKey
 }
 
+// has tells whether the key with the id was read.
+func (k *issuerKeys) has(id, algorithm string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.known(id, algorithm) != nil
+}
+
 // discovered returns the discovery document.
 func (k *issuerKeys) discovered(ctx context.Context) (discovery, error) {
 	k.mu.Lock()
