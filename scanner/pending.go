@@ -97,10 +97,10 @@ func (s *pendingShare) beyond(used, more intake.Size) string {
 	switch {
 	case more == (intake.Size{}):
 		return ""
+	case s.limit.Bytes > 0 && used.Bytes >= s.limit.Bytes: // first: a request beyond it may do less
+		return quotaBytes
 	case s.limit.Tasks > 0 && used.Tasks >= s.limit.Tasks:
 		return quotaTasks
-	case s.limit.Bytes > 0 && used.Bytes >= s.limit.Bytes:
-		return quotaBytes
 	}
 	return ""
 }

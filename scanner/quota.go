@@ -16,6 +16,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/task"
 )
 
 // Quota bounds what the scanners take from an intake topic. The requests beyond it wait in Kafka, in their order.
@@ -40,7 +41,7 @@ func (q Quota) some() bool {
 const (
 	quotaRequests = "requests-per-second"
 	quotaTasks    = "pending-tasks"
-	quotaBytes    = "pending-bytes"
+	quotaBytes    = task.QuotaBytes
 )
 
 const (
@@ -165,7 +166,13 @@ func (p *pacer) run(ctx context.Context) {
 	sizes, err := kafka.Partitions(bound, p.asks, topics...)
 	if err != nil {
 		p.log.Debug("counting the partitions of intakes with quotas failed", zap.Error(err))
-		return // their number seldom changes
+	}
+	if before := p.sizes.Load(); before != nil {
+		for topic, numbers := range *before { // of a topic that cannot be looked up: they seldom change
+			if _, found := sizes[topic]; !found {
+				sizes[topic] = numbers
+			}
+		}
 	}
 	p.sizes.Store(&sizes)
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
@@ -105,6 +107,27 @@ func TestAnIntakeBeyondItsQuotaWaits(t *testing.T) {
 		require.Zero(t, p.intakes[noisy].wait())
 		require.EqualValues(t, len(second), p.parts.readings[partitionKey{noisy, 1}].queued.Load(), "each stretch is counted")
 	})
+}
+
+// An intake that this scanner may not describe, or that is missing, keeps no other from its count.
+func TestATopicThatCannotBeLookedUpDelaysNoOther(t *testing.T) {
+	const hidden = "hidden.intake"
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, noisy, hidden), kfake.EnableSASL(), kfake.EnableACLs(), kfake.Superuser("PLAIN", "root", "p"),
+		kfake.User("PLAIN", "u", "p", kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: noisy, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: kmsg.ACLOperationDescribe, Allow: true}))
+	require.NoError(t, err)
+	defer cluster.Close()
+	client, err := kafka.NewProducer(kafka.Config{Brokers: cluster.ListenAddrs(), SASL: "PLAIN", Credentials: func() (string, string) { return "u", "p" }}, zap.NewNop())
+	require.NoError(t, err)
+	defer client.Close()
+	quota := Quota{PendingTasks: 20}
+	topics := []string{noisy, hidden, "missing.intake"}
+	p := newPacer(map[string]Quota{noisy: quota, hidden: quota, "missing.intake": quota}, topics, newPartitions(zap.NewNop()), client, &database{}, prometheus.NewRegistry(), zap.NewNop())
+	p.run(t.Context())
+	require.Equal(t, map[string][]int32{noisy: {0, 1, 2, 3}}, *p.sizes.Load())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.run(ended)
+	require.Equal(t, map[string][]int32{noisy: {0, 1, 2, 3}}, *p.sizes.Load(), "what was found stays")
 }
 
 func TestASlowQuotaIsSharedAmongScanners(t *testing.T) {

@@ -24,7 +24,7 @@ func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task
 	return d
 }
 
-// atQuota rejects what came beyond the quota of requests. A request beyond another quota may open no task. A cancel is never lost to
+// atQuota rejects what came beyond the quota of requests. A request beyond another quota goes on with its name. A cancel is never lost to
 // a quota, and what ends or stops a timer likewise.
 func atQuota(c task.Change, r *kgo.Record, quota string) task.Change {
 	if quota == "" || c.Request == nil || slices.Contains([]schemas.Op{schemas.OpCancel, schemas.OpTimerDisable, schemas.OpTimerDelete}, c.Request.Op) {

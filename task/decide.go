@@ -13,9 +13,12 @@ type Change struct {
 	Request  *schemas.Request
 	Report   *schemas.Report
 	Rejected *DeadLetter
-	// Beyond is the quota of its intake in which a request found no room: it may open no task.
+	// Beyond is the quota of its intake in which a request found no room: it may open no task and, beyond QuotaBytes, make none larger.
 	Beyond string `json:",omitempty"`
 }
+
+// QuotaBytes is the quota of the bytes of pending tasks, as the configuration names it.
+const QuotaBytes = "pending-bytes"
 
 // Verdict is what a change makes of the task that has its identity.
 type Verdict struct {
@@ -100,6 +103,9 @@ func schedule(cur *Task, ph Phase, c Change, spread slots.Spread) Verdict {
 		}
 	}
 	next.Body = schemas.EncodeBody(nil, r.Key, value, r.Headers, settings)
+	if c.Beyond == QuotaBytes && len(next.Body) > len(cur.Body) {
+		return v.reject(c, "quota", c.Beyond, "the intake has no room for a larger task: send it again later, or ask the operator to raise the quota")
+	}
 	next.Slot = spread.Of(r.Topic, r.Key, r.ID)
 	next.Pos = next.Due
 	next.Class = ClassOf(settings.Priority)

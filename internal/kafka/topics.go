@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -68,20 +69,12 @@ func configs(m map[string]string) map[string]*string {
 // Topics are never created by asking. The answer is a broker's of this moment,
 // not the client's memory, which may be seconds old.
 func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[string][16]byte, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	req.AllowAutoTopicCreation = false
-	req.Topics = []kmsg.MetadataRequestTopic{} // nil would mean all
-	for _, name := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = &name
-		req.Topics = append(req.Topics, t)
-	}
-	resp, err := req.RequestWith(ctx, client)
+	found, err := describe(ctx, client, topics)
 	if err != nil {
 		return nil, fmt.Errorf("reading topic ids: %w", err)
 	}
 	ids := make(map[string][16]byte, len(topics))
-	for _, t := range resp.Topics {
+	for _, t := range found {
 		switch err := kerr.ErrorForCode(t.ErrorCode); {
 		case t.Topic == nil || errors.Is(err, kerr.UnknownTopicOrPartition):
 		case err != nil:
@@ -93,21 +86,42 @@ func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[st
 	return ids, nil
 }
 
-// Partitions returns the partitions of topics. A topic that does not exist is left out.
-func Partitions(ctx context.Context, client *kgo.Client, topics ...string) (map[string][]int32, error) {
-	found, err := kadm.NewClient(client).ListTopics(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("reading the partitions of %d topics: %w", len(topics), err)
+// describe asks a broker about topics, and makes none. kadm would return nothing of the others if one may not be described.
+func describe(ctx context.Context, client *kgo.Client, topics []string) ([]kmsg.MetadataResponseTopic, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = false
+	req.Topics = []kmsg.MetadataRequestTopic{} // nil would mean all
+	for _, name := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &name
+		req.Topics = append(req.Topics, t)
 	}
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Topics, nil
+}
+
+// Partitions returns the partitions of topics. A topic that does not exist is left out, and so is one that cannot be looked up, which the
+// error names.
+func Partitions(ctx context.Context, client *kgo.Client, topics ...string) (map[string][]int32, error) {
 	out := map[string][]int32{}
-	for name, t := range found {
-		switch {
-		case errors.Is(t.Err, kerr.UnknownTopicOrPartition):
-		case t.Err != nil:
-			return nil, fmt.Errorf("reading the partitions of %s: %w", name, t.Err)
+	found, err := describe(ctx, client, topics)
+	if err != nil {
+		return out, fmt.Errorf("reading the partitions of %d topics: %w", len(topics), err)
+	}
+	for _, t := range found {
+		switch no := kerr.ErrorForCode(t.ErrorCode); {
+		case t.Topic == nil || errors.Is(no, kerr.UnknownTopicOrPartition):
+		case no != nil:
+			err = errors.Join(err, fmt.Errorf("reading the partitions of %s: %w", *t.Topic, no))
 		default:
-			out[name] = t.Partitions.Numbers()
+			for _, p := range t.Partitions {
+				out[*t.Topic] = append(out[*t.Topic], p.Partition)
+			}
+			slices.Sort(out[*t.Topic])
 		}
 	}
-	return out, nil
+	return out, err
 }

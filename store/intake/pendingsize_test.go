@@ -12,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/task"
 )
 
 // pendingSize counts what is pending of the fixture's source.
@@ -96,6 +97,7 @@ func TestBeyondAQuota(t *testing.T) {
 		require.Equal(t, map[string]int{schemas.KindRejected: 1}, s.last.Dead)
 		require.Empty(t, s.rows("new"))
 		require.Equal(t, schemas.StateScheduled, beyond(s.schedule("c", in(2*time.Hour)))[0].State, "a pending task is moved")
+		require.Equal(t, schemas.StateScheduled, beyond(s.schedule("c", in(2*time.Hour), value("larger")))[0].State, "it is in no quota of bytes")
 		require.Equal(t, schemas.StateFired, beyond(s.fire("c"))[0].State)
 		require.Equal(t, schemas.StateCancelled, beyond(s.cancel("c"))[0].State)
 
@@ -119,6 +121,39 @@ func TestPendingSizeEndsWithItsContext(t *testing.T) {
 		cancel()
 		_, err := s.PendingSize(ctx, []int{s.source.ID}, true)
 		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// Beyond a quota of bytes, a request may replace or merge a pending task by one that is not larger.
+func TestBeyondAQuotaOfBytes(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		beyond := func(r *schemas.Request) schemas.State {
+			t.Helper()
+			before := s.pendingSize()
+			b := s.batch(r)
+			b.Changes[0].Beyond = task.QuotaBytes
+			events := s.apply(b)
+			require.Len(t, events, 1)
+			require.LessOrEqual(t, s.pendingSize().Bytes, before.Bytes)
+			if events[0].State == schemas.StateRejected {
+				require.Contains(t, events[0].Reason, `quota "pending-bytes"`)
+				require.Equal(t, before, s.pendingSize())
+			}
+			return events[0].State
+		}
+		s.do(s.schedule("a", in(time.Hour), value("12345")))
+		require.Equal(t, schemas.StateRejected, beyond(s.schedule("new", in(time.Hour), value("1"))))
+		require.Equal(t, schemas.StateRejected, beyond(s.schedule("a", in(time.Hour), value("123456"))))
+		require.Equal(t, schemas.StateScheduled, beyond(s.schedule("a", in(2*time.Hour), value("54321"))))
+		require.Equal(t, schemas.StateScheduled, beyond(s.schedule("a", in(time.Hour), value("1"))))
+		merging := func(v string) *schemas.Request {
+			r := s.schedule("a", in(time.Hour), value(v))
+			r.Settings.IfExists, r.Settings.Merge = schemas.Merge, schemas.MergeAppend
+			return r
+		}
+		require.Equal(t, schemas.StateRejected, beyond(merging("2")))
+		s.do(merging("3"))
+		require.Equal(t, schemas.StateRejected, beyond(merging("4")))
 	})
 }
 
