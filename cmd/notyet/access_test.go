@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -19,13 +20,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/test/mysqltest"
 	"github.com/notyet/notyet/test/oidctest"
 )
 
-var combinations = flag.Int("combinations", 2000, "how many random requests TestAccess sends")
+var combinations = flag.Int("combinations", 2000, "how many random requests TestAccess sends, and that it also asks a service on real servers")
 
 // Each of a tenant's topics has tasks, a timer, a dead letter and entries of the audit log. Who may change those of a
 // vault leaves them alone here, so that the others' tries would show at the end.
@@ -34,7 +38,46 @@ var accessTopics = []string{"shop.vault", "shop.open", "https://shop.example", "
 // Whoever asks for whatever about whosever tasks gets what the contract says, sees no name or content of topics that are
 // another's, and changes nothing there.
 func TestAccess(t *testing.T) {
-	w := newAccessWorld(t)
+	t.Run("dev", func(t *testing.T) {
+		testAccess(t, func(t *testing.T, settings ...string) string { return startDev(t, settings...).http })
+	})
+	t.Run("servers", func(t *testing.T) {
+		asked := false
+		flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "combinations" })
+		if !asked {
+			t.Skip("-combinations is not set")
+		}
+		testAccess(t, startOnServers)
+	})
+}
+
+// startOnServers runs a service on the Kafka and the database that the environment names, with names of its own.
+func startOnServers(t *testing.T, settings ...string) string {
+	t.Helper()
+	brokers := os.Getenv("NOTYET_KAFKA_BROKERS")
+	if brokers == "" {
+		t.Skip("NOTYET_KAFKA_BROKERS is not set: run scripts/servers up and evaluate scripts/servers env")
+	}
+	name, addr := "access-"+strings.ToLower(rand.Text()[:8]), freeAddr(t)
+	m := team{[]string{
+		"NOTYET_MYSQL_DSN=" + mysqltest.Fresh(t), "NOTYET_KAFKA_BROKERS=" + brokers, "NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql", "NOTYET_SCANNER_GROUP=" + name,
+		"NOTYET_INTAKE_TOPICS=" + name + ".intake", "NOTYET_REPORTS_TOPIC=" + name + ".reports", "NOTYET_RESULTS_TOPIC=" + name + ".results", "NOTYET_WAKES_TOPIC=" + name + ".wakes",
+		"NOTYET_MIGRATE_PARTITIONS=2", "NOTYET_MIGRATE_REPLICATION=1", "NOTYET_SLOTS=8", "NOTYET_CALLBACK_ENABLED=true", "NOTYET_HTTP_ADDR=" + addr, "NOTYET_SENDLOG_DIR=" + t.TempDir(), "NOTYET_LOG_LEVEL=info",
+	}}
+	admin := kadm.NewClient(client(t, brokers))
+	t.Cleanup(func() {
+		if _, err := admin.DeleteTopics(context.Background(), name+".intake", name+".reports", name+".results", name+".wakes"); err != nil {
+			t.Log("deleting a test's topics:", err)
+		}
+	})
+	r := notyet(t, m.environ, "", "migrate")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	m.serve(t, "all", "took slots", settings...)
+	return addr
+}
+
+func testAccess(t *testing.T, start func(t *testing.T, settings ...string) (addr string)) {
+	w := newAccessWorld(t, start)
 	before := map[string]string{}
 	for _, topic := range accessTopics {
 		if strings.HasSuffix(topic, ".vault") {
@@ -86,7 +129,7 @@ func TestAccessLeavesNoOperationOut(t *testing.T) {
 
 type accessWorld struct {
 	t       *testing.T
-	d       *dev
+	addr    string
 	root    string // a token for everything
 	callers []identity
 	// strangers are refused everywhere.
@@ -100,9 +143,9 @@ type accessWorld struct {
 	wrong    []string
 }
 
-const accessPublic = "http://127.0.0.1:1" // the test's browser goes to the port that dev has got
+const accessPublic = "http://127.0.0.1:1" // the test's browser goes to the port that the service has got
 
-func newAccessWorld(t *testing.T) *accessWorld {
+func newAccessWorld(t *testing.T, start func(t *testing.T, settings ...string) (addr string)) *accessWorld {
 	t.Helper()
 	w := &accessWorld{t: t, letters: map[string]string{}, counts: map[verdict]int{}, statuses: map[int]int{}}
 	p := oidctest.New(t)
@@ -134,7 +177,7 @@ func newAccessWorld(t *testing.T) *accessWorld {
 		require.NoError(t, os.WriteFile(file, text, 0o600))
 	}
 	write(append(gone, entries...))
-	w.d = startDev(t, "--set", "http.tokens="+file, "--set", "http.jwt.issuer="+p.URL, "--set", "http.jwt.audience="+oidctest.Audience, "--set", "http.sign-in.client-id=console",
+	w.addr = start(t, "--set", "http.tokens="+file, "--set", "http.jwt.issuer="+p.URL, "--set", "http.jwt.audience="+oidctest.Audience, "--set", "http.sign-in.client-id=console",
 		"--set", "http.sign-in.client-secret=geheim", "--set", "http.public-url="+accessPublic)
 
 	add := func(i identity) {
@@ -217,7 +260,7 @@ func newAccessWorld(t *testing.T) *accessWorld {
 // typed returns the session of an operator who has typed a token.
 func (w *accessWorld) typed(token string) string {
 	return w.session(func(c *http.Client) (*http.Response, error) {
-		return c.PostForm("http://"+w.d.http+"/sign-in", url.Values{"token": {token}}) //nolint:noctx // a test's
+		return c.PostForm("http://"+w.addr+"/sign-in", url.Values{"token": {token}}) //nolint:noctx // a test's
 	})
 }
 
@@ -228,7 +271,7 @@ func (w *accessWorld) atIssuer() string {
 			if resp != nil {
 				_ = resp.Body.Close()
 			}
-			if resp, err = c.Get(strings.Replace(to, accessPublic, "http://"+w.d.http, 1)); err != nil { //nolint:noctx // a test's
+			if resp, err = c.Get(strings.Replace(to, accessPublic, "http://"+w.addr, 1)); err != nil { //nolint:noctx // a test's
 				return nil, err
 			}
 			next, err := resp.Location()
@@ -248,7 +291,7 @@ func (w *accessWorld) session(signIn func(*http.Client) (*http.Response, error))
 	resp, err := signIn(&http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }})
 	require.NoError(w.t, err)
 	_ = resp.Body.Close()
-	at, err := url.Parse("http://" + w.d.http)
+	at, err := url.Parse("http://" + w.addr)
 	require.NoError(w.t, err)
 	for _, c := range jar.Cookies(at) {
 		if c.Name == "notyet_session" {
@@ -275,7 +318,7 @@ func (w *accessWorld) fill(topic string) {
 		post("POST", "/api/v1/tasks", fmt.Sprintf(`{%s,"id":%q,"delay":"1000h","value":"SECRET-%s","key":"SECRET-%s","tag":"vip"}`, target, id, topic, topic))
 	}
 	post("POST", "/api/v1/tasks", fmt.Sprintf(`{%s,"id":"dead","at":"2026-01-01T00:00:00Z","max_lateness":"1s","value":"SECRET-%s","tag":"vip"}`, target, topic))
-	post("PUT", "/api/v1/timers/"+url.PathEscape(topic)+"/a", fmt.Sprintf(`{%s"every":"1000h","value":"SECRET-%s"}`, timerURL, topic))
+	post("PUT", "/api/v1/timers/"+url.PathEscape(topic)+"/a", fmt.Sprintf(`{%s"every":"1000h","from":%d,"value":"SECRET-%s"}`, timerURL, time.Now().Add(24*time.Hour).UnixMilli(), topic)) // no run meanwhile
 	require.Eventually(w.t, func() bool {
 		var letters struct {
 			Deadletters []struct{ ID int64 }
@@ -324,7 +367,7 @@ var accessClient = &http.Client{
 }
 
 func (w *accessWorld) send(i identity, method, path, body string, form bool) (int, string) {
-	req, err := http.NewRequestWithContext(w.t.Context(), method, "http://"+w.d.http+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(w.t.Context(), method, "http://"+w.addr+path, strings.NewReader(body))
 	if err != nil {
 		w.t.Errorf("%s %s: %v", method, path, err)
 		return 0, ""

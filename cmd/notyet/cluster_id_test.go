@@ -42,13 +42,13 @@ func ensemble(t *testing.T) string {
 }
 
 // serve runs a service until the test ends, and waits until it says a word.
-func (m team) serve(t *testing.T, service, says string) *program.Output {
+func (m team) serve(t *testing.T, service, says string, args ...string) *program.Output {
 	t.Helper()
 	out := &program.Output{}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
 	a := &app{&command.App{Ctx: ctx, Stdin: strings.NewReader(""), Stdout: out, Stderr: out, Environ: append([]string{"HOME=/"}, m.environ...), Name: "notyet", Program: "notyet"}}
-	go func() { ended <- a.run([]string{service}) }()
+	go func() { ended <- a.run(append([]string{service}, args...)) }()
 	t.Cleanup(func() { stop(); require.Equal(t, command.ExitDone, <-ended, out) })
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), says) }, time.Minute, 5*time.Millisecond, "%s did not say %q", service, says)
 	return out
