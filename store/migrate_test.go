@@ -3,7 +3,11 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"math"
+	"os"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 func TestMigrate(t *testing.T) {
@@ -316,4 +321,71 @@ func TestMigrateCountsTheSlotsThatAreThere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMigrateOfMany shows how long an index of so many tasks takes on the server that NOTYET_MYSQL_DSN names, and what it costs others
+// meanwhile: NOTYET_MIGRATE_TASKS=10000000.
+func TestMigrateOfMany(t *testing.T) {
+	tasks, _ := strconv.Atoi(os.Getenv("NOTYET_MIGRATE_TASKS"))
+	if tasks == 0 {
+		t.Skip("NOTYET_MIGRATE_TASKS is not set")
+	}
+	dsn := mysqltest.Fresh(t)
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	exec := func(query string, args ...any) {
+		t.Helper()
+		_, err := db.ExecContext(t.Context(), query, args...)
+		require.NoError(t, err)
+	}
+	s := open(t, Config{DSN: dsn})
+	m, err := s.migrator(db)
+	require.NoError(t, err)
+	versions, err := s.versions()
+	require.NoError(t, err)
+	require.NoError(t, s.dialect.MakeVersions(t.Context(), db, versions))
+	_, err = m.UpTo(t.Context(), 9) // 10 makes an index of tasks
+	require.NoError(t, err)
+	exec("ALTER TABLE tasks DROP KEY ident, DROP KEY line")
+	insert := "INSERT INTO tasks (seq, ident, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body) "
+	exec(insert + "VALUES (0, UNHEX(MD5(0)), 0, 1900000000000, 7, 1900000000000, 0, 0, 0, -1, 1800000000000, 'orders', 'order-0', REPEAT('x', 200))")
+	for n := 1; n < tasks; {
+		step := min(n, tasks-n, 500_000)
+		exec(insert+"SELECT seq + ?, UNHEX(MD5(seq + ?)), (seq + ?) % 64, 1900000000000 + (seq + ?) * 7919 % 1000000000, lane, due, 0, 0, 0, -1, created, topic, CONCAT('order-', seq + ?), body FROM tasks WHERE seq < ?", n, n, n, n, n, step)
+		n += step
+	}
+	exec("ALTER TABLE tasks ADD UNIQUE KEY ident (ident), ADD KEY line (slot, pos, lane)")
+
+	next := tasks
+	others := func(until <-chan time.Time, ended <-chan error) string { // a task is stored, and found in its line, every 10 ms
+		var took []time.Duration
+		for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
+			select {
+			case <-until:
+				return summed(took)
+			case err := <-ended:
+				require.NoError(t, err)
+				return summed(took)
+			default:
+			}
+			began := time.Now()
+			exec(insert+"VALUES (?, UNHEX(MD5(?)), 1, ?, 7, 0, 0, 0, 0, -1, 0, 'orders', 'another', REPEAT('x', 200))", next, next, int64(1_800_000_000_000)+int64(next))
+			var found int
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM (SELECT body FROM tasks WHERE slot = 1 AND pos > ? ORDER BY pos LIMIT 10) AS page", int64(1_800_000_000_000)+int64(next)-10).Scan(&found))
+			require.NotZero(t, found)
+			next++
+			took = append(took, time.Since(began))
+		}
+	}
+	t.Log("before:", others(time.After(30*time.Second), nil))
+	ended, began := make(chan error, 1), time.Now()
+	go func() { ended <- s.Migrate(t.Context(), 4) }()
+	t.Log("meanwhile:", others(nil, ended))
+	t.Log("migrate of", tasks, "tasks:", time.Since(began).Round(100*time.Millisecond))
+}
+
+func summed(took []time.Duration) string {
+	slices.Sort(took)
+	return fmt.Sprintf("%d, p50 %v, p99 %v, max %v", len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
 }
