@@ -14,7 +14,8 @@ type outcomes struct {
 	proven []schemas.Event // of no source: of tasks that evidence has settled, and of cancels by filter
 }
 
-// addEvent puts the event of a change into the box of its source.
+// addEvent puts the event of a change into the box of its source. Time is a part of the box's number: a database that was set back decides
+// about the same records anew, while somebody may still want to delete the box of before.
 func (o *outcomes) addEvent(now, seq int64, e schemas.Event) {
 	if e.State == "" {
 		return
@@ -29,7 +30,7 @@ func (o *outcomes) addEvent(now, seq int64, e schemas.Event) {
 		box = &eventBox{Box: handle.Box{Source: src}}
 		o.events[src] = box
 	}
-	box.Seq = max(box.Seq, seq)
+	box.Seq = max(box.Seq, now<<20|seq&(1<<20-1))
 	box.Events = append(box.Events, e)
 	box.size += handle.EventSize(e)
 }
