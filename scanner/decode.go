@@ -28,7 +28,7 @@ func newDecoder(cfg Config, metrics *metrics, log *zap.Logger) *decoder {
 }
 
 // SetLimits replaces Config.IntakeLimits while the scanner runs. Each record is judged by the limits that are in force when it is stored.
-// A record that is read again after it was stored is left out, so no limits judge it a second time.
+// A record that is read again after it was stored is left out, so no limits judge it a second time, unless the database has forgotten it.
 func (s *Scanner) SetLimits(byTopic map[string]schemas.Limits) {
 	s.worker.decoder.byTopic.Store(&byTopic)
 }

@@ -72,3 +72,19 @@ func TestLimitsOfWhatWasTaken(t *testing.T) {
 	was, _ := before.Limits("b")
 	require.Equal(t, 2<<20, was.MaxValueBytes, "what was in force is not changed in place")
 }
+
+// An intake's own target is all that its requests may name: another one needs a restart, and what is allowed waits for it.
+func TestAnotherOwnTargetIsTakenWhole(t *testing.T) {
+	own := func(target string) *Config {
+		cfg, err := load(t, "intake:\n  topics: [{topic: orders.later, "+target+"}]\n", nil, nil)
+		require.NoError(t, err)
+		return cfg
+	}
+	before := own("target: orders")
+	for _, other := range []string{"target: payments", "allowed-targets: [payments]"} {
+		now, taken, restart := before.Take(own(other))
+		require.Equal(t, before.Intake.Topics, now.Intake.Topics)
+		require.Empty(t, taken)
+		require.ElementsMatch(t, []string{"intake.topics[orders.later].target", "intake.topics[orders.later].allowed-targets"}, restart)
+	}
+}
