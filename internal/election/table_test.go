@@ -17,6 +17,7 @@ import (
 
 	"github.com/notyet/notyet/internal/election/roll"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/mysqltest"
 )
 
 // testTable is a database of a test's own.
@@ -70,8 +71,8 @@ func onServer(t *testing.T) *testTable {
 	own, err := sql.Open("mysql", server.FormatDSN())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, own.Close()) })
+	require.NoError(t, opened(t, store.Config{DSN: mysqltest.Patient(t, server.FormatDSN())}).Migrate(t.Context(), 1))
 	s := opened(t, store.Config{DSN: server.FormatDSN()})
-	require.NoError(t, s.Migrate(t.Context(), 1))
 	return &testTable{db: own, store: s, server: server}
 }
 
