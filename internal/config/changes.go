@@ -34,7 +34,7 @@ func (c *Config) Take(next *Config) (now *Config, taken, restart []string) {
 				same := slices.IndexFunc(next.Intake.Topics, func(n Intake) bool { return n.Topic == in.Topic })
 				for _, of := range intakeFields {
 					if same >= 0 {
-						of.live = of.live && (of.key != "allowed-targets" || in.Target == next.Intake.Topics[same].Target) // its own target is all that is allowed
+						of.live = of.live && (of.key != "allowed-targets" || in.Target == next.Intake.Topics[same].Target) // an own target is all that an intake allows
 						take(of, fmt.Sprintf("%s[%s].%s", f.key, in.Topic, of.key), to.Index(i).FieldByIndex(of.index), from.Index(same).FieldByIndex(of.index))
 					}
 				}
