@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 // A caller who reads slowly keeps his answer in memory until the server's time for writing ends, and
@@ -16,6 +18,9 @@ const (
 	pageBytes = 4 << 20
 	// contentPageBytes is what a page with content counts: 16 MiB, and one value more.
 	contentPageBytes = 24 << 20
+	// thingBytes is what one thing counts: the largest value of any intake, since its intake may have had another limit when the value
+	// was stored, and what is around it.
+	thingBytes = schemas.MaxValueBytes + 1<<20
 )
 
 // onePage bounds the answers with a page of a list.
@@ -30,7 +35,7 @@ func (s *server) onePage(op *huma.Operation) {
 
 // oneThing bounds the answers with a task, a timer or a dead letter.
 func (s *server) oneThing(op *huma.Operation) {
-	s.sending(op, func(huma.Context) int64 { return int64(s.largestValue()) + 1<<20 })
+	s.sending(op, func(huma.Context) int64 { return thingBytes })
 }
 
 func (s *server) sending(op *huma.Operation, size func(huma.Context) int64) {
