@@ -39,6 +39,10 @@ func (a Admin) EndSession(ctx context.Context, id string, until int64) error {
 		if _, err := tx.ExecContext(ctx, "DELETE"+these+" AND value < ?", []byte(endedSessions), []byte(endedSessions+"~"), now.UnixMilli()-endedMemory); err != nil {
 			return err
 		}
+		var noted bool
+		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM meta WHERE name = ?)", []byte(endedSessions+id)).Scan(&noted); err != nil || noted {
+			return err
+		}
 		owner, _, _ := strings.Cut(id, ".")
 		var all, held int
 		for prefix, n := range map[string]*int{endedSessions: &all, endedSessions + owner + ".": &held} {
