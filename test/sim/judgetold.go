@@ -3,11 +3,13 @@ package sim
 import (
 	"slices"
 
+	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
 // judgeTold holds what callers were told against what was delivered, in seeds from aimedSeeds on: the last event of each delivery that
-// asks for it, and whether it was too late where that was said. A database that was set back may forget a delivery: its task is decided again.
+// asks for it, and whether it was too late where that was said. A database that was set back may forget a delivery, or that a producer has
+// the record, which a silent partition may keep there for long: the task is decided again.
 func (w *world) judgeTold(h *history.History) {
 	if w.truth == nil {
 		return
@@ -25,15 +27,20 @@ func (w *world) judgeTold(h *history.History) {
 			told[deliveredAs{name{e.Topic, e.ID}, e.Due}] = true
 		}
 	}
-	forgotten := func(d history.Delivery) bool {
-		return slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Rewinds && f.Start <= d.At && d.At <= f.End+2000 })
+	forgotten := func(d history.Delivery, o *history.Op) bool {
+		return slices.ContainsFunc(h.Faults, func(f history.Fault) bool {
+			return f.Rewinds && (f.Start <= d.At && d.At <= f.End+2000 || slices.ContainsFunc(h.Sent, func(s history.Sent) bool {
+				_, offset := task.SplitSeq(s.Seq)
+				return s.Topic == d.Topic && s.ID == d.ID && offset == o.Offset && f.Start <= s.At && s.At <= f.End
+			}))
+		})
 	}
 	for _, d := range h.Deliveries {
 		of := name{d.Topic, d.ID}
 		if at, ok := first[of]; !ok || d.At < at {
 			first[of] = d.At
 		}
-		if o := ops[d.Op]; o != nil && o.AllEvents && o.AckTimeout == 0 && !told[deliveredAs{of, d.Due}] && !forgotten(d) {
+		if o := ops[d.Op]; o != nil && o.AllEvents && o.AckTimeout == 0 && !told[deliveredAs{of, d.Due}] && !forgotten(d, o) {
 			w.find("events", "%s/%s, due at %d, was delivered at %d, and its last event was never told", d.Topic, d.ID, d.Due, d.At)
 			told[deliveredAs{of, d.Due}] = true
 		}
