@@ -26,10 +26,9 @@ func TestAFloodOfAChosenNameDelaysNobodyElse(t *testing.T) {
 	place := func() int {
 		epoch++
 		d := f.stepped(f.elect(epoch), Config{MemberID: "one", LookAhead: time.Second})
-		_, err := d.ownership.follow(t.Context())
-		require.NoError(t, err)
+		f.eventually("it knows what it owns", func() bool { _, err := d.ownership.follow(t.Context()); return err == nil })
 		d.claimer.sweep(t.Context())
-		_, err = d.claimer.claim(t.Context())
+		_, err := d.claimer.claim(t.Context())
 		require.NoError(t, err)
 		var order []int64
 		for batch, _ := d.flight.NextBodies(); batch != nil; batch, _ = d.flight.NextBodies() {
