@@ -13,14 +13,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
-
-func own(pairs ...string) (out []kgo.RecordHeader) {
-	for i := 0; i < len(pairs); i += 2 {
-		out = append(out, kgo.RecordHeader{Key: pairs[i], Value: []byte(pairs[i+1])})
-	}
-	return out
-}
 
 func TestOwnHeaders(t *testing.T) {
 	for _, c := range []struct {
@@ -28,18 +22,18 @@ func TestOwnHeaders(t *testing.T) {
 		want http.Header
 	}{
 		{nil, http.Header{}},
-		{own("content-type", "application/json", "X-A", "1", "x-a", "2", "ce_id", "7"), http.Header{"Content-Type": {"application/json"}, "X-A": {"1", "2"}, "Ce_id": {"7"}}},
-		{own("authorization", "Bearer x", "cookie", "a=b", "user-agent", "mine"), http.Header{"Authorization": {"Bearer x"}, "Cookie": {"a=b"}, "User-Agent": {"mine"}}},
+		{recordtest.Headers("content-type", "application/json", "X-A", "1", "x-a", "2", "ce_id", "7"), http.Header{"Content-Type": {"application/json"}, "X-A": {"1", "2"}, "Ce_id": {"7"}}},
+		{recordtest.Headers("authorization", "Bearer x", "cookie", "a=b", "user-agent", "mine"), http.Header{"Authorization": {"Bearer x"}, "Cookie": {"a=b"}, "User-Agent": {"mine"}}},
 		{[]kgo.RecordHeader{{Key: "x-null"}}, http.Header{"X-Null": {""}}},
-		{own("x-latin", "\xe4\xff"), http.Header{"X-Latin": {"\xe4\xff"}}},
+		{recordtest.Headers("x-latin", "\xe4\xff"), http.Header{"X-Latin": {"\xe4\xff"}}},
 		// Not valid in HTTP: left out, so that they cannot become something else.
-		{own("", "x", "a b", "x", "a:b", "x", "ä", "x", "a\r\nb", "x", "x-a", "1\r\nX-B: 2", "x-b", "\x00", "x-c", "\x7f"), http.Header{}},
+		{recordtest.Headers("", "x", "a b", "x", "a:b", "x", "ä", "x", "a\r\nb", "x", "x-a", "1\r\nX-B: 2", "x-b", "\x00", "x-c", "\x7f"), http.Header{}},
 		// About the connection.
-		{own("connection", "X-Mine, close", "x-mine", "1", "keep-alive", "5", "proxy-connection", "x", "proxy-authorization", "x", "proxy-authenticate", "x",
+		{recordtest.Headers("connection", "X-Mine, close", "x-mine", "1", "keep-alive", "5", "proxy-connection", "x", "proxy-authorization", "x", "proxy-authenticate", "x",
 			"te", "trailers", "trailer", "x", "transfer-encoding", "chunked", "upgrade", "h2c", "http2-settings", "x", "x-stays", "1"), http.Header{"X-Stays": {"1"}}},
-		{own("x-later", "1", "CONNECTION", " x-later "), http.Header{}},
+		{recordtest.Headers("x-later", "1", "CONNECTION", " x-later "), http.Header{}},
 		// Set by notyet or by HTTP.
-		{own("host", "evil.test", "content-length", "1", "Notyet-Id", "x", "notyet-due", "1", "notyet-attempt", "9", "notyet-tag", "x", "idempotency-key", "x",
+		{recordtest.Headers("host", "evil.test", "content-length", "1", "Notyet-Id", "x", "notyet-due", "1", "notyet-attempt", "9", "notyet-tag", "x", "idempotency-key", "x",
 			"webhook-id", "x", "webhook-timestamp", "1", "Webhook-Signature", "v1,x", "notyet_id", "x", "WEBHOOK_ID", "x", "idempotency_key", "x"), http.Header{}},
 	} {
 		require.Equal(t, c.want, ownHeaders(c.in), "%q", c.in)
@@ -93,7 +87,7 @@ func TestNoTwoIDsLookAlike(t *testing.T) {
 	ids := []string{"ä", "%C3%A4", "%25C3%25A4", " a", "%20a", "a\n", "a%0A", "a"}
 	seen := map[[2]string]string{}
 	for _, id := range ids {
-		req, err := httpRequest(t.Context(), Request{Headers: own("notyet-id-encoding", "x"), Delivery: schemas.Delivery{ID: id}}, target, nil, "notyet", time.Now())
+		req, err := httpRequest(t.Context(), Request{Headers: recordtest.Headers("notyet-id-encoding", "x"), Delivery: schemas.Delivery{ID: id}}, target, nil, "notyet", time.Now())
 		require.NoError(t, err)
 		value, encoding := req.Header.Get(headerID), req.Header.Get(headerEncoding)
 		require.Empty(t, seen[[2]string{value, encoding}], "%q", id)
@@ -128,7 +122,7 @@ func TestWhatTheReceiverSees(t *testing.T) {
 	for _, method := range []string{"", "POST", "PUT", "PATCH", "DELETE", "GET"} {
 		for _, body := range [][]byte{nil, {}, []byte("{}"), every, bytes.Repeat(every, 4096)} {
 			o := s.Send(t.Context(), Request{
-				URL: server.URL + "/a%2Fb//c?d=e%20f&g", Method: method, Body: body, Headers: own("x-a", "1", "content-type", "text/plain", "host", "other"),
+				URL: server.URL + "/a%2Fb//c?d=e%20f&g", Method: method, Body: body, Headers: recordtest.Headers("x-a", "1", "content-type", "text/plain", "host", "other"),
 				Delivery: schemas.Delivery{ID: "größe", Due: 1790000060000, Attempt: 3, Key: "a-key", Tag: "vip,shop:7"},
 			})
 			require.Equal(t, Outcome{Verdict: Delivered, Status: 200, Sent: true}, o)
@@ -153,7 +147,7 @@ func TestWhatTheReceiverSees(t *testing.T) {
 func TestTheTasksUserAgentWins(t *testing.T) {
 	target, rej := schemas.ParseCallbackURL([]byte("https://shop.example/"))
 	require.Nil(t, rej)
-	req, err := httpRequest(t.Context(), Request{Headers: own("user-agent", "mine")}, target, nil, "notyet", time.Now())
+	req, err := httpRequest(t.Context(), Request{Headers: recordtest.Headers("user-agent", "mine")}, target, nil, "notyet", time.Now())
 	require.NoError(t, err)
 	require.Equal(t, []string{"mine"}, req.Header["User-Agent"])
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/notyet/notyet/consumer"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // retries is a fake with an intake and a dead topic beside, and a reader of both.
@@ -72,19 +73,12 @@ func (r retries) redeliver(q schemas.Request) {
 	require.NoError(r.t, r.reader.ProduceSync(r.t.Context(), rec).FirstErr())
 }
 
-func headers(kv ...string) (out []kgo.RecordHeader) {
-	for i := 0; i < len(kv); i += 2 {
-		out = append(out, kgo.RecordHeader{Key: kv[i], Value: []byte(kv[i+1])})
-	}
-	return out
-}
-
 // TestRetrierRounds: a record that notyet never saw is handled three times, with pauses, and then
 // given up.
 func TestRetrierRounds(t *testing.T) {
 	f := newRetries(t)
 	retrier := f.retrier(consumer.RetrierConfig{MaxAttempts: 3, Backoff: schemas.Backoff{First: 5 * time.Second, Max: 5 * time.Second}})
-	foreign := &kgo.Record{Topic: "orders", Key: []byte("k"), Value: []byte("v"), Headers: headers("a", "1", "b", "\xff", "a", "2")}
+	foreign := &kgo.Record{Topic: "orders", Key: []byte("k"), Value: []byte("v"), Headers: recordtest.Headers("a", "1", "b", "\xff", "a", "2")}
 	require.NoError(t, f.reader.ProduceSync(t.Context(), foreign).FirstErr())
 	attempts := make(chan int, 10)
 	f.run(consumer.Config{}, retrier.Wrap(func(_ context.Context, m consumer.Message) error {
@@ -102,7 +96,7 @@ func TestRetrierRounds(t *testing.T) {
 		require.True(t, strings.HasPrefix(q.ID, "retry/orders/0/"+strconv.Itoa(round-1)+"@"), q.ID)
 		require.Equal(t, "k", string(q.Key))
 		require.Equal(t, "v", string(q.Value))
-		require.Equal(t, headers("a", "1", "b", "\xff", "a", "2",
+		require.Equal(t, recordtest.Headers("a", "1", "b", "\xff", "a", "2",
 			"retry-attempt", strconv.Itoa(round+1), "retry-origin", "orders/0/0", "retry-error", "busy "+strconv.Itoa(round)), q.Headers)
 		f.awaitCommitted(int64(round))
 		f.redeliver(q)
@@ -112,7 +106,7 @@ func TestRetrierRounds(t *testing.T) {
 	require.Equal(t, "orders.dead", dead.Topic)
 	require.Equal(t, "k", string(dead.Key))
 	require.Equal(t, "v", string(dead.Value))
-	require.Equal(t, headers("a", "1", "b", "\xff", "a", "2",
+	require.Equal(t, recordtest.Headers("a", "1", "b", "\xff", "a", "2",
 		"retry-attempt", "3", "retry-origin", "orders/0/0", "retry-error", "busy 3"), dead.Headers)
 	f.awaitCommitted(3)
 }
@@ -130,7 +124,7 @@ func TestRetrierVerdicts(t *testing.T) {
 	require.Equal(t, "retry/orders/3/7@1790000000000", first.ID)
 	require.Nil(t, first.Key)
 	require.Nil(t, first.Value, "a tombstone stays one")
-	require.Equal(t, headers("x-attempt", "2", "x-origin", "orders/3/7", "x-error", "later"), first.Headers)
+	require.Equal(t, recordtest.Headers("x-attempt", "2", "x-origin", "orders/3/7", "x-error", "later"), first.Headers)
 
 	require.NoError(t, retrier.Later(t.Context(), rec, nil))
 	again := f.request()
@@ -145,7 +139,7 @@ func TestRetrierVerdicts(t *testing.T) {
 	dead := f.next()
 	require.Equal(t, "orders.dead", dead.Topic)
 	require.Nil(t, dead.Value)
-	require.Equal(t, headers("x-attempt", "1", "x-origin", "orders/3/7", "x-error", strings.Repeat("é", 2048)), dead.Headers)
+	require.Equal(t, recordtest.Headers("x-attempt", "1", "x-origin", "orders/3/7", "x-error", strings.Repeat("é", 2048)), dead.Headers)
 }
 
 // TestRetrierHeaders: notyet's headers of the last delivery do not make the next request a bad one,
@@ -153,12 +147,12 @@ func TestRetrierVerdicts(t *testing.T) {
 func TestRetrierHeaders(t *testing.T) {
 	f := newRetries(t)
 	retrier := f.retrier(consumer.RetrierConfig{})
-	rec := &kgo.Record{Topic: strings.Repeat("t", 249), Headers: headers("notyet-id", "x", "Notyet-Due", "1", "notyet-new", "2", "mine", "3",
+	rec := &kgo.Record{Topic: strings.Repeat("t", 249), Headers: recordtest.Headers("notyet-id", "x", "Notyet-Due", "1", "notyet-new", "2", "mine", "3",
 		"retry-attempt", "many", "retry-attempt", "-1", "retry-error", "old")}
 	require.Equal(t, 1, retrier.Attempt(rec))
 	require.NoError(t, retrier.Later(t.Context(), rec, errors.New("busy")))
 	q := f.request()
-	require.Equal(t, headers("mine", "3", "retry-attempt", "2", "retry-origin", rec.Topic+"/0/0", "retry-error", "busy"), q.Headers)
+	require.Equal(t, recordtest.Headers("mine", "3", "retry-attempt", "2", "retry-origin", rec.Topic+"/0/0", "retry-error", "busy"), q.Headers)
 	require.Len(t, q.ID, len("retry/")+64, "a hash, as the name is too long")
 }
 
@@ -175,7 +169,7 @@ func TestRetrierBackoff(t *testing.T) {
 		{math.MaxInt64 / 1000, 99, math.MaxInt64 / 1000},
 	} {
 		retrier := f.retrier(consumer.RetrierConfig{MaxAttempts: 100, Backoff: schemas.Backoff{Exponential: true, First: time.Second, Max: c.max}})
-		rec := &kgo.Record{Topic: "orders", Headers: headers("retry-attempt", strconv.Itoa(c.attempt))}
+		rec := &kgo.Record{Topic: "orders", Headers: recordtest.Headers("retry-attempt", strconv.Itoa(c.attempt))}
 		require.NoError(t, retrier.Later(t.Context(), rec, nil))
 		q, err := schemas.Decode(f.next(), schemas.Limits{MaxDelay: math.MaxInt64})
 		require.NoError(t, err)
@@ -206,7 +200,7 @@ func TestRetrierRefused(t *testing.T) {
 	f := newRetries(t)
 	f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: schemas.TopicIntake, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	q := schemas.NewRequest(schemas.OpSchedule, "orders", "x")
-	q.Headers = headers("retry-attempt", "2")
+	q.Headers = recordtest.Headers("retry-attempt", "2")
 	f.redeliver(q)
 	var heard []int
 	retrier := f.retrier(consumer.RetrierConfig{OnError: func(_ *kgo.Record, attempt int, _ error) { heard = append(heard, attempt) }})

@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // share gives the slots that are to have owners to members in turn, as a leader does.
@@ -113,7 +114,7 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 	for _, l := range []*log{orders, stopped} {
 		latest, seen := map[string]int64{}, map[string]bool{}
 		for _, r := range l.all() {
-			id := header(r, schemas.HeaderID)
+			id := recordtest.Header(r, schemas.HeaderID)
 			require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), asked[id], "early: %s", id)
 			if seen[id] {
 				continue

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // A claim has been read; before its tasks enter, the late answer to an earlier sending of one is settled, and nobody remembers that
@@ -44,7 +45,7 @@ func TestEndedBetweenReadAndEntryIsNotSent(t *testing.T) {
 			require.Equal(t, 1, d.flight.Figures().Due)
 			send := released(d)
 			require.Len(t, send, 1)
-			require.Equal(t, "o1", header(send[0].Record, schemas.HeaderID))
+			require.Equal(t, "o1", recordtest.Header(send[0].Record, schemas.HeaderID))
 
 			d.sender.answered(send[0].Task, send[0].Record, nil)
 			d.settler.note(t.Context())

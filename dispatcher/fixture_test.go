@@ -35,6 +35,7 @@ import (
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/counter"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 const (
@@ -122,12 +123,8 @@ func (f *fixture) change(c task.Change) {
 
 // ask makes a request; headers are pairs.
 func ask(topic, id string, due time.Time, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: "intake", Key: []byte(id), Value: []byte("body of " + id), Timestamp: time.Now()}
 	headers = append(headers, schemas.HeaderTopic, topic, schemas.HeaderID, id, schemas.HeaderAt, strconv.FormatInt(due.UnixMilli(), 10))
-	for pair := range slices.Chunk(headers, 2) {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: pair[0], Value: []byte(pair[1])})
-	}
-	return r
+	return &kgo.Record{Topic: "intake", Key: []byte(id), Value: []byte("body of " + id), Timestamp: time.Now(), Headers: recordtest.Headers(headers...)}
 }
 
 func askMany(n int, topic, prefix string, due time.Time, headers ...string) []*kgo.Record {
@@ -232,7 +229,7 @@ func (f *fixture) read(topic string) *log {
 func (l *log) copies() map[string]int {
 	out := map[string]int{}
 	for _, r := range l.all() {
-		out[header(r, schemas.HeaderID)]++
+		out[recordtest.Header(r, schemas.HeaderID)]++
 	}
 	return out
 }
@@ -248,15 +245,6 @@ func (l *log) events(t require.TestingT, state schemas.State) map[string][]schem
 		}
 	}
 	return out
-}
-
-func header(r *kgo.Record, name string) string {
-	for _, h := range r.Headers {
-		if h.Key == name {
-			return string(h.Value)
-		}
-	}
-	return ""
 }
 
 // members is an election that the test decides.
@@ -443,7 +431,7 @@ func (f *fixture) delivers(d *Dispatcher, but ...string) {
 		d.fetcher.fetch(f.Context(), batch)
 	}
 	for _, one := range released(d) {
-		if !slices.Contains(but, header(one.Record, schemas.HeaderID)) {
+		if !slices.Contains(but, recordtest.Header(one.Record, schemas.HeaderID)) {
 			d.sender.answered(one.Task, one.Record, nil)
 		}
 	}

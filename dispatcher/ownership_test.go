@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 func TestWhatAnotherTookMeanwhileIsAbandoned(t *testing.T) {
@@ -122,13 +123,13 @@ func TestTakeoverSendsAgainWhatIsInDoubt(t *testing.T) {
 	next.f.eventually("each task arrives once more", func() bool { return orders.count() == 60 })
 	keys := map[string]string{}
 	for _, r := range orders.all() {
-		id, key := header(r, schemas.HeaderID), header(r, schemas.HeaderDelivery)
+		id, key := recordtest.Header(r, schemas.HeaderID), recordtest.Header(r, schemas.HeaderDelivery)
 		require.NotEmpty(t, key)
 		if before, again := keys[id]; again {
 			require.Equal(t, before, key, "a copy carries the key of the first")
 		}
 		keys[id] = key
-		require.Equal(t, "1", header(r, schemas.HeaderAttempt))
+		require.Equal(t, "1", recordtest.Header(r, schemas.HeaderAttempt))
 		require.Equal(t, "body of "+id, string(r.Value))
 	}
 	require.Len(t, keys, 30)

@@ -18,6 +18,7 @@ import (
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // policy says something about a target, as an operator does.
@@ -44,7 +45,7 @@ func (f *fixture) heldTasks(topic string) int {
 
 func (l *log) ids() (out []string) {
 	for _, r := range l.all() {
-		out = append(out, header(r, schemas.HeaderID))
+		out = append(out, recordtest.Header(r, schemas.HeaderID))
 	}
 	return out
 }
@@ -139,7 +140,7 @@ func TestPausedRetriesAndReports(t *testing.T) {
 	require.Equal(t, 2, orders.count())
 	f.policy("orders", admin.Policy{})
 	f.eventually("it comes", func() bool { return orders.copies()["again"] == 2 })
-	require.Equal(t, "2", header(orders.all()[2], schemas.HeaderAttempt))
+	require.Equal(t, "2", recordtest.Header(orders.all()[2], schemas.HeaderAttempt))
 }
 
 // What becomes too late while its target is paused is judged when it is released.
@@ -303,7 +304,7 @@ func TestHeldRetriesGoOnAtOnce(t *testing.T) {
 	f.policy("orders", admin.Policy{})
 	require.Eventually(f, func() bool { return orders.count() == 5 }, bound/2, tick, "before what was claimed is over")
 	for _, r := range orders.all() {
-		require.Equal(t, "2", header(r, schemas.HeaderAttempt))
+		require.Equal(t, "2", recordtest.Header(r, schemas.HeaderAttempt))
 	}
 }
 

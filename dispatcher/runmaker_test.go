@@ -17,6 +17,7 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/test/recordtest"
 	"github.com/notyet/notyet/timer"
 )
 
@@ -126,10 +127,10 @@ func TestTimersRun(t *testing.T) {
 	f.start(f.elect(1), f.TempDir(), Config{})
 	f.eventually("five runs", func() bool { return orders.count() >= 5 })
 	for _, r := range orders.all() {
-		require.Equal(t, "t", header(r, schemas.HeaderTimer))
-		require.Equal(t, "1", header(r, "a"))
-		require.Equal(t, "vip,shop:7", header(r, schemas.HeaderTag))
-		require.Equal(t, timer.RunID("t", dueOf(t, r)), header(r, schemas.HeaderID))
+		require.Equal(t, "t", recordtest.Header(r, schemas.HeaderTimer))
+		require.Equal(t, "1", recordtest.Header(r, "a"))
+		require.Equal(t, "vip,shop:7", recordtest.Header(r, schemas.HeaderTag))
+		require.Equal(t, timer.RunID("t", dueOf(t, r)), recordtest.Header(r, schemas.HeaderID))
 		require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), dueOf(t, r)-1)
 	}
 	for id, n := range orders.copies() {
@@ -139,7 +140,7 @@ func TestTimersRun(t *testing.T) {
 }
 
 func dueOf(t *testing.T, r *kgo.Record) int64 {
-	due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
+	due, err := strconv.ParseInt(recordtest.Header(r, schemas.HeaderDue), 10, 64)
 	require.NoError(t, err)
 	return due
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // TestNoRunWhileOneIsUnfinished: on a real store and broker. The consumer reports on the first run late; those meanwhile are dropped.
@@ -25,10 +26,10 @@ func TestNoRunWhileOneIsUnfinished(t *testing.T) {
 	f.eventually("the first run", func() bool { return orders.count() == 1 })
 	f.eventually("runs are dropped", func() bool { return len(events.events(t, schemas.StateDead)) >= 3 })
 	require.Equal(t, 1, orders.count())
-	id := header(orders.all()[0], schemas.HeaderID)
+	id := recordtest.Header(orders.all()[0], schemas.HeaderID)
 	f.report(schemas.Report{Topic: "orders", ID: id, Attempt: 1, Status: schemas.StatusOK})
 	f.eventually("the next run", func() bool { return orders.count() == 2 })
-	require.NotEqual(t, id, header(orders.all()[1], schemas.HeaderID))
+	require.NotEqual(t, id, recordtest.Header(orders.all()[1], schemas.HeaderID))
 	for _, list := range events.events(t, schemas.StateDead) {
 		require.Equal(t, schemas.KindMissed, list[0].Kind)
 		require.Contains(t, list[0].Reason, "notyet-overlap")
@@ -60,7 +61,7 @@ func TestATimerFiresBehindALongBacklog(t *testing.T) {
 	f.schedule(backlog...)
 	runs := func() (n int) {
 		for _, r := range orders.all() {
-			if header(r, schemas.HeaderTimer) != "" {
+			if recordtest.Header(r, schemas.HeaderTimer) != "" {
 				n++
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/lettertest"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 func TestTooLateBecomesADeadLetter(t *testing.T) {
@@ -107,7 +108,7 @@ func TestUrgentTasksGoFirst(t *testing.T) {
 	f.eventually("all arrive", func() bool { return orders.count() == 60 })
 	for i, r := range orders.all() {
 		class := []string{"high", "normal", "low"}[i/20]
-		require.Equal(t, fmt.Sprintf("%s-%d", class, i%20), header(r, schemas.HeaderID), "and of each class in the order of their arrival")
+		require.Equal(t, fmt.Sprintf("%s-%d", class, i%20), recordtest.Header(r, schemas.HeaderID), "and of each class in the order of their arrival")
 	}
 }
 

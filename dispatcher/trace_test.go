@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 	"github.com/notyet/notyet/test/tracingtest"
 )
 
@@ -51,9 +52,9 @@ func TestDeliveriesAreTracedForWhoIsTraced(t *testing.T) {
 	f.eventually("all are delivered", func() bool { return orders.count() == 3 && web.count() == 2 })
 	require.NoError(t, d.end())
 	for _, r := range orders.all() {
-		if header(r, schemas.HeaderID) == "traced" {
-			require.Equal(t, tracingtest.Traceparent(true), header(r, "traceparent"), "the consumer continues the caller's trace")
-			require.Equal(t, "vendor=1", header(r, "tracestate"))
+		if recordtest.Header(r, schemas.HeaderID) == "traced" {
+			require.Equal(t, tracingtest.Traceparent(true), recordtest.Header(r, "traceparent"), "the consumer continues the caller's trace")
+			require.Equal(t, "vendor=1", recordtest.Header(r, "tracestate"))
 		}
 	}
 	require.Equal(t, tracingtest.Traceparent(true), web.all()[0].header.Get("Traceparent"))

@@ -3,7 +3,6 @@ package scanner
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/test/counter"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 const (
@@ -105,11 +105,7 @@ func ask(id string, partition int32, headers ...string) *kgo.Record {
 }
 
 func record(topic string, partition int32, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: topic, Partition: partition, Key: []byte("key"), Value: []byte("body")}
-	for pair := range slices.Chunk(headers, 2) {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: pair[0], Value: []byte(pair[1])})
-	}
-	return r
+	return &kgo.Record{Topic: topic, Partition: partition, Key: []byte("key"), Value: []byte("body"), Headers: recordtest.Headers(headers...)}
 }
 
 func (f *fixture) eventually(what string, condition func() bool) {

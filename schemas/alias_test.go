@@ -6,14 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 func aliased(key, value []byte, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: "notyet.intake", Partition: 2, Offset: 7, Timestamp: time.Unix(1_700_000_000, 0), Key: key, Value: value}
-	for i := 0; i < len(headers); i += 2 {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
-	}
-	return r
+	return &kgo.Record{Topic: "notyet.intake", Partition: 2, Offset: 7, Timestamp: time.Unix(1_700_000_000, 0), Key: key, Value: value, Headers: recordtest.Headers(headers...)}
 }
 
 var allAliases = Limits{Aliases: Aliases}

@@ -8,17 +8,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 const accepted = 1790000000000 // 2026-09-21T14:13:20Z
 
 // intake is an intake record with headers given as name, value, name, value …
 func intake(headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: TopicIntake, Partition: 3, Offset: 42, Timestamp: time.UnixMilli(accepted)}
-	for i := 0; i < len(headers); i += 2 {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
-	}
-	return r
+	return &kgo.Record{Topic: TopicIntake, Partition: 3, Offset: 42, Timestamp: time.UnixMilli(accepted), Headers: recordtest.Headers(headers...)}
 }
 
 // scheduled is a valid schedule with more headers behind it.

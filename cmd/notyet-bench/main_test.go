@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,19 +18,7 @@ import (
 	"github.com/notyet/notyet/test/program"
 )
 
-// built is a folder whose bin/notyet is the program, once a test has asked for it.
-var built struct {
-	sync.Once
-	dir string
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(program.Run(m)) }
 
 // result is what a command line came to.
 type result struct {
@@ -55,13 +42,9 @@ type dev struct{ program.Running }
 
 func start(t *testing.T) dev {
 	t.Helper()
-	built.Do(func() {
-		var err error
-		built.dir, err = os.MkdirTemp("", "notyet-bench-test-")
-		require.NoError(t, err)
-		program.Build(t, built.dir)
-	})
-	running, problem := program.Dev(t, built.dir, program.Environ(), program.OnFreePorts...)
+	dir := t.TempDir()
+	program.In(t, dir)
+	running, problem := program.Dev(t, dir, program.Environ(), program.OnFreePorts...)
 	require.Empty(t, problem)
 	return dev{running}
 }
@@ -70,7 +53,7 @@ func (d dev) bench(t *testing.T, args ...string) result { return measure(t, d.En
 
 func (d dev) notyet(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(built.dir, "bin", "notyet"), args...)
+	cmd := exec.CommandContext(t.Context(), program.Binary(t), args...)
 	cmd.Env = append(program.Environ(), d.Env()...)
 	out, err := cmd.Output()
 	require.NoError(t, err, "%v", args)

@@ -27,6 +27,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/test/mysqltest"
 	"github.com/notyet/notyet/test/oidctest"
+	"github.com/notyet/notyet/test/program"
 )
 
 var combinations = flag.Int("combinations", 2000, "how many random requests TestAccess sends, and that it also asks a service on real servers")
@@ -58,7 +59,7 @@ func startOnServers(t *testing.T, settings ...string) string {
 	if brokers == "" {
 		t.Skip("NOTYET_KAFKA_BROKERS is not set: run scripts/servers up and evaluate scripts/servers env")
 	}
-	name, addr := "access-"+strings.ToLower(rand.Text()[:8]), freeAddr(t)
+	name, addr := "access-"+strings.ToLower(rand.Text()[:8]), program.FreeAddr(t)
 	m := team{[]string{
 		"NOTYET_MYSQL_DSN=" + mysqltest.Fresh(t), "NOTYET_KAFKA_BROKERS=" + brokers, "NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql", "NOTYET_SCANNER_GROUP=" + name,
 		"NOTYET_INTAKE_TOPICS=" + name + ".intake", "NOTYET_REPORTS_TOPIC=" + name + ".reports", "NOTYET_RESULTS_TOPIC=" + name + ".results", "NOTYET_WAKES_TOPIC=" + name + ".wakes",

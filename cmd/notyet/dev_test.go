@@ -26,6 +26,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/program"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 func client(t *testing.T, broker string, opts ...kgo.Opt) *kgo.Client {
@@ -57,15 +58,6 @@ func records(t *testing.T, broker, topic string, n int) (out []*kgo.Record) {
 	}
 }
 
-func headerOf(r *kgo.Record, name string) string {
-	for _, h := range r.Headers {
-		if h.Key == name {
-			return string(h.Value)
-		}
-	}
-	return ""
-}
-
 func TestDevDeliversWhatAnyKafkaClientPublishes(t *testing.T) {
 	d := startDev(t)
 	began := time.Now()
@@ -76,7 +68,7 @@ func TestDevDeliversWhatAnyKafkaClientPublishes(t *testing.T) {
 		},
 	}).FirstErr())
 	r := first(t, d.kafka, "orders")
-	due, err := strconv.ParseInt(headerOf(r, "notyet-due"), 10, 64)
+	due, err := strconv.ParseInt(recordtest.Header(r, "notyet-due"), 10, 64)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, due, began.UnixMilli()+700)
 	require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), due, "never before due")
@@ -84,7 +76,7 @@ func TestDevDeliversWhatAnyKafkaClientPublishes(t *testing.T) {
 	require.Equal(t, []byte("k"), r.Key)
 	require.Equal(t, []byte("v"), r.Value)
 	require.Equal(t, []kgo.RecordHeader{{Key: "own", Value: []byte{0xff}}, {Key: "own"}}, r.Headers[:2])
-	require.Equal(t, "1", headerOf(r, "notyet-attempt"))
+	require.Equal(t, "1", recordtest.Header(r, "notyet-attempt"))
 }
 
 func TestDevServesHealthMetricsAndDescription(t *testing.T) {
@@ -322,7 +314,7 @@ func TestDevKeepsEverythingThroughKill(t *testing.T) {
 	cmd, out = process(t, args...)
 	d = ready(t, out)
 	r := first(t, d.kafka, "orders")
-	require.Equal(t, "soon", headerOf(r, "notyet-id"))
+	require.Equal(t, "soon", recordtest.Header(r, "notyet-id"))
 	require.Contains(t, d.cmd(t, "list").stdout, "later")
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))

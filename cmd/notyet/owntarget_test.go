@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // A scanner does not start beside one that has another target for an intake topic: which of them reads a record is chance.
@@ -55,10 +56,7 @@ func TestAnIntakeWithATargetOfItsOwn(t *testing.T) {
 	d.environ = append(d.environ, "NOTYET_CONFIG="+file)
 	producer := client(t, d.kafka)
 	send := func(headers ...string) {
-		r := &kgo.Record{Topic: "orders.later", Key: []byte("k"), Value: []byte("v")}
-		for i := 0; i < len(headers); i += 2 {
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
-		}
+		r := &kgo.Record{Topic: "orders.later", Key: []byte("k"), Value: []byte("v"), Headers: recordtest.Headers(headers...)}
 		require.NoError(t, producer.ProduceSync(t.Context(), r).FirstErr())
 	}
 	send(schemas.HeaderDelay, "0s")

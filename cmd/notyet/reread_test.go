@@ -33,7 +33,7 @@ func TestASettingChangesAtSIGHUP(t *testing.T) {
 	var out program.Output
 	self, err := os.Executable()
 	require.NoError(t, err)
-	addr := freeAddr(t)
+	addr := program.FreeAddr(t)
 	cmd := exec.Command(self, "scanner", "--config", file, "--http-addr", addr) //nolint:noctx // ended by a signal
 	cmd.Env = append(m.environ, "HOME=/", asProgram+"=1")
 	cmd.Stdout, cmd.Stderr = &out, &out

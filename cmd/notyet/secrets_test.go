@@ -42,6 +42,7 @@ import (
 	"github.com/notyet/notyet/test/mysqltest"
 	"github.com/notyet/notyet/test/oidctest"
 	"github.com/notyet/notyet/test/program"
+	"github.com/notyet/notyet/test/recordtest"
 	"github.com/notyet/notyet/test/testcert"
 	"github.com/notyet/notyet/test/tracingtest"
 )
@@ -292,7 +293,7 @@ func newSecretive(t *testing.T) *secretive {
 	s := &secretive{t: t, traces: tracingtest.NewReceiver(t), redis: miniredis.RunT(t), stopMySQL: func() {}}
 	pair := testcert.New(t)
 	p := oidctest.New(t)
-	addr := freeAddr(t)
+	addr := program.FreeAddr(t)
 	s.public = "https://" + addr
 	p.Client("console", geheim+"http.sign-in.client-secret", s.public+access.CallbackPath)
 	p.SetGroups(oidctest.Operator, "root")
@@ -333,14 +334,6 @@ func newSecretive(t *testing.T) *secretive {
 	require.NoError(t, err)
 	s.browser = &http.Client{Jar: jar, Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}}}
 	return s
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // serverKey puts the server's private key behind the marker.
@@ -495,10 +488,8 @@ func (s *secretive) client(opts ...kgo.Opt) *kgo.Client {
 
 // produce sends a request with a private value and a private header.
 func (s *secretive) produce(headers ...string) {
-	r := &kgo.Record{Topic: "notyet.intake", Value: []byte(privat + "value")}
-	for pair := range slices.Chunk(append(headers, "traceparent", "00-"+strings.Repeat("a", 32)+"-"+strings.Repeat("b", 16)+"-01", "x-api-key", privat+"header"), 2) {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: pair[0], Value: []byte(pair[1])})
-	}
+	headers = append(headers, "traceparent", "00-"+strings.Repeat("a", 32)+"-"+strings.Repeat("b", 16)+"-01", "x-api-key", privat+"header")
+	r := &kgo.Record{Topic: "notyet.intake", Value: []byte(privat + "value"), Headers: recordtest.Headers(headers...)}
 	require.NoError(s.t, s.client().ProduceSync(s.t.Context(), r).FirstErr())
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // answered is the event that a command has printed.
@@ -31,8 +32,8 @@ func TestTimersFromTheShell(t *testing.T) {
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	due := answered(t, r, schemas.StateTimerSet).Due
 	run := first(t, d.kafka, "orders")
-	require.Equal(t, "tick", headerOf(run, schemas.HeaderTimer))
-	require.Equal(t, fmt.Sprintf("tick@%d", due), headerOf(run, schemas.HeaderID))
+	require.Equal(t, "tick", recordtest.Header(run, schemas.HeaderTimer))
+	require.Equal(t, fmt.Sprintf("tick@%d", due), recordtest.Header(run, schemas.HeaderID))
 	require.Equal(t, "run", string(run.Value))
 	require.GreaterOrEqual(t, run.Timestamp.UnixMilli(), due)
 
@@ -77,7 +78,7 @@ func TestRunsFromTheShell(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &made))
 	require.Equal(t, api.TimerRun{Topic: "orders", Timer: "a/b", ID: fmt.Sprintf("a/b@%d", made.At), At: made.At, Made: true}, made)
 	run := first(t, d.kafka, "orders")
-	require.Equal(t, []string{made.ID, "a/b", "run"}, []string{headerOf(run, schemas.HeaderID), headerOf(run, schemas.HeaderTimer), string(run.Value)})
+	require.Equal(t, []string{made.ID, "a/b", "run"}, []string{recordtest.Header(run, schemas.HeaderID), recordtest.Header(run, schemas.HeaderTimer), string(run.Value)})
 	r = d.cmd(t, "timer", "run", "-t", "orders", "--id", "a/b", "--at", fmt.Sprint(made.At))
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Equal(t, "was there "+made.ID+" of orders\n", r.stdout)
@@ -92,7 +93,7 @@ func TestRunsFromTheShell(t *testing.T) {
 	require.JSONEq(t, `{"made":0,"existing":5,"coming":0,"forgotten":0}`, r.stdout, r.stderr)
 	for hour, run := range records(t, d.kafka, "orders", 6)[1:] {
 		due := to.Add(time.Duration(hour-5) * time.Hour).UnixMilli()
-		require.Equal(t, []string{fmt.Sprintf("a/b@%d", due), fmt.Sprint(due)}, []string{headerOf(run, schemas.HeaderID), headerOf(run, schemas.HeaderDue)}, "the oldest first")
+		require.Equal(t, []string{fmt.Sprintf("a/b@%d", due), fmt.Sprint(due)}, []string{recordtest.Header(run, schemas.HeaderID), recordtest.Header(run, schemas.HeaderDue)}, "the oldest first")
 	}
 
 	r = d.cmd(t, "timer", "audit", "orders", "a/b", "--from", to.Add(-5*time.Hour).Format(time.RFC3339), "--to", to.Add(2*time.Hour).Format(time.RFC3339), "--json")

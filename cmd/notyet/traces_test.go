@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/test/recordtest"
 	"github.com/notyet/notyet/test/tracingtest"
 )
 
@@ -31,8 +32,8 @@ func TestATraceGoesFromTheCallerToTheConsumer(t *testing.T) {
 		{Key: "notyet-topic", Value: []byte("orders")}, {Key: "notyet-id", Value: []byte("a")}, {Key: "notyet-delay", Value: []byte("300ms")}, {Key: "traceparent", Value: []byte(published)},
 	}}).FirstErr())
 	r := first(t, d.kafka, "orders")
-	require.Equal(t, published, headerOf(r, "traceparent"), "what is delivered carries what the caller gave")
-	consumed := program.Span("consume", headerOf(r, "traceparent"))
+	require.Equal(t, published, recordtest.Header(r, "traceparent"), "what is delivered carries what the caller gave")
+	consumed := program.Span("consume", recordtest.Header(r, "traceparent"))
 
 	called := make(chan string, 1)
 	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { called <- q.Header.Get("Traceparent") }))

@@ -77,6 +77,7 @@ var arrows = map[string][]string{
 	"test/testcert":    {},
 	"test/oidctest":    {},
 	"test/counter":     {},
+	"test/recordtest":  {},
 	"test/mysqltest":   {},
 	"test/lettertest":  {"task", "store/letters"},
 	"test/memindex":    {"internal/index"},

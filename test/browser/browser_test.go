@@ -15,6 +15,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	run "github.com/notyet/notyet/test/program"
 )
 
 // bound is for what takes moments, on a machine that does much else.
@@ -29,7 +31,7 @@ var browser struct {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := run.Run(m)
 	if browser.cancel != nil {
 		browser.cancel()
 	}

@@ -1,10 +1,9 @@
 package browser
 
 import (
-	"fmt"
-	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,19 +16,16 @@ import (
 func TestSignInAtAnIssuerOfAnotherSite(t *testing.T) {
 	openBrowser(t)
 	dir := t.TempDir()
-	run.Build(t, dir)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	port := l.Addr().(*net.TCPAddr).Port
-	require.NoError(t, l.Close())
-	base := fmt.Sprintf("http://localhost:%d", port)
+	run.In(t, dir)
+	_, port, _ := strings.Cut(run.FreeAddr(t), ":")
+	base := "http://localhost:" + port
 	p := oidctest.New(t) // on 127.0.0.1
 	p.Client("console", "a-secret", base+"/sign-in/callback")
 	p.SetGroups(oidctest.Operator, "shop")
 	file := filepath.Join(dir, "tokens.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("- {group: shop, role: operate, topics: [orders]}\n"), 0o600))
 	_, problem := run.Dev(t, dir, append(run.Environ(), "NOTYET_HTTP_TOKENS="+file, "NOTYET_HTTP_JWT_ISSUER="+p.URL, "NOTYET_HTTP_SIGN_IN_CLIENT_ID=console",
-		"NOTYET_HTTP_SIGN_IN_CLIENT_SECRET=a-secret", "NOTYET_HTTP_PUBLIC_URL="+base), "--kafka-addr", "127.0.0.1:0", "--http-addr", fmt.Sprintf("127.0.0.1:%d", port))
+		"NOTYET_HTTP_SIGN_IN_CLIENT_SECRET=a-secret", "NOTYET_HTTP_PUBLIC_URL="+base), "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:"+port)
 	require.Empty(t, problem)
 
 	tab := newTab(t, base, "")

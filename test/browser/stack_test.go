@@ -30,7 +30,7 @@ func startStack(t *testing.T) *stack {
 	t.Helper()
 	openBrowser(t) // or skip before the build
 	dir := t.TempDir()
-	run.Build(t, dir)
+	run.In(t, dir)
 	var entries strings.Builder
 	for name, token := range tokens {
 		role, topics := name, ""

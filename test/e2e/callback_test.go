@@ -194,7 +194,7 @@ func TestCallbacks(t *testing.T) {
 func TestCallbackExample(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "examples", "callback", "README.md"))
 	require.NoError(t, err)
-	_, port, _ := strings.Cut(freeAddr(t), ":")
+	_, port, _ := strings.Cut(program.FreeAddr(t), ":")
 	var blocks []string
 	for _, part := range strings.Split(string(page), "```sh\n")[1:] {
 		block, _, _ := strings.Cut(part, "```")
@@ -202,7 +202,7 @@ func TestCallbackExample(t *testing.T) {
 	}
 	require.Len(t, blocks, 5, "secret, make run, receiver, the one in Python, schedule")
 	d := dev{dir: t.TempDir(), env: program.Environ()}
-	program.Build(t, d.dir)
+	program.In(t, d.dir)
 	built, err := exec.Command("go", "build", "-o", filepath.Join(d.dir, "bin", "receiver"), "github.com/notyet/notyet/examples/callback").CombinedOutput()
 	require.NoError(t, err, string(built))
 	out, err := d.shell(t, blocks[0]+`echo "$CALLBACK_SECRET"`)

@@ -21,6 +21,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/program"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // These tests run the built program as several processes against real servers. They mostly wait, so they run side by side, as many as
@@ -51,21 +53,13 @@ func newClusterOf(t *testing.T, slots int) *cluster {
 		dir = filepath.Join(keep, s.name)
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 	}
-	binary, err := plainBuild()
-	require.NoError(t, err)
-	return &cluster{stack: s, dir: dir, binary: binary, env: s.environ()}
+	return &cluster{stack: s, dir: dir, binary: program.Binary(t), env: s.environ()}
 }
 
 // environ returns the variables that point a process of the program at the stack's servers and
 // names.
 func (s *stack) environ() []string {
-	var env []string
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "NOTYET_") {
-			env = append(env, kv)
-		}
-	}
-	return append(env,
+	return append(program.Environ(),
 		"NOTYET_KAFKA_BROKERS="+strings.Join(s.kafka.Brokers, ","), "NOTYET_MYSQL_DSN="+s.dsn, "NOTYET_REDIS_ADDRS="+strings.Join(s.redis.Addrs, ","),
 		"NOTYET_REDIS_CLUSTER="+strconv.FormatBool(s.redis.Cluster), "NOTYET_REDIS_MASTER="+s.redis.MasterName,
 		"NOTYET_ZOOKEEPER_SERVERS="+strings.Join(s.zk, ","), "NOTYET_ZOOKEEPER_ROOT=/"+s.name, "NOTYET_REDIS_PREFIX="+s.name,
@@ -214,7 +208,7 @@ func (c *cluster) collect(targets []string, wants map[string]*delivery, bound, g
 			if len(w.copies) == 0 {
 				missing--
 			}
-			w.copies = append(w.copies, arrival{r.Timestamp.UnixMilli(), header(r, schemas.HeaderAttempt), d.Key})
+			w.copies = append(w.copies, arrival{r.Timestamp.UnixMilli(), recordtest.Header(r, schemas.HeaderAttempt), d.Key})
 			quiet = time.Time{}
 		})
 		if missing == 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/lettertest"
+	"github.com/notyet/notyet/test/recordtest"
 	"github.com/notyet/notyet/timer"
 )
 
@@ -286,7 +287,7 @@ func (k *work) take(r *kgo.Record) {
 // takeRequest notes a timer that a busy machine gave to Kafka after the instant of its run: rightly, it has none.
 func (k *work) takeRequest(r *kgo.Record) {
 	id := string(r.Key)
-	if header(r, schemas.HeaderOp) == "timer" && r.Timestamp.UnixMilli() > k.wishes[id].dues["v"] {
+	if recordtest.Header(r, schemas.HeaderOp) == "timer" && r.Timestamp.UnixMilli() > k.wishes[id].dues["v"] {
 		k.unknown[id] = true
 	}
 }
@@ -387,7 +388,7 @@ func (k *work) requestedTwice() {
 	k.stack.read(k.reader([]string{k.intake}), time.Minute, func(r *kgo.Record) bool {
 		left--
 		id := string(r.Key)
-		name := id + "/" + header(r, schemas.HeaderOp) + "/" + string(r.Value)
+		name := id + "/" + recordtest.Header(r, schemas.HeaderOp) + "/" + string(r.Value)
 		if count[name]++; count[name] > 1 {
 			k.unknown[id] = true
 		}

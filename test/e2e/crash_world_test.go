@@ -3,14 +3,10 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +18,7 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/test/program"
 )
 
 // world is an installation of its own whose processes can be armed: a scanner and a dispatcher on
@@ -35,41 +32,10 @@ type world struct {
 	starts int
 }
 
-// builds is the directory of the two programs below.
-var builds string
+func TestMain(m *testing.M) { os.Exit(program.Run(m)) }
 
-// The program, and the program with its fault points, each built once for all tests.
-var (
-	plainBuild  = sync.OnceValues(func() (string, error) { return build("notyet") })
-	faultyBuild = sync.OnceValues(func() (string, error) { return build("faulty", "-tags", "faultpoints") })
-)
-
-func TestMain(m *testing.M) {
-	var err error
-	if builds, err = os.MkdirTemp("", "notyet-e2e-"); err != nil {
-		fmt.Fprintln(os.Stderr, "making a directory for the programs:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(builds)
-	os.Exit(code)
-}
-
-func build(name string, args ...string) (binary string, err error) {
-	binary = filepath.Join(builds, name)
-	args = append([]string{"build", "-ldflags", "-s -w", "-o", binary}, args...)
-	out, err := exec.Command("go", append(args, "github.com/notyet/notyet/cmd/notyet")...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building the program: %w: %s", err, out)
-	}
-	return binary, nil
-}
-
-func buildFaulty(t *testing.T) string {
-	binary, err := faultyBuild()
-	require.NoError(t, err)
-	return binary
-}
+// buildFaulty builds the program with its fault points.
+func buildFaulty(t *testing.T) string { return program.Binary(t, "-tags", "faultpoints") }
 
 func newWorld(t *testing.T, binary string, real bool) *world {
 	w := &world{binary: binary, dir: t.TempDir()}
@@ -79,7 +45,7 @@ func newWorld(t *testing.T, binary string, real bool) *world {
 		return w
 	}
 	w.stack = &stack{t: t, name: "dev", intake: "notyet.intake", reports: "notyet.reports", results: "notyet.results", log: logger(t)}
-	w.kafka.Brokers, w.http = []string{freeAddr(t)}, freeAddr(t)
+	w.kafka.Brokers, w.http = []string{program.FreeAddr(t)}, program.FreeAddr(t)
 	w.dsn = "sqlite:" + filepath.Join(w.dir, "data", "notyet.db")
 	w.env = append(w.environ(), "NOTYET_HTTP_ADDR="+w.http)
 	var err error
@@ -87,23 +53,6 @@ func newWorld(t *testing.T, binary string, real bool) *world {
 	require.NoError(t, err)
 	t.Cleanup(w.client.Close)
 	return w
-}
-
-var nextPort atomic.Int64
-
-// freeAddr returns an address that stays free while nobody listens there, because it is below the
-// range of automatic ports.
-func freeAddr(t *testing.T) string {
-	for range 1000 {
-		port := 20_000 + (int64(os.Getpid())*97+nextPort.Add(1))%12_000
-		addr := "127.0.0.1:" + strconv.FormatInt(port, 10)
-		if l, err := net.Listen("tcp", addr); err == nil {
-			require.NoError(t, l.Close())
-			return addr
-		}
-	}
-	require.Fail(t, "no port is free")
-	return ""
 }
 
 // run starts a process with faults armed at a place. A process keeps its name and its directories

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // TestFloodDelaysOnlyItself makes many tasks of one topic due at once, together with a steady
@@ -42,8 +43,8 @@ func TestFloodDelaysOnlyItself(t *testing.T) {
 			late := hdrhistogram.New(1, 600_000, 3)
 			n := 0
 			s.read(s.reader([]string{quiet}), head+seconds*time.Second+60*time.Second, func(r *kgo.Record) bool {
-				if header(r, "phase") == phase {
-					due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
+				if recordtest.Header(r, "phase") == phase {
+					due, err := strconv.ParseInt(recordtest.Header(r, schemas.HeaderDue), 10, 64)
 					require.NoError(t, err)
 					require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), due)
 					require.NoError(t, late.RecordValue(r.Timestamp.UnixMilli()-due))

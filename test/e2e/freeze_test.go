@@ -16,6 +16,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/chaos/proxy"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // freeze is how long the database does not answer: longer than a scanner that stops waits for it.
@@ -85,7 +86,7 @@ func TestStoppedScannerLosesNothingWhileTheDatabaseIsFrozen(t *testing.T) {
 	missing := len(sent)
 	reader := c.reader([]string{target})
 	take := func(r *kgo.Record) bool {
-		id := header(r, schemas.HeaderID)
+		id := recordtest.Header(r, schemas.HeaderID)
 		n, ours := sent[id]
 		require.True(t, ours, "a phantom: %s", id)
 		if sent[id]++; n == 0 {
@@ -95,7 +96,7 @@ func TestStoppedScannerLosesNothingWhileTheDatabaseIsFrozen(t *testing.T) {
 	}
 	c.read(reader, 3*time.Minute, take)
 	c.publishTo(request(c.intake, target, schemas.HeaderDelay, "2s", schemas.HeaderID, "last")) // what is second to come is before it
-	c.read(reader, time.Minute, func(r *kgo.Record) bool { return header(r, schemas.HeaderID) == "last" || take(r) && false })
+	c.read(reader, time.Minute, func(r *kgo.Record) bool { return recordtest.Header(r, schemas.HeaderID) == "last" || take(r) && false })
 	var copies []string
 	for id, n := range sent {
 		if n > 1 {

@@ -17,6 +17,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/test/lettertest"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // What a hostile record may cost: the goal of a request behind it, and the memory of a scanner. A busy machine may miss the
@@ -69,8 +70,8 @@ func TestHostileRecordsHoldUpNobody(t *testing.T) {
 		began := time.Now()
 		c.publishTo(r)
 		c.read(reader, behindBound, func(r *kgo.Record) bool {
-			require.NotContains(t, header(r, schemas.HeaderID), "bad")
-			return header(r, schemas.HeaderID) == fmt.Sprintf("good-%d", i)
+			require.NotContains(t, recordtest.Header(r, schemas.HeaderID), "bad")
+			return recordtest.Header(r, schemas.HeaderID) == fmt.Sprintf("good-%d", i)
 		})
 		took := time.Since(began)
 		missed := ""
@@ -112,7 +113,7 @@ func TestMassesOfHostileRecordsFitIntoMemory(t *testing.T) {
 	c.spawn("dispatcher", "dispatcher")
 	began, seen := time.Now(), map[string]bool{}
 	c.read(c.reader([]string{target}), 5*time.Minute, func(r *kgo.Record) bool {
-		seen[header(r, schemas.HeaderID)] = true
+		seen[recordtest.Header(r, schemas.HeaderID)] = true
 		return len(seen) == partitions
 	})
 	t.Logf("the requests behind %d such batches were delivered after %v; the scanner has needed %d MB", len(batches)*partitions, time.Since(began).Round(time.Millisecond), scanner.peak()>>20)

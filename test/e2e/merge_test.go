@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // TestMergeLosesNoUpdate sends many updates a second to a few ids; half of the ids sum them and
@@ -52,10 +53,10 @@ func TestMergeLosesNoUpdate(t *testing.T) {
 		deliveries := 0
 		s.read(s.reader([]string{target}), span+3*time.Minute, func(r *kgo.Record) bool {
 			deliveries++
-			due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
+			due, err := strconv.ParseInt(recordtest.Header(r, schemas.HeaderDue), 10, 64)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), due, "early")
-			number, err := strconv.Atoi(header(r, schemas.HeaderID))
+			number, err := strconv.Atoi(recordtest.Header(r, schemas.HeaderID))
 			require.NoError(t, err)
 			if number%2 == 1 {
 				var list []int
@@ -101,7 +102,7 @@ func (s *stack) acceptedAt(updates int) []time.Time {
 	left := updates
 	s.read(s.reader([]string{s.intake}), 3*time.Minute, func(r *kgo.Record) bool {
 		left--
-		if header(r, schemas.HeaderMerge) == "append" {
+		if recordtest.Header(r, schemas.HeaderMerge) == "append" {
 			i, err := strconv.Atoi(string(r.Value))
 			require.NoError(s.t, err)
 			out[i] = r.Timestamp

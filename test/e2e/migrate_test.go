@@ -14,6 +14,7 @@ import (
 
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // The ladder of retries, in Go and with Spring.
@@ -106,8 +107,8 @@ func TestDebeziumOutbox(t *testing.T) {
 
 	require.NoError(t, s.client.ProduceSync(t.Context(), records...).FirstErr())
 	s.read(s.reader([]string{s.results}), time.Minute, func(r *kgo.Record) bool {
-		require.NotEqual(t, string(schemas.StateRejected), header(r, schemas.HeaderState), "%s", r.Value)
-		return string(r.Key) == "order-4711" && header(r, schemas.HeaderState) == string(schemas.StateCancelled)
+		require.NotEqual(t, string(schemas.StateRejected), recordtest.Header(r, schemas.HeaderState), "%s", r.Value)
+		return string(r.Key) == "order-4711" && recordtest.Header(r, schemas.HeaderState) == string(schemas.StateCancelled)
 	})
 }
 

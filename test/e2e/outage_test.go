@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // TestReturnAfterAnOutage makes tasks due while no dispatcher runs. Then it delivers them together
@@ -70,7 +71,7 @@ func TestReturnAfterAnOutage(t *testing.T) {
 			return n == missed+fresh
 		})
 		for _, r := range arrivals {
-			due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
+			due, err := strconv.ParseInt(recordtest.Header(r, schemas.HeaderDue), 10, 64)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), due, "early")
 			h := after

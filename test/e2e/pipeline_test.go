@@ -11,14 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 func request(intake, topic string, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: intake, Headers: []kgo.RecordHeader{{Key: schemas.HeaderTopic, Value: []byte(topic)}}}
-	for i := 0; i+1 < len(headers); i += 2 {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
-	}
-	return r
+	return &kgo.Record{Topic: intake, Headers: recordtest.Headers(append([]string{schemas.HeaderTopic, topic}, headers...)...)}
 }
 
 // TestDeliversEachOnceAndNotEarly tests the main job: many tasks due over a few seconds, each
@@ -59,8 +56,8 @@ func (s *stack) deliversEachOnce(t *testing.T, meanwhile func()) {
 		require.Equal(t, w.value, string(r.Value))
 		require.Equal(t, "trace", r.Headers[0].Key)
 		require.Equal(t, "again", string(r.Headers[1].Value))
-		require.Equal(t, strconv.FormatInt(w.due, 10), header(r, schemas.HeaderDue))
-		require.Equal(t, "1", header(r, schemas.HeaderAttempt))
+		require.Equal(t, strconv.FormatInt(w.due, 10), recordtest.Header(r, schemas.HeaderDue))
+		require.Equal(t, "1", recordtest.Header(r, schemas.HeaderAttempt))
 		got[string(r.Key)]++
 		return len(got) == n
 	})

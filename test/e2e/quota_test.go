@@ -12,6 +12,7 @@ import (
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // One tenant floods its intake, whose quota is far below that. Another tenant's tasks come in time all the same. A second scanner joins
@@ -40,7 +41,7 @@ func TestTheQuotaOfAnIntakeDelaysThatIntakeOnly(t *testing.T) {
 		flooded := time.Now()
 
 		seen := map[string]int{}
-		count := func(r *kgo.Record) { seen[header(r, schemas.HeaderID)]++ }
+		count := func(r *kgo.Record) { seen[recordtest.Header(r, schemas.HeaderID)]++ }
 		reader := s.reader([]string{loud})
 		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool { count(r); return len(seen) > 20 })
 		limited()
@@ -85,8 +86,8 @@ func TestTheQuotaOfPendingTasksDelaysThatIntakeOnly(t *testing.T) {
 		s.read(s.reader([]string{quiet}), 2*time.Minute, func(*kgo.Record) bool { got++; return got == calm })
 		seen := map[string]int{}
 		reader := s.reader([]string{loud})
-		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool { seen[header(r, schemas.HeaderID)]++; return len(seen) == quota })
-		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool { seen[header(r, schemas.HeaderID)]++; return len(seen) == flood })
+		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool { seen[recordtest.Header(r, schemas.HeaderID)]++; return len(seen) == quota })
+		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool { seen[recordtest.Header(r, schemas.HeaderID)]++; return len(seen) == flood })
 		require.Greater(t, time.Since(flooded), 8*time.Second, "the second forty wait for a count that finds the first ones delivered")
 		for id, n := range seen {
 			require.Equal(t, 1, n, id)
@@ -125,7 +126,7 @@ func TestBeyondTheQuotaOfPendingTasksRequestsAreRejected(t *testing.T) {
 		}
 		require.Contains(t, s.answers(map[string]schemas.State{"0": schemas.StateCancelled}), "0")
 		seen := map[string]int{}
-		s.read(s.reader([]string{loud}), 2*time.Minute, func(r *kgo.Record) bool { seen[header(r, schemas.HeaderID)]++; return len(seen) == quota-1 })
+		s.read(s.reader([]string{loud}), 2*time.Minute, func(r *kgo.Record) bool { seen[recordtest.Header(r, schemas.HeaderID)]++; return len(seen) == quota-1 })
 		for id, n := range seen {
 			require.Equal(t, 1, n, id)
 			require.NotContains(t, rejected, id)

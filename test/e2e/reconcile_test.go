@@ -24,6 +24,7 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // dispatcherAt keeps its send log where the test can find it.
@@ -71,8 +72,8 @@ func (s *stack) seen(target string, quiet time.Duration) copies {
 		cancel()
 		f.EachRecord(func(r *kgo.Record) {
 			idle = time.Now()
-			id := header(r, schemas.HeaderID)
-			out[id] = append(out[id], header(r, schemas.HeaderAttempt)+":"+string(r.Value))
+			id := recordtest.Header(r, schemas.HeaderID)
+			out[id] = append(out[id], recordtest.Header(r, schemas.HeaderAttempt)+":"+string(r.Value))
 		})
 	}
 	return out

@@ -19,6 +19,7 @@ import (
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // deadLetters puts n dead letters into the database like a dispatcher: claimed, then refused.
@@ -105,8 +106,8 @@ func TestReplayIsResumedAfterAKill(t *testing.T) {
 	require.Zero(t, left())
 	copies := map[string]int{}
 	c.read(c.reader([]string{target}), 2*time.Minute, func(r *kgo.Record) bool {
-		require.Equal(t, "1", header(r, schemas.HeaderReplay))
-		copies[header(r, schemas.HeaderID)]++
+		require.Equal(t, "1", recordtest.Header(r, schemas.HeaderReplay))
+		copies[recordtest.Header(r, schemas.HeaderID)]++
 		return len(copies) == n
 	})
 	for id, k := range copies {

@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/lettertest"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // publish sends requests and waits until Kafka has acknowledged them.
@@ -99,7 +100,7 @@ func TestReportsAndRetries(t *testing.T) {
 		}
 		attempts := []string{}
 		s.read(s.reader([]string{target}), 2*time.Minute, func(r *kgo.Record) bool {
-			attempts = append(attempts, header(r, schemas.HeaderAttempt))
+			attempts = append(attempts, recordtest.Header(r, schemas.HeaderAttempt))
 			switch len(attempts) {
 			case 1: // no report
 			case 2:
@@ -154,7 +155,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		late, last := hdrhistogram.New(1, 60_000, 3), int64(0)
 		n := 0
 		s.read(reader, 2*time.Minute, func(r *kgo.Record) bool {
-			due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
+			due, err := strconv.ParseInt(recordtest.Header(r, schemas.HeaderDue), 10, 64)
 			require.NoError(t, err)
 			require.NoError(t, late.RecordValue(r.Timestamp.UnixMilli()-due))
 			last = max(last, r.Timestamp.UnixMilli())
@@ -185,7 +186,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		require.Len(t, report, 10)
 		n = 0
 		s.read(s.reader([]string{missing}), 2*time.Minute, func(r *kgo.Record) bool {
-			require.Equal(t, "1", header(r, schemas.HeaderReplay))
+			require.Equal(t, "1", recordtest.Header(r, schemas.HeaderReplay))
 			n++
 			return n == 10
 		})

@@ -300,12 +300,3 @@ func (s *stack) read(c *kgo.Client, bound time.Duration, done func(*kgo.Record) 
 		f.EachRecord(func(r *kgo.Record) { finished = done(r) || finished })
 	}
 }
-
-func header(r *kgo.Record, name string) string {
-	for _, h := range r.Headers {
-		if h.Key == name {
-			return string(h.Value)
-		}
-	}
-	return ""
-}

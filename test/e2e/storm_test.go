@@ -14,6 +14,7 @@ import (
 
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // action is one request and its publication time.
@@ -76,7 +77,7 @@ func TestStormAtDueTime(t *testing.T) {
 		reader := s.reader([]string{target, s.results})
 		s.read(reader, span+60*time.Second, func(r *kgo.Record) bool {
 			if r.Topic == target {
-				key := header(r, schemas.HeaderID) + "/" + string(r.Value)
+				key := recordtest.Header(r, schemas.HeaderID) + "/" + string(r.Value)
 				published[key] = append(published[key], arrival{at: r.Timestamp.UnixMilli()})
 			} else {
 				e, err := schemas.DecodeEvent(r)

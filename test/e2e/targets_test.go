@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // notyet runs a command of the program against the cluster's servers.
@@ -136,7 +137,7 @@ func TestPauseAndLimitOnTwoDispatchers(t *testing.T) {
 	})
 	var after []*kgo.Record
 	for _, r := range all {
-		require.False(t, cancelled[header(r, schemas.HeaderID)], "it was cancelled")
+		require.False(t, cancelled[recordtest.Header(r, schemas.HeaderID)], "it was cancelled")
 		if r.Timestamp.Before(resumedAt) {
 			require.True(t, r.Timestamp.Before(pausedAt.Add(time.Second)), "delivered %v after the pause was answered", r.Timestamp.Sub(pausedAt))
 		} else {
@@ -150,14 +151,14 @@ func TestPauseAndLimitOnTwoDispatchers(t *testing.T) {
 			span := after[j].Timestamp.Sub(after[i].Timestamp)
 			require.LessOrEqual(t, float64(j-i), burst+perSecond*float64(span.Milliseconds()+slack)/1000, "records %d to %d within %v", i, j, span)
 			if span > time.Second {
-				require.LessOrEqual(t, header(after[i], schemas.HeaderDue), header(after[j], schemas.HeaderDue), "in order of due time")
+				require.LessOrEqual(t, recordtest.Header(after[i], schemas.HeaderDue), recordtest.Header(after[j], schemas.HeaderDue), "in order of due time")
 			}
 		}
 	}
 	last := map[string]string{}
 	for _, r := range after { // of one key to the millisecond
-		require.LessOrEqual(t, last[string(r.Key)], header(r, schemas.HeaderDue))
-		last[string(r.Key)] = header(r, schemas.HeaderDue)
+		require.LessOrEqual(t, last[string(r.Key)], recordtest.Header(r, schemas.HeaderDue))
+		last[string(r.Key)] = recordtest.Header(r, schemas.HeaderDue)
 	}
 }
 
@@ -165,7 +166,7 @@ func TestPauseAndLimitOnTwoDispatchers(t *testing.T) {
 func copiesOf(records []*kgo.Record) map[string]int {
 	out := map[string]int{}
 	for _, r := range records {
-		out[header(r, schemas.HeaderID)]++
+		out[recordtest.Header(r, schemas.HeaderID)]++
 	}
 	return out
 }

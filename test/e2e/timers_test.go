@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // TestTimersSurviveTheirDispatchers: a timer of every second, while dispatchers come and go; every second has its one run, none
@@ -36,10 +37,10 @@ func TestTimersSurviveTheirDispatchers(t *testing.T) {
 		last := int64(0)
 		collect := func(until int64) func(*kgo.Record) bool {
 			return func(r *kgo.Record) bool {
-				due, err := strconv.ParseInt(header(r, schemas.HeaderDue), 10, 64)
+				due, err := strconv.ParseInt(recordtest.Header(r, schemas.HeaderDue), 10, 64)
 				require.NoError(t, err)
-				require.Equal(t, fmt.Sprintf("t@%d", due), header(r, schemas.HeaderID))
-				require.Equal(t, "t", header(r, schemas.HeaderTimer))
+				require.Equal(t, fmt.Sprintf("t@%d", due), recordtest.Header(r, schemas.HeaderID))
+				require.Equal(t, "t", recordtest.Header(r, schemas.HeaderTimer))
 				require.Equal(t, "run", string(r.Value))
 				require.GreaterOrEqual(t, r.Timestamp.UnixMilli(), due, "early")
 				runs[due]++
@@ -57,7 +58,7 @@ func TestTimersSurviveTheirDispatchers(t *testing.T) {
 		disabled := s.answers(map[string]schemas.State{"t": schemas.StateTimerDisabled})["t"].At
 		s.publish(keyed(request(s.intake, target, id, "end", schemas.HeaderDelay, "6s"), "k", "end"))
 		s.read(reader, time.Minute, func(r *kgo.Record) bool {
-			return header(r, id) == "end" || strings.HasPrefix(header(r, id), "t@") && collect(0)(r) && false
+			return recordtest.Header(r, id) == "end" || strings.HasPrefix(recordtest.Header(r, id), "t@") && collect(0)(r) && false
 		})
 		require.Less(t, last, disabled+4000, "what was claimed by then may come, a look-ahead further at most")
 		for due := begin; due <= last; due += 1000 {

@@ -108,7 +108,7 @@ type dev struct {
 // taken.
 func startDev(t *testing.T) dev {
 	d := dev{dir: t.TempDir(), kafka: printedKafka, env: program.Environ()}
-	program.Build(t, d.dir)
+	program.In(t, d.dir)
 	running, problem := program.Dev(t, d.dir, d.env)
 	if strings.Contains(problem, "is in use") {
 		t.Logf("%s or %s is in use: the tour runs with other ports than it prints", printedKafka, printedHTTP)

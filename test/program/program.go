@@ -16,13 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Build builds the program as dir/bin/notyet.
-func Build(t testing.TB, dir string) {
-	t.Helper()
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "bin", "notyet"), "github.com/notyet/notyet/cmd/notyet").CombinedOutput()
-	require.NoError(t, err, string(out))
-}
-
 // OnFreePorts are arguments of notyet dev.
 var OnFreePorts = []string{"--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"}
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // Callbacks are asked for, received and judged here and in judgecalls.go, and not by the fault runs' checker.
@@ -201,7 +202,7 @@ func (w *world) askCalls(begin time.Time) {
 			w.askCall(q)
 			if q.cancelled {
 				time.Sleep(time.Until(cancel))
-				w.client.Produce(context.Background(), &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(q.id), Headers: headers(
+				w.client.Produce(context.Background(), &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(q.id), Headers: recordtest.Headers(
 					schemas.HeaderOp, "cancel", schemas.HeaderTopic, q.origin, schemas.HeaderID, q.id)}, nil)
 			}
 		})
@@ -209,7 +210,7 @@ func (w *world) askCalls(begin time.Time) {
 }
 
 func (w *world) askCall(q *askedCall) {
-	r := &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(q.id), Value: []byte(strconv.Itoa(q.n)), Headers: headers(
+	r := &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(q.id), Value: []byte(strconv.Itoa(q.n)), Headers: recordtest.Headers(
 		schemas.HeaderURL, q.url(), schemas.HeaderMethod, q.method, schemas.HeaderID, q.id, schemas.HeaderAt, strconv.FormatInt(q.due, 10),
 		schemas.HeaderMaxAttempts, strconv.Itoa(callAttempts), schemas.HeaderBackoff, "fixed:"+q.backoff.String(), schemas.HeaderAckTimeout, q.timeout.String(),
 		schemas.HeaderEvents, "all", "app", "sim", "app", "twice")}
@@ -218,13 +219,6 @@ func (w *world) askCall(q *askedCall) {
 			w.find("sim", "Kafka did not take a request for a callback: %v", err)
 		}
 	})
-}
-
-func headers(pairs ...string) (out []kgo.RecordHeader) {
-	for pair := range slices.Chunk(pairs, 2) {
-		out = append(out, kgo.RecordHeader{Key: pair[0], Value: []byte(pair[1])})
-	}
-	return out
 }
 
 func isOrigin(target string) bool { return strings.HasPrefix(target, "http://") }

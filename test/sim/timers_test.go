@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // quietly runs a script on a world without faults whose time begins at an instant, and returns what was delivered on the plain topics:
@@ -62,11 +62,8 @@ func quietly(t *testing.T, begin time.Time, cfg dispatcher.Config, script func(w
 
 // setTimer sends a request that sets a timer; headers are pairs.
 func (w *world) setTimer(id string, headers ...string) {
-	r := &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(id), Value: []byte("run")}
 	headers = append(headers, schemas.HeaderOp, "timer", schemas.HeaderTopic, plainTopics[0], schemas.HeaderID, id)
-	for pair := range slices.Chunk(headers, 2) {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: pair[0], Value: []byte(pair[1])})
-	}
+	r := &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(id), Value: []byte("run"), Headers: recordtest.Headers(headers...)}
 	if err := w.client.ProduceSync(context.Background(), r).FirstErr(); err != nil {
 		w.find("sim", "Kafka did not take a timer: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"math"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/notyet/notyet/test/program"
 )
+
+func TestMain(m *testing.M) { os.Exit(program.Run(m)) }
 
 // absent are metrics whose series are there only while something is wrong, or only of services that read their configuration again, which
 // `notyet dev` does not.
@@ -77,7 +80,7 @@ func (q question) answered(found []sample) string {
 func TestTheBoardShowsARunningPipeline(t *testing.T) {
 	prometheus(t, "prometheus") // or skip before the build
 	dir := t.TempDir()
-	program.Build(t, dir)
+	program.In(t, dir)
 	dev, problem := program.Dev(t, dir, program.Environ(), program.OnFreePorts...)
 	require.Empty(t, problem)
 	s := startServer(t, dev.HTTP)

@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/program"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // load is some of everything that a pipeline does, good and bad.
@@ -27,7 +29,7 @@ func newLoad(t *testing.T, broker string) *load {
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	l := &load{t: t, client: client, receiver: httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), dead: "http://" + freeAddr(t)}
+	l := &load{t: t, client: client, receiver: httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), dead: "http://" + program.FreeAddr(t)}
 	t.Cleanup(l.receiver.Close)
 	l.publish(
 		request("timer", schemas.HeaderOp, "timer", schemas.HeaderTopic, "orders", schemas.HeaderEvery, "1s"),
@@ -43,11 +45,7 @@ func (l *load) publish(records ...*kgo.Record) {
 
 // request is a record for the intake; headers are pairs.
 func request(id string, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(id), Value: []byte(`{"order":1}`), Headers: []kgo.RecordHeader{{Key: schemas.HeaderID, Value: []byte(id)}}}
-	for pair := range slices.Chunk(headers, 2) {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: pair[0], Value: []byte(pair[1])})
-	}
-	return r
+	return &kgo.Record{Topic: schemas.TopicIntake, Key: []byte(id), Value: []byte(`{"order":1}`), Headers: recordtest.Headers(append(headers, schemas.HeaderID, id)...)}
 }
 
 // round publishes one task of each fate. What is reported on was delivered in an earlier round.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/test/program"
 )
 
 // server is a Prometheus that scrapes one pipeline and evaluates our rules.
@@ -44,7 +45,7 @@ scrape_configs:
     static_configs: [{targets: [%[3]q]}]
 `, scrapeEvery, rulesPath, scraped), 0o600))
 	for range 5 {
-		s := &server{addr: freeAddr(t), ended: make(chan struct{})}
+		s := &server{addr: program.FreeAddr(t), ended: make(chan struct{})}
 		cmd := exec.Command(prometheus(t, "prometheus"), "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), //nolint:noctx // ended by a signal
 			"--web.listen-address="+s.addr, "--log.level=warn")
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &s.log, &s.log
@@ -58,14 +59,6 @@ scrape_configs:
 	}
 	require.Fail(t, "prometheus does not start")
 	return nil
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 func (s *server) stop(t *testing.T, cmd *exec.Cmd) {
