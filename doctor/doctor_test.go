@@ -160,7 +160,7 @@ func TestADatabaseThatForgets(t *testing.T) {
 
 func forgetfulMariaDB(t *testing.T) (port string) {
 	home := t.TempDir()
-	options := []string{"--no-defaults", "--datadir=" + filepath.Join(home, "data"), "--user=" + os.Getenv("USER"), "--innodb-flush-method=nosync"}
+	options := []string{"--no-defaults", "--datadir=" + filepath.Join(home, "data"), "--user=" + os.Getenv("USER"), "--tmpdir=" + home, "--innodb-flush-method=nosync"}
 	if os.Geteuid() == 0 {
 		options[2] = "--user=root"
 	}

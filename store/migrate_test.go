@@ -323,6 +323,43 @@ func TestMigrateCountsTheSlotsThatAreThere(t *testing.T) {
 	}
 }
 
+// Migrate cannot change a table that a transaction of somebody else has read, and all others wait behind Migrate: for some seconds, and not
+// until that transaction ends.
+func TestMigrateGivesWay(t *testing.T) {
+	if os.Getenv("NOTYET_MYSQL_DSN") == "" {
+		t.Skip("NOTYET_MYSQL_DSN is not set")
+	}
+	ctx, cfg := t.Context(), freshMySQL(t)
+	s := open(t, cfg)
+	m, err := s.migrator(s.db)
+	require.NoError(t, err)
+	versions, err := s.versions()
+	require.NoError(t, err)
+	require.NoError(t, s.dialect.MakeVersions(ctx, s.db, versions))
+	_, err = m.UpTo(ctx, 9) // 10 makes an index of tasks
+	require.NoError(t, err)
+	another, err := sql.Open("mysql", cfg.DSN)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, another.Close()) }()
+	left, err := another.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, left.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n))
+	ended := make(chan error, 1)
+	go func() { ended <- s.Migrate(ctx, testSlots) }()
+	require.Eventually(t, func() bool {
+		require.NoError(t, another.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND STATE LIKE '%metadata lock%'").Scan(&n))
+		return n > 0
+	}, time.Minute, time.Millisecond)
+	bound, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	_, err = another.ExecContext(bound, "DELETE FROM tasks") // waits
+	require.NoError(t, err)
+	require.ErrorContains(t, <-ended, "end that transaction")
+	require.NoError(t, left.Rollback())
+	require.NoError(t, s.Migrate(ctx, testSlots))
+}
+
 // TestMigrateOfMany shows how long an index of so many tasks takes on the server that NOTYET_MYSQL_DSN names, and what it costs others
 // meanwhile: NOTYET_MIGRATE_TASKS=10000000.
 func TestMigrateOfMany(t *testing.T) {
@@ -349,11 +386,14 @@ func TestMigrateOfMany(t *testing.T) {
 	require.NoError(t, err)
 	exec("ALTER TABLE tasks DROP KEY ident, DROP KEY line")
 	insert := "INSERT INTO tasks (seq, ident, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body) "
-	exec(insert + "VALUES (0, UNHEX(MD5(0)), 0, 1900000000000, 7, 1900000000000, 0, 0, 0, -1, 1800000000000, 'orders', 'order-0', REPEAT('x', 200))")
-	for n := 1; n < tasks; {
-		step := min(n, tasks-n, 500_000)
-		exec(insert+"SELECT seq + ?, UNHEX(MD5(seq + ?)), (seq + ?) % 64, 1900000000000 + (seq + ?) * 7919 % 1000000000, lane, due, 0, 0, 0, -1, created, topic, CONCAT('order-', seq + ?), body FROM tasks WHERE seq < ?", n, n, n, n, n, step)
-		n += step
+	exec("CREATE TABLE numbers (n INT PRIMARY KEY)")
+	exec("INSERT INTO numbers VALUES (0)")
+	for n := 1; n < 1024; n *= 2 {
+		exec("INSERT INTO numbers SELECT n + ? FROM numbers", n)
+	}
+	for first := 0; first < tasks; first += 1024 * 256 {
+		exec(insert+"SELECT seq, UNHEX(MD5(seq)), seq % 64, 1900000000000 + seq * 7919 % 1000000000, 7, 1900000000000, 0, 0, 0, -1, 1800000000000, 'orders', CONCAT('order-', seq), REPEAT('x', 200) "+
+			"FROM (SELECT ? + a.n * 1024 + b.n AS seq FROM numbers AS a, numbers AS b WHERE a.n < 256) AS these WHERE seq < ?", first, tasks)
 	}
 	exec("ALTER TABLE tasks ADD UNIQUE KEY ident (ident), ADD KEY line (slot, pos, lane)")
 

@@ -174,6 +174,10 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	}
 	patient := parsed.Clone()
 	patient.ReadTimeout = 0
+	if patient.Params["lock_wait_timeout"] == "" {
+		// Migrate waits for each transaction that has used the table which Migrate changes, and all others wait behind Migrate.
+		patient.Params["lock_wait_timeout"] = "5"
+	}
 	if s.patient, err = mysql.NewConnector(patient); err != nil {
 		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
 	}
@@ -261,6 +265,7 @@ func withFix(err error) error {
 		1045: "see that user and password of the DSN are right",
 		1049: "create the database, empty, or correct its name in the DSN",
 		1142: "grant the rights that docs/security.md lists; migrate can have a user of its own (migrate.dsn)",
+		1205: "a transaction of somebody else has used the table and is open (see information_schema.INNODB_TRX): end that transaction, and run migrate again",
 	}
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && fixes[e.Number] != "" {
 		return fmt.Errorf("%w: %s", err, fixes[e.Number])

@@ -27,7 +27,7 @@ func startSecured(t *testing.T, certs testcert.Files) (port string) {
 		}
 	}
 	home := t.TempDir()
-	options := []string{"--no-defaults", "--datadir=" + filepath.Join(home, "data"), "--user=" + os.Getenv("USER")}
+	options := []string{"--no-defaults", "--datadir=" + filepath.Join(home, "data"), "--user=" + os.Getenv("USER"), "--tmpdir=" + home}
 	if os.Geteuid() == 0 {
 		options[2] = "--user=root"
 	}

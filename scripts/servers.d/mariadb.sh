@@ -12,7 +12,8 @@ mariadb_primary() {
 }
 
 mariadb_prepare() {
-  local options=(--no-defaults "--datadir=$home/data" "--user=$(id -un)") replicating=() role=primary
+  # A server that starts deletes the temporary tables in its tmpdir, also those of another server.
+  local options=(--no-defaults "--datadir=$home/data" "--user=$(id -un)" "--tmpdir=$home") replicating=() role=primary
   if [[ $cluster ]]; then
     [[ $name == "$(mariadb_primary)" ]] || role=replica
     mariadb_replicating
