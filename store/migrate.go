@@ -10,11 +10,15 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"time"
 
-	"github.com/notyet/notyet/store/internal/handle"
-	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
+
+	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
 )
 
 //go:embed migrations
@@ -38,6 +42,14 @@ func (s *Store) versions() (database.Store, error) {
 	return database.NewStore(dialect, goose.DefaultTablename)
 }
 
+const (
+	// lockPatience is how long Migrate waits for each transaction that has used the table which Migrate changes. All others wait behind
+	// Migrate.
+	lockPatience = 5 * time.Second
+	// lockTries is how often it tries again. In between it rests for as long.
+	lockTries = 5
+)
+
 // up migrates. If a migration fails that is made by now, it goes on with the next.
 func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	versions, err := s.versions()
@@ -49,7 +61,13 @@ func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	}
 	for attempt := 0; ; attempt++ {
 		_, err := m.Up(ctx)
-		if err == nil || attempt > len(m.ListSources()) || !s.dialect.Made(ctx, s.db, versions, err) {
+		answer, _ := errors.AsType[*mysql.MySQLError](err)
+		switch {
+		case err == nil || attempt > len(m.ListSources()):
+			return err
+		case answer != nil && answer.Number == 1205 && attempt < lockTries: // lock wait timeout
+			loop.Rest(ctx, lockPatience)
+		case !s.dialect.Made(ctx, s.db, versions, err):
 			return err
 		}
 	}

@@ -355,9 +355,8 @@ func TestMigrateGivesWay(t *testing.T) {
 	defer cancel()
 	_, err = another.ExecContext(bound, "DELETE FROM tasks") // waits
 	require.NoError(t, err)
-	require.ErrorContains(t, <-ended, "end that transaction")
 	require.NoError(t, left.Rollback())
-	require.NoError(t, s.Migrate(ctx, testSlots))
+	require.NoError(t, <-ended, "it tries again")
 }
 
 // TestMigrateOfMany shows how long an index of so many tasks takes on the server that NOTYET_MYSQL_DSN names, and what it costs others

@@ -175,8 +175,7 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	patient := parsed.Clone()
 	patient.ReadTimeout = 0
 	if patient.Params["lock_wait_timeout"] == "" {
-		// Migrate waits for each transaction that has used the table which Migrate changes, and all others wait behind Migrate.
-		patient.Params["lock_wait_timeout"] = "5"
+		patient.Params["lock_wait_timeout"] = fmt.Sprint(lockPatience.Seconds())
 	}
 	if s.patient, err = mysql.NewConnector(patient); err != nil {
 		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
