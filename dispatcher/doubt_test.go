@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
@@ -42,4 +43,29 @@ func TestTasksInDoubtDoNotExpire(t *testing.T) {
 		require.Contains(t, id, "late")
 		require.Equal(t, schemas.KindExpired, kind)
 	}
+}
+
+// A run that an earlier owner may have delivered is not made a second time, also once its dead letter is purged.
+func TestARunInDoubtIsNotMadeAnew(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	f.refuse("orders", kerr.MessageTooLarge)
+	set := ask("orders", "t", time.Now(), schemas.HeaderOp, "timer", schemas.HeaderCron, "0 0 29 2 *")
+	set.Headers = set.Headers[:len(set.Headers)-1] // a timer has no notyet-at
+	f.schedule(set)
+	_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 4, "one")
+	require.NoError(t, err)
+	at := nowMillis()
+	run := func() (made int) {
+		asked, err := intake.New(f.store).AskRun(t.Context(), "orders", "t", at, nowMillis())
+		require.NoError(t, err)
+		return asked.Made
+	}
+	require.Equal(t, 1, run())
+	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 4, nowMillis()))
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "two"})
+	f.eventually("it dies, and the letter is purged", func() bool {
+		n, _, err := letters.New(f.store).Purge(t.Context(), letters.Filter{Kind: schemas.KindUndeliverable})
+		return err == nil && n == 1
+	})
+	require.Zero(t, run())
 }

@@ -79,7 +79,7 @@ func (t *Timer) askedRun(body schemas.Body, run, due, now int64) *Task {
 // PlaceIn puts a task that is not stored yet into its slot.
 func (t *Task) PlaceIn(spread slots.Spread) { t.Slot = t.line(spread) }
 
-// WasDropped tells whether a task is a run that was dropped, if it has no dead letter: it was never sent.
+// WasDropped tells whether a task without a dead letter is a run that was never sent: it was dropped, or its letter was purged.
 func (t *Task) WasDropped() bool {
 	source, _ := SplitSeq(t.Seq)
 	return source == RunSource && t.Slot == OutOfLine && t.State == StateDead && t.Attempt == 0 && t.Replay == 0

@@ -186,7 +186,8 @@ func (fl *Flight) answeredLate(o outcome) {
 		return
 	}
 	t.lateAnswer = true // it stays known as stuck until its end is durable
-	late := &Task{slot: l, seq: t.seq, at: t.at, lane: t.lane, content: t.content}
+	away := l != t.slot // then another owner may have sent it too
+	late := &Task{slot: l, seq: t.seq, at: t.at, lane: t.lane, doubt: t.doubt || away, content: t.content}
 	call, isCall := errors.AsType[*CallError](o.err)
 	switch {
 	case isCall:

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
@@ -150,4 +151,30 @@ func TestClaimWhileTheSlotsAreRead(t *testing.T) {
 	require.Equal(t, []Unsure{{row, 200}}, fl.SlotsRead([]store.Slot{row}, before))
 	require.Empty(t, fl.SlotsRead([]store.Slot{row}, fl.Known()))
 	require.Empty(t, fl.slots, "it is to be taken anew")
+}
+
+// A record is refused after its slot had another owner, who may have sent it: the task is not known as one that was never sent.
+func TestALateRefusalIsInDoubt(t *testing.T) {
+	for name, c := range map[string]struct {
+		away, doubt, want bool // its slot was, its task was, its end is
+	}{
+		"its slot stayed":            {},
+		"its slot stayed, in doubt":  {doubt: true, want: true},
+		"its slot had another owner": {away: true, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fl := newFlight(t, Config{})
+			l := &ownedSlot{number: 0, epoch: 5}
+			original := &Task{slot: l, seq: 9, status: left, doubt: c.doubt, content: &content{topic: "orders"}}
+			fl.slots[0], fl.stuck[9] = l, original
+			if c.away {
+				fl.slots[0] = &ownedSlot{number: 0, epoch: 7}
+			}
+			fl.answeredLate(outcome{task: original, err: kerr.MessageTooLarge, alone: true})
+			ends, _, _ := fl.inbox.takeLeaving(0)
+			require.Len(t, ends, 1)
+			require.NotNil(t, ends[0].Dead)
+			require.Equal(t, c.want, ends[0].MaybeSent)
+		})
+	}
 }

@@ -93,7 +93,7 @@ func (fl *Flight) leave(t *Task, e Transition) {
 		e.Events = nil // many may wait for the database
 	}
 	if e.Dead != nil {
-		e.alive, e.tried = t.aliveState(e), t.attempt
+		e.alive, e.tried, e.MaybeSent = t.aliveState(e), t.attempt, t.maybeSent()
 	}
 	for i := range e.Events {
 		ev := &e.Events[i]

@@ -258,7 +258,7 @@ func TestAttemptsNeverGoBack(t *testing.T) {
 		s.settle(t0+1000, s.transition("a", task.StateRetry, t0+2000, 1))
 		s.claim(t0 + 2000)
 		died := s.transition("a", task.StateDead, 0, 0)
-		died.From = 0 // a late answer
+		died.From, died.MaybeSent = 0, true // a late answer
 		_, err := s.Settle(s.ctx, nil, []line.Transition{died}, store.At(s.now))
 		require.NoError(t, err)
 		require.Equal(t, task.StateRetry, s.row("a").State)
