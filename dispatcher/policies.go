@@ -79,10 +79,6 @@ func (f *policies) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slots, err := f.store.SlotCount(ctx)
-	if err != nil {
-		return err
-	}
-	f.share(f.flight.ApplyPolicies(all, key, slots))
+	f.share(f.flight.ApplyPolicies(all, key))
 	return nil
 }

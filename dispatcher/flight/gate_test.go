@@ -337,7 +337,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 	for name, doubt := range map[string]bool{"not claimed": false, "claimed": true} {
 		t.Run(name, func(t *testing.T) {
 			f := newFlight(t, Config{MemberID: "one"})
-			f.ApplyPolicies([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key, 1)
+			f.ApplyPolicies([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key)
 			g, lane := f.gates.byTopic["orders"], f.gates.key.Lane("orders", task.ClassNormal)
 			now := nowMillis()
 			const first, second = 9, 5 // seqs; the first one is due before the second
@@ -419,7 +419,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 				inDoubt[0].Due = 0
 			}
 			f.Took([]store.Slot{took}, 5, inDoubt, nil)
-			f.ApplyPolicies([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key, 1)
+			f.ApplyPolicies([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key)
 			callBack() // the second one
 			if !doubt {
 				claim() // the first one

@@ -15,7 +15,7 @@ import (
 type gates struct {
 	flight *Flight
 	anew   int // how often lookAgain was called
-	slots  int // of the installation
+	slots  int // of the installation, as the rows of owned slots say
 
 	byTopic map[string]*Gate
 	lanes   map[uint32][]*Gate // the same, by what a task's lane tells of its topic
@@ -26,11 +26,11 @@ func newGates(fl *Flight) *gates {
 	return &gates{flight: fl, byTopic: map[string]*Gate{}, lanes: map[uint32][]*Gate{}}
 }
 
-// ApplyPolicies puts policies in force, in an installation of so many slots. It returns which part of the slots is owned here.
-func (fl *Flight) ApplyPolicies(all []admin.Policy, key task.LaneKey, slots int) (part float64) {
+// ApplyPolicies puts policies in force. It returns which part of the slots is owned here.
+func (fl *Flight) ApplyPolicies(all []admin.Policy, key task.LaneKey) (part float64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	fl.gates.slots, fl.gates.key = slots, key
+	fl.gates.key = key
 	fl.gates.apply(all)
 	return fl.gates.part()
 }

@@ -89,7 +89,7 @@ func TestHeldTasksOfASlotThatCameBack(t *testing.T) {
 func TestHeldTasksThatWereForgotten(t *testing.T) {
 	fl := newFlight(t, Config{StageTasks: 8}) // one at a time
 	fl.Took([]store.Slot{{Slot: 0}}, 5, nil, nil)
-	fl.ApplyPolicies([]admin.Policy{{Topic: "orders", MaxInFlight: 8}}, task.LaneKey{}, 1)
+	fl.ApplyPolicies([]admin.Policy{{Topic: "orders", MaxInFlight: 8}}, task.LaneKey{})
 	g := fl.gates.byTopic["orders"]
 	g.behind, g.looked = false, time.Time{}
 	var held []line.HeldTask

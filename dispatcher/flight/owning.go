@@ -98,6 +98,7 @@ func (fl *Flight) Took(got []store.Slot, epoch int64, entries []line.Entry, prov
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, s := range got {
+		fl.gates.slots = s.Count()
 		l := &ownedSlot{number: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never, turn: s.Turn, claimMost: never, callMost: never}
 		if s.Changing() { // how far it may be claimed depends on others
 			l.claimMost, l.callMost = s.Claimed, 0
@@ -127,6 +128,7 @@ func (fl *Flight) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) 
 	there := make(map[int]bool, len(slots))
 	for _, s := range slots {
 		there[s.Slot] = true
+		fl.gates.slots = s.Count()
 		h := before[s.Slot]
 		l := fl.slots[s.Slot]
 		switch {
