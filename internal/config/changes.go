@@ -7,15 +7,15 @@ import (
 )
 
 // Take returns c with what a service takes over of next while it runs. It names the keys whose values thereby change, and those whose
-// values need a restart. A quota that is new or that ends needs a restart, another number of it does not. What is in the file of a secret
-// is none of them, because services read such files again by themselves.
+// values need a restart. A quota that is new or that ends needs a restart, another number of it does not. So do allowed targets that end: half
+// of a file must not allow every target. What is in the file of a secret is none of them, because services read such files again by themselves.
 func (c *Config) Take(next *Config) (now *Config, taken, restart []string) {
 	out := *c
 	out.Intake.Topics = slices.Clone(c.Intake.Topics)
 	take := func(f field, key string, mine, other reflect.Value) {
 		switch {
 		case reflect.DeepEqual(mine.Interface(), other.Interface()):
-		case f.live && (!f.number || !mine.IsZero() && !other.IsZero()):
+		case f.live && (f.first || !mine.IsZero()) && (f.last || !other.IsZero()):
 			mine.Set(other)
 			taken = append(taken, key)
 		default:

@@ -45,8 +45,13 @@ func TestTake(t *testing.T) {
 		now, taken, restart := before.Take(next)
 		require.Equal(t, c.taken, taken, name)
 		require.Equal(t, c.restart, restart, name)
-		again, taken, _ := now.Take(before)
-		require.Equal(t, before, again, "%s: and back", name)
+		again, taken, restart := now.Take(before)
+		if name == "first targets" { // without which everything would be allowed
+			require.Equal(t, now, again)
+			taken = restart
+		} else {
+			require.Equal(t, before, again, "%s: and back", name)
+		}
 		require.Equal(t, c.taken, taken, name)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // Config holds all settings. The tag key of a field is the last part of its key. The tag secret says that the value is a secret ("yes"), or
 // that the file that it names holds one ("in file"). The tag live says that a service takes a new value over at
-// SIGHUP ("yes"), or another number where there is one before and after ("number").
+// SIGHUP ("yes"), only if there is one ("some"), or another number where there is one before and after ("number").
 type Config struct {
 	Kafka      Kafka      `key:"kafka"`
 	MySQL      MySQL      `key:"mysql"`

@@ -17,7 +17,8 @@ type field struct {
 	secret bool   // messages do not show its value
 	inFile bool   // they do not show what is in the file that it names
 	live   bool   // a service takes a new value over while it runs
-	number bool   // but not a first one, nor that there is none any longer
+	first  bool   // also where there was none before
+	last   bool   // also that there is none any longer
 }
 
 func (f field) env() string { return EnvName(f.key) }
@@ -46,7 +47,8 @@ func leaves(t reflect.Type, prefix string, index []int) []field {
 			out = append(out, leaves(f.Type, key+".", at)...)
 			continue
 		}
-		out = append(out, field{key: key, index: at, secret: f.Tag.Get("secret") == "yes", inFile: f.Tag.Get("secret") == "in file", live: f.Tag.Get("live") != "", number: f.Tag.Get("live") == "number"})
+		live := f.Tag.Get("live")
+		out = append(out, field{key: key, index: at, secret: f.Tag.Get("secret") == "yes", inFile: f.Tag.Get("secret") == "in file", live: live != "", first: live != "number", last: live == "yes"})
 	}
 	return out
 }

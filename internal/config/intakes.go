@@ -19,7 +19,7 @@ type Intakes struct {
 	// may not schedule for a topic may not cancel, fire or replace there either. Default every
 	// topic, with a warning by scanners; * means the same without the warning. Of an HTTP callback
 	// the origin is compared: https://*.shop.example. The * alone allows no callback.
-	AllowedTargets []string `key:"allowed-targets" live:"yes"`
+	AllowedTargets []string `key:"allowed-targets" live:"some"`
 	// MaxDelay is the horizon; a request beyond it is rejected. Default 10 years.
 	MaxDelay time.Duration `key:"max-delay" live:"yes"`
 	// MaxValueBytes is the largest value. Default 1MiB, at most 8MiB.
@@ -51,7 +51,7 @@ func (in Intake) hasQuota() bool {
 type Intake struct {
 	Topic          string        `key:"topic"`
 	Target         string        `key:"target"` // the topic that all its requests are for; "": each names its own
-	AllowedTargets []string      `key:"allowed-targets" live:"yes"`
+	AllowedTargets []string      `key:"allowed-targets" live:"some"`
 	MaxDelay       time.Duration `key:"max-delay" live:"yes"`
 	MaxValueBytes  Size          `key:"max-value-bytes" live:"yes"`
 	Aliases        []string      `key:"aliases" live:"yes"`
