@@ -331,6 +331,10 @@ func TestUnrestrictedIntakesAreNamed(t *testing.T) {
 	require.Empty(t, cfg.Unrestricted())
 	_, err = load(t, "intake:\n  allowed-targets: []\n", nil, nil)
 	require.ErrorContains(t, err, "intake.allowed-targets")
+	for _, none := range []string{"[]", "''"} {
+		_, err = load(t, "intake: {topics: [{topic: b, allowed-targets: "+none+"}]}\n", nil, nil)
+		require.ErrorContains(t, err, "entry 1, allowed-targets: it is empty", none)
+	}
 }
 
 func TestFile(t *testing.T) {

@@ -121,6 +121,9 @@ func assignIntakes(into reflect.Value, raw any) error {
 			if err := assign(reflect.ValueOf(&out[i]).Elem().FieldByIndex(f.index), v); err != nil {
 				return fmt.Errorf("entry %d, %s: %w", i+1, key, err)
 			}
+			if key == "allowed-targets" && len(out[i].AllowedTargets) == 0 {
+				return fmt.Errorf("entry %d, %s: it is empty: write patterns, or remove it", i+1, key)
+			}
 			out[i].own[key] = true
 		}
 	}
