@@ -242,6 +242,24 @@ func (k *work) perform() <-chan struct{} {
 	return published
 }
 
+// replaceUntil replaces a task of an hour ahead, again and again: each time is another batch for the scanner.
+func (k *work) replaceUntil(done func() bool) {
+	k.t.Helper()
+	const id = "farreplace-0"
+	replaced := func() bool {
+		if done() {
+			return true
+		}
+		k.mu.Lock()
+		next := strconv.Itoa(len(k.wishes[id].dues) + 1)
+		r := k.schedule(id, next, time.Now().Add(farAhead).UnixMilli(), schemas.HeaderVersion, next)
+		k.mu.Unlock()
+		k.client.Produce(k.t.Context(), r, k.accepted)
+		return false
+	}
+	require.Eventually(k.t, replaced, 2*time.Minute, 100*time.Millisecond)
+}
+
 func (k *work) accepted(r *kgo.Record, err error) {
 	if err != nil {
 		k.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,22 +91,35 @@ func (w *world) serve(name, point string, faults []string) *proc {
 	return w.run("dev", point, faults, "dev", "--data", filepath.Join(w.dir, "data"), "--kafka-addr", w.kafka.Brokers[0])
 }
 
+// hasSaid tells whether the process has printed something.
+func (p *proc) hasSaid(what string) bool {
+	text, err := os.ReadFile(p.log)
+	return err == nil && strings.Contains(string(text), what)
+}
+
 // said waits until the process has printed something.
 func (p *proc) said(what string) {
 	p.t.Helper()
-	require.Eventually(p.t, func() bool {
-		text, err := os.ReadFile(p.log)
-		return err == nil && strings.Contains(string(text), what)
-	}, 2*time.Minute, 20*time.Millisecond, "%s did not say %q", p.name, what)
+	require.Eventually(p.t, func() bool { return p.hasSaid(what) }, 2*time.Minute, 20*time.Millisecond, "%s did not say %q", p.name, what)
+}
+
+// faultSaid is what a process prints when a fault happens.
+func faultSaid(point, fault string) string {
+	action, _, _ := strings.Cut(strings.Split(fault, "@")[0], ":")
+	return "faultpoint: " + point + ": " + action + "\n"
 }
 
 // struck waits until every fault has happened.
 func (p *proc) struck(point string, faults []string) {
 	p.t.Helper()
 	for _, f := range faults {
-		action, _, _ := strings.Cut(strings.Split(f, "@")[0], ":")
-		p.said("faultpoint: " + point + ": " + action + "\n")
+		p.said(faultSaid(point, f))
 	}
+}
+
+// hasStruck tells whether every fault has happened.
+func (p *proc) hasStruck(point string, faults []string) bool {
+	return !slices.ContainsFunc(faults, func(f string) bool { return !p.hasSaid(faultSaid(point, f)) })
 }
 
 // died waits until the process has killed itself.
