@@ -39,9 +39,7 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 			fl.kicks.Sweep.Now()
 			continue
 		}
-		if r.Turn > l.turn { // a slot was split: what it has moved here until now may stand anywhere
-			risen = 0
-		}
+		turned := r.Turn > l.turn
 		l.turn = r.Turn
 		callMost := int64(never)
 		switch {
@@ -56,8 +54,13 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 		case callMost < l.callMost:
 			l.callMost, fewer = callMost, true
 		case callMost > l.callMost && (callMost == never || time.Since(l.raised) >= raiseEvery):
-			risen = min(risen, l.callMost)
-			l.callMost, l.raised = callMost, time.Now()
+			if task.IsHeld(callMost) {
+				risen, l.raised = min(risen, l.callMost), time.Now()
+			}
+			l.callMost = callMost
+		}
+		if turned && task.IsHeld(l.callMost) { // a slot was split: what it has moved here until now may stand anywhere up to there
+			risen = 0
 		}
 	}
 	if risen < never {

@@ -466,29 +466,38 @@ func TestManyFullGatesLookAnew(t *testing.T) {
 	require.NotEmpty(t, fl.gates.restless(true))
 }
 
-// Half of what is held belongs to another dispatcher that does not get on. Here slot 0 takes tasks over, page by page; slot 2 has nothing to do with it, and a
-// limit of 100 a second.
+// Half of what is held belongs to another dispatcher that does not get on. Here slot 0 takes tasks over, page by page, or is about to; slot 2 has nothing to
+// do with it, and a limit of 100 a second.
 func TestALimitedGateGoesOnWhileMoreIsToCome(t *testing.T) {
-	for name, changes := range map[string]bool{"in calm": false, "while slots change": true} {
+	const secs = 20
+	for name, c := range map[string]struct {
+		n    int64 // of each dispatcher
+		seen func(n int64, passed time.Duration) []store.Slot
+	}{
+		"in calm": {20_000, func(int64, time.Duration) []store.Slot { return nil }},
+		"while slots change": {20_000, func(n int64, passed time.Duration) []store.Slot {
+			return turned(2, 1, task.Held(passed.Milliseconds()*n/secs/1000/2))
+		}},
+		"while one slot after the other is split": {100_000, func(_ int64, passed time.Duration) []store.Slot {
+			return turned(2, 1+int64(passed/time.Second), task.Held(0)-1)
+		}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fl, g, _, seen := growing(t)
+				fl, g, _, _ := growing(t)
 				fl.slots[2] = &ownedSlot{number: 2, claimMost: never, callMost: never}
 				fl.gates.slots = 2
 				fl.gates.apply([]admin.Policy{{Topic: "orders", Rate: 100, Changed: 2}})
-				const n, secs = 20_000, 20
 				var held []line.HeldTask // the last of ours are of slot 2
-				for i := range int64(n) {
+				for i := range c.n {
 					held = append(held, heldAt(i+1, 7))
 				}
-				for i := range int64(n) {
-					held = append(held, heldAt(n+i+1, 2))
+				for i := range c.n {
+					held = append(held, heldAt(c.n+i+1, 2))
 				}
-				sent, gaps, last, gap := 0, time.Duration(0), time.Now(), time.Duration(0)
+				sent, last, gap := 0, time.Now(), time.Duration(0)
 				for began := time.Now(); time.Since(began) < secs*time.Second; {
-					if changes {
-						seen(task.Held(int64(time.Since(began).Milliseconds()) * n / secs / 1000 / 2))
-					}
+					fl.SlotsSeen(c.seen(c.n, time.Since(began)))
 					for _, one := range g.holding {
 						one.status = left
 						held[one.seq-1].Lane = 0
@@ -515,8 +524,7 @@ func TestALimitedGateGoesOnWhileMoreIsToCome(t *testing.T) {
 					gap = max(gap, time.Since(last))
 					time.Sleep(20 * time.Millisecond)
 				}
-				gaps = gap
-				t.Log(name, "sent", sent, "longest gap", gaps)
+				t.Log("sent", sent, "longest gap", gap)
 				require.Greater(t, sent, 500)
 			})
 		})
