@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/notyet/notyet/schemas"
@@ -40,9 +41,16 @@ type Cancelled struct {
 // its locks.
 const (
 	cancelPiece = 1000
-	cancelTasks = 400
+	cancelTasks = 500
 	cancelBytes = 8 << 20 // of bodies, and one more
 )
+
+// selected is a task to cancel.
+type selected struct {
+	key  [16]byte // identity
+	seq  int64    // of the row that the task had when it was listed; 0: its identity is looked up
+	size int      // of its body
+}
 
 // CancelPiece cancels the next tasks that the filter selects, as a cancel without a version would
 // cancel each of them. It looks at a bounded number of tasks, finds them as List does, and cancels
@@ -54,22 +62,30 @@ const (
 // log. rest is called after each transaction, with how long it took.
 func (in Intake) CancelPiece(ctx context.Context, f CancelFilter, entry int64, rest func(context.Context, time.Duration) error) (Cancelled, error) {
 	out := Cancelled{Entry: entry}
-	page, err := look.New(in.h.Ref()).List(ctx, look.ListFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Tag: f.Tag, From: f.From, To: f.To, Limit: cancelPiece, After: f.After})
+	page, err := look.New(in.h.Ref()).List(ctx, look.ListFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Tag: f.Tag, From: f.From, To: f.To, Limit: cancelPiece, Sizes: true, After: f.After})
 	if err != nil {
 		return out, err
 	}
-	earlier := map[[16]byte]int{}
-	for left := page.Tasks; len(left) > 0; {
-		bite, others, err := in.withinBytes(ctx, left)
-		if err != nil {
-			return out, err
+	var left []selected
+	listed := make(map[[16]byte]bool, len(page.Tasks)) // a task that is replaced while a page is read may be listed twice
+	for _, v := range page.Tasks {
+		if key := task.Ident(v.Topic, v.ID); !listed[key] {
+			listed[key] = true
+			left = append(left, selected{key, v.Seq, v.Size})
 		}
+	}
+	earlier := map[[16]byte]int{}
+	for len(left) > 0 {
+		bite, others := withinBytes(left)
 		now, err := in.h.Time(ctx)
 		if err != nil {
 			return out, err
 		}
 		began := time.Now()
 		again, err := in.cancelTasks(ctx, bite, f, func() int64 { return now.Add(time.Since(began)).UnixMilli() }, earlier, &out)
+		if err == nil {
+			err = in.measure(ctx, again)
+		}
 		if err != nil {
 			return out, fmt.Errorf("cancelling %d tasks: %w", len(bite), err)
 		}
@@ -89,40 +105,45 @@ func (in Intake) CancelPiece(ctx context.Context, f CancelFilter, entry int64, r
 }
 
 // withinBytes cuts tasks into those of one transaction and the others.
-func (in Intake) withinBytes(ctx context.Context, tasks []look.View) (bite, rest []look.View, err error) {
-	all := tasks
-	tasks = tasks[:min(len(tasks), cancelTasks)]
-	keys := tables.Idents(tasks, func(v look.View) [16]byte { return task.Ident(v.Topic, v.ID) })
+func withinBytes(tasks []selected) (bite, others []selected) {
+	n, bytes := 0, 0
+	for n < min(len(tasks), cancelTasks) && bytes < cancelBytes {
+		bytes += tasks[n].size
+		n++
+	}
+	return tasks[:n], tasks[n:]
+}
+
+// measure notes how large the bodies of tasks are by now.
+func (in Intake) measure(ctx context.Context, tasks []selected) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	at := make(map[[16]byte]*selected, len(tasks))
+	for i := range tasks {
+		at[tasks[i].key] = &tasks[i]
+	}
+	keys := tables.Idents(tasks, func(t selected) [16]byte { return t.key })
 	type row struct {
 		ident []byte
 		size  int
 	}
-	rows, err := tables.Fetch(ctx, in.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.ident, &v.size) }, "SELECT ident, LENGTH(body) FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")", keys...)
+	rows, err := tables.Fetch(ctx, in.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.ident, &v.size) },
+		"SELECT ident, LENGTH(body) FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")", keys...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("measuring %d tasks: %w", len(keys), err)
+		return fmt.Errorf("measuring %d tasks: %w", len(keys), err)
 	}
-	sizes := make(map[[16]byte]int, len(rows))
 	for _, r := range rows {
-		sizes[[16]byte(r.ident)] = r.size
+		at[[16]byte(r.ident)].size = r.size
 	}
-	bytes := 0
-	for i, v := range tasks {
-		if bytes >= cancelBytes {
-			return all[:i], all[i:], nil
-		}
-		bytes += sizes[task.Ident(v.Topic, v.ID)]
-	}
-	return tasks, all[len(tasks):], nil
+	return nil
 }
 
-// cancelTasks cancels tasks in one transaction, and adds what it did to out. It returns tasks of
-// unsure slots, and tasks for which more waits than one transaction takes, and notes in earlier how much that is: what comes later
-// comes after the cancel, so an id that gets requests all the time holds up nobody.
-func (in Intake) cancelTasks(ctx context.Context, tasks []look.View, f CancelFilter, now func() int64, earlier map[[16]byte]int, out *Cancelled) (again []look.View, err error) {
-	b := Batch{}
-	for _, v := range tasks {
-		b.Resolve = append(b.Resolve, task.Ident(v.Topic, v.ID))
-	}
+// cancelTasks cancels tasks in one transaction, and adds what it did to out. It returns tasks that
+// have another row by now, tasks of unsure slots, and tasks for which more waits than one transaction
+// takes. It notes in earlier how much that is: what comes later comes after the cancel, so an id that
+// gets requests all the time holds up nobody.
+func (in Intake) cancelTasks(ctx context.Context, tasks []selected, f CancelFilter, now func() int64, earlier map[[16]byte]int, out *Cancelled) (again []selected, err error) {
 	var done Cancelled
 	var waits map[[16]byte]int
 	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
@@ -131,7 +152,7 @@ func (in Intake) cancelTasks(ctx context.Context, tasks []look.View, f CancelFil
 			return err
 		}
 		c := canceller{work: work{intake: in, tx: tx, spread: spread, resolving: true, clock: now}, filter: f, earlier: earlier, waits: map[[16]byte]int{}}
-		if err := c.run(ctx, b); err != nil {
+		if err := c.run(ctx, tasks); err != nil {
 			return err
 		}
 		done, again, waits = c.done, c.again, c.waits
@@ -160,12 +181,12 @@ type canceller struct {
 	earlier map[[16]byte]int // requests that came before the cancel and are not decided yet, by task
 	waits   map[[16]byte]int // the same, after this attempt
 	done    Cancelled
-	again   []look.View
+	again   []selected
 }
 
 // run goes the way of work.run, with cancels that come from no intake.
-func (c *canceller) run(ctx context.Context, b Batch) error {
-	list, err := c.gather(ctx, b)
+func (c *canceller) run(ctx context.Context, tasks []selected) error {
+	list, err := c.read(ctx, tasks)
 	if err != nil {
 		return err
 	}
@@ -195,6 +216,42 @@ func (c *canceller) run(ctx context.Context, b Batch) error {
 	return nil
 }
 
+// read reads the tasks, locked against other writers. To find rows by seq, in which they were listed, costs
+// the database less than to find identities. A task that was replaced has another seq, and is tried again.
+func (c *canceller) read(ctx context.Context, tasks []selected) ([]*identity, error) {
+	b, listed := Batch{}, make(map[int64][16]byte, len(tasks))
+	for _, t := range tasks {
+		if t.seq == 0 {
+			b.Resolve = append(b.Resolve, t.key)
+		} else {
+			listed[t.seq] = t.key
+		}
+	}
+	list, err := c.gather(ctx, b)
+	if err != nil || len(listed) == 0 {
+		return list, err
+	}
+	seqs := slices.Sorted(maps.Keys(listed))
+	rows, err := tables.Fetch(ctx, c.tx, c.scanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+")"+c.intake.h.Locking(handle.LockExclusive), tables.Args(seqs)...)
+	if err != nil {
+		return nil, fmt.Errorf("reading %d tasks: %w", len(seqs), err)
+	}
+	for i := range rows {
+		key := task.Ident(rows[i].Topic, rows[i].ID)
+		if key != listed[rows[i].Seq] {
+			continue // a database that was set back has given the seq to another task
+		}
+		list = append(list, &identity{key: key, before: &rows[i]})
+		delete(listed, rows[i].Seq)
+	}
+	for _, t := range tasks {
+		if _, missing := listed[t.seq]; missing {
+			c.again = append(c.again, selected{key: t.key})
+		}
+	}
+	return list, nil
+}
+
 // cancel decides one task. Requests that waited for it when its turn came are decided first.
 func (c *canceller) cancel(id *identity) {
 	before := id.queue.requests
@@ -206,7 +263,7 @@ func (c *canceller) cancel(id *identity) {
 	left := c.stillEarlier(id, before)
 	if phase == task.Unsure && t.State == task.StateLine || phase == task.Pending && left > 0 {
 		c.waits[id.key] = left
-		c.again = append(c.again, look.View{Topic: t.Topic, ID: t.ID})
+		c.again = append(c.again, selected{key: id.key})
 		return
 	}
 	r := schemas.NewRequest(schemas.OpCancel, t.Topic, t.ID)

@@ -243,13 +243,45 @@ func TestCancelManyBoundsTheBytesOfATransaction(t *testing.T) {
 		for i := range 6 {
 			s.do(s.schedule(fmt.Sprint(i), value(big)))
 		}
-		page, err := look.New(s.Store).List(s.ctx, look.ListFilter{Topic: target})
+		var left []int
+		done, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, func(context.Context, time.Duration) error {
+			left = append(left, len(s.listed(look.ListFilter{Topic: target})))
+			return nil
+		})
 		require.NoError(t, err)
-		bite, rest, err := s.withinBytes(s.ctx, page.Tasks)
+		require.Equal(t, []int{2, 0}, left)
+		require.EqualValues(t, 6, done.Cancelled)
+	})
+}
+
+// A task that is replaced after it was listed is found by its identity, and bounds count what it has become.
+func TestCancelManyFindsWhatWasReplacedMeanwhile(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var records []any
+		for i := range cancelTasks {
+			records = append(records, s.schedule(fmt.Sprintf("o-%03d", i), tagged("all")))
+		}
+		big := string(bytes.Repeat([]byte("x"), cancelBytes))
+		soon, far := in(2*time.Second), in(time.Hour)
+		for _, id := range []string{"stays", "grows", "grows-too", "leaves", "loses-its-tag", "ends"} {
+			records = append(records, s.schedule(id, soon, tagged("all")))
+		}
+		s.do(records...)
+		transactions := 0
+		done, err := s.CancelPiece(s.ctx, CancelFilter{Tag: "all", To: t0 + 60_000}, 0, func(context.Context, time.Duration) error {
+			if transactions++; transactions == 1 {
+				s.do(s.schedule("grows", soon, tagged("all"), value(big)))
+				s.do(s.schedule("grows-too", soon, tagged("all"), value(big)))
+				s.do(s.schedule("leaves", far, tagged("all")), s.schedule("loses-its-tag", soon), s.cancel("ends"))
+			}
+			return nil
+		})
 		require.NoError(t, err)
-		require.Len(t, bite, 4)
-		require.Len(t, rest, 2)
-		require.EqualValues(t, 6, s.cancelAll(CancelFilter{Topic: target}).Cancelled)
+		require.Nil(t, done.More)
+		require.Equal(t, 5, transactions, "the first; one of those that still have their rows; each large one alone; the last two")
+		for id, state := range map[string]string{"stays": "cancelled", "grows": "cancelled", "grows-too": "cancelled", "leaves": "pending", "loses-its-tag": "pending", "ends": "cancelled"} {
+			require.Equal(t, state, s.state(id), id)
+		}
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/task"
 )
 
@@ -157,6 +156,20 @@ func TestBeyondAQuotaOfBytes(t *testing.T) {
 	})
 }
 
+// fill schedules tasks of 200 bytes, each due at a millisecond of its own, an hour from now and later.
+func (f *fixture) fill(tasks int, with func(i int) []option) {
+	f.t.Helper()
+	body := value(strings.Repeat("x", 200))
+	var requests []any
+	for i := range tasks {
+		requests = append(requests, f.schedule("order-"+strconv.Itoa(i), append(with(i), body, in(time.Hour+time.Duration(i*7919%tasks)*time.Millisecond))...))
+		if len(requests) == 5000 || i == tasks-1 {
+			f.do(requests...)
+			requests = requests[:0]
+		}
+	}
+}
+
 // TestPendingSizeOfMany shows what a count costs on the server that NOTYET_MYSQL_DSN names: NOTYET_PENDING_TASKS=1000000.
 func TestPendingSizeOfMany(t *testing.T) {
 	tasks, _ := strconv.Atoi(os.Getenv("NOTYET_PENDING_TASKS"))
@@ -164,15 +177,7 @@ func TestPendingSizeOfMany(t *testing.T) {
 		t.Skip("NOTYET_PENDING_TASKS is not set")
 	}
 	f := backends()[2].fixture(t)
-	body := strings.Repeat("x", 200)
-	for n := 0; n < tasks; n += 5000 {
-		requests := make([]any, 5000)
-		for i := range requests {
-			requests[i] = f.schedule("order-"+strconv.Itoa(n+i), in(time.Hour+time.Duration((n+i)*7919%tasks)*time.Millisecond), value(body))
-		}
-		_, err := f.Apply(f.ctx, f.batch(requests...), store.At(f.now))
-		require.NoError(t, err)
-	}
+	f.fill(tasks, func(int) []option { return nil })
 	for _, bodies := range []bool{false, true, false, true} {
 		began := time.Now()
 		got, err := f.PendingSize(f.ctx, []int{f.source.ID}, bodies)

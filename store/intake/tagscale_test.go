@@ -3,7 +3,6 @@ package intake
 import (
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,19 +20,12 @@ func TestTagAmongMany(t *testing.T) {
 		t.Skip("NOTYET_TAG_TASKS is not set")
 	}
 	f := backends()[2].fixture(t)
-	body := strings.Repeat("x", 200)
-	for n := 0; n < tasks; n += 5000 {
-		requests := make([]any, 5000)
-		for i := range requests {
-			with := []option{in(time.Hour + time.Duration((n+i)*7919%tasks)*time.Millisecond), value(body)}
-			tag := "all"
-			if (n+i)%(tasks/1000) == 0 {
-				tag = "all,rare"
-			}
-			requests[i] = f.schedule("order-"+strconv.Itoa(n+i), append(with, tagged(tag))...)
+	f.fill(tasks, func(i int) []option {
+		if i%(tasks/1000) == 0 {
+			return []option{tagged("all,rare")}
 		}
-		f.do(requests...)
-	}
+		return []option{tagged("all")}
+	})
 	_, err := f.db.ExecContext(f.ctx, "ANALYZE TABLE tasks, tags")
 	require.NoError(t, err)
 	handlers := func() map[string]int {

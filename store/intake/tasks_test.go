@@ -24,7 +24,7 @@ func TestGet(t *testing.T) {
 			v, err := look.New(s.Store).Get(s.ctx, target, "a")
 			require.NoError(t, err)
 			row := s.row("a")
-			require.Equal(t, look.View{Topic: target, ID: "a", State: state, Due: t0 + 1000, Next: next, Attempt: attempt, Version: &v3, Created: t0, Slot: row.Slot, Body: row.Body}, v)
+			require.Equal(t, look.View{Topic: target, ID: "a", State: state, Due: t0 + 1000, Next: next, Attempt: attempt, Version: &v3, Created: t0, Slot: row.Slot, Body: row.Body, Seq: row.Seq}, v)
 		}
 		check("pending", t0+1000, 0)
 		s.claim(t0 + 1000)

@@ -24,6 +24,7 @@ type ListFilter struct {
 	Limit    int    // 0: 100
 	Ended    bool   // the latest settled ones first, instead of the next to come
 	Body     bool   // with their content
+	Sizes    bool   // with how many bytes that has
 	After    *ListPlace
 	// Allowed tells whether a task of the topic may be listed. nil: all.
 	Allowed func(topic string) bool
@@ -359,11 +360,14 @@ func (s *stream) query(i int, descending bool, n int) (queries []string, a []any
 
 const listColumns = "seq, slot, pos, lane, due, state, attempt, replay, version, created, topic, id"
 
-// rows reads the tasks of entries, with their bodies where they are wanted.
+// rows reads the tasks of entries, with their bodies, or the sizes of these, where they are wanted.
 func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View, error) {
-	body := "''"
+	body, size := "''", "0"
 	if l.f.Body {
 		body = "body"
+	}
+	if l.f.Sizes {
+		size = "LENGTH(body)"
 	}
 	out := make(map[int64]View, len(entries))
 	seqs := make([]int64, 0, len(entries))
@@ -371,10 +375,17 @@ func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View,
 		seqs = append(seqs, e.Seq)
 	}
 	err := tables.Chunks(seqs, func(part []int64) error {
-		tasks, err := tables.Ask(ctx, l.h.Reads(), tables.ScanTask, "SELECT "+listColumns+", "+body+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
-		for _, t := range tasks {
-			out[t.Seq] = viewOf(&t, l.slots[t.Slot])
-		}
+		_, err := tables.Ask(ctx, l.h.Reads(), func(r *sql.Rows, v *View) error {
+			var t task.Task
+			var size int
+			if err := tables.ScanTaskAnd(r, &t, &size); err != nil {
+				return err
+			}
+			*v = viewOf(&t, l.slots[t.Slot])
+			v.Size = size
+			out[t.Seq] = *v
+			return nil
+		}, "SELECT "+listColumns+", "+body+", "+size+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
 		return err
 	})
 	return out, err

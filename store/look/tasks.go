@@ -21,10 +21,12 @@ type View struct {
 	Created int64  `json:"created"`
 	Slot    int    `json:"slot"` // -1: out of the line
 	Body    []byte `json:"-"`
+	Size    int    `json:"-"` // of the content, in bytes, where a list has sizes
+	Seq     int64  `json:"-"` // of its row
 }
 
 func viewOf(t *task.Task, s handle.Slot) View {
-	v := View{Topic: t.Topic, ID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Created: t.Created, Slot: t.Slot, Body: t.Body}
+	v := View{Topic: t.Topic, ID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Created: t.Created, Slot: t.Slot, Body: t.Body, Seq: t.Seq}
 	if t.Version >= 0 {
 		v.Version = &t.Version
 	}
