@@ -111,20 +111,20 @@ func (w *world) history(begin, end time.Time) *history.History {
 			}
 		}
 	}
-	calls := map[int64]bool{} // an outcome does not name its target
+	elsewhere := map[int64]bool{} // an outcome does not name its target
 	for _, s := range h.Sent {
-		calls[s.Seq] = calls[s.Seq] || isOrigin(s.Topic)
+		elsewhere[s.Seq] = elsewhere[s.Seq] || isOrigin(s.Topic) || s.Topic == sweptTopic
 	}
 	h.Sent = slices.DeleteFunc(h.Sent, func(s history.Sent) bool {
 		source, _ := task.SplitSeq(s.Seq)
-		return source == task.RunSource || calls[s.Seq]
+		return source == task.RunSource || elsewhere[s.Seq]
 	})
 	return h
 }
 
 func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) {
 	r := a.r
-	if isTick(r) || isCall(r) {
+	if isTick(r) || isCall(r) || isSwept(r) {
 		return
 	}
 	switch r.Topic {

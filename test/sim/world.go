@@ -49,6 +49,9 @@ func (p plan) targets() []string {
 	if p.timers > 0 {
 		all = append(all, tickTopic)
 	}
+	if p.sweeps > 0 {
+		all = append(all, sweptTopic)
+	}
 	return all
 }
 
@@ -63,6 +66,7 @@ type world struct {
 	seen  *observer
 	ticks ticks
 	calls calls
+	swept sweeps
 	asked chan struct{} // closed once all of the load is sent
 
 	asking  context.Context // ends with the load and its drain
@@ -314,6 +318,7 @@ func (w *world) run() (out Outcome) {
 	w.ask(begin)
 	w.tick(begin)
 	w.askCalls(begin)
+	w.sweep(begin)
 	w.setSlots(ctx)
 	helpers.Go(w.callTrouble)
 	if w.stepsBack > 0 {
@@ -327,6 +332,7 @@ func (w *world) run() (out Outcome) {
 	w.heal()
 	w.endTicks()
 	w.calls.asking.Wait()
+	w.swept.asking.Wait()
 	w.drain()
 	w.grown()
 	w.rest()
@@ -348,6 +354,7 @@ func (w *world) run() (out Outcome) {
 	w.judgeTold(h)
 	w.judgeTicks()
 	w.judgeCalls(h)
+	w.judgeSweeps()
 	w.judgeLost(h)
 	w.judgeCounts()
 	w.judgeTags()
