@@ -28,12 +28,7 @@ func (b *Bench) Ingest(ctx context.Context, n int) (*Result, error) {
 		return nil, err
 	}
 	sent := time.Now()
-	var stored time.Time
-	if b.db != nil {
-		stored, err = b.stored(ctx, l)
-	} else {
-		stored, err = b.awaitScheduled(ctx, told, n)
-	}
+	stored, err := b.allStored(ctx, l, told, n)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +46,15 @@ func (b *Bench) Ingest(ctx context.Context, n int) (*Result, error) {
 		return r, b.cancel(ctx, l, r)
 	}
 	return r, b.compare(ctx, l, r, rate)
+}
+
+// allStored waits until the n tasks of a load are stored, and returns when that was. Without a database they have `scheduled` events,
+// which are behind told on the results topic.
+func (b *Bench) allStored(ctx context.Context, l *load, told offsets, n int) (time.Time, error) {
+	if b.db != nil {
+		return b.stored(ctx, l)
+	}
+	return b.awaitScheduled(ctx, told, n)
 }
 
 // fill sends n requests that are due within an hour of tomorrow.

@@ -21,6 +21,7 @@ type Variant struct {
 	IDs             bool // with ids, so that they have final events
 	Priorities      bool // high, normal and low in turn
 	scheduledEvents bool // with a `scheduled` event
+	tag             string
 }
 
 // Name is the variant's name in results.
@@ -88,6 +89,9 @@ func (q *requests) record(intake string, i uint64, due int64) *kgo.Record {
 	}
 	if q.variant.Priorities {
 		add(schemas.HeaderPriority, priorities[i%3])
+	}
+	if q.variant.tag != "" {
+		add(schemas.HeaderTag, []byte(q.variant.tag))
 	}
 	if q.variant.scheduledEvents {
 		add(schemas.HeaderEvents, []byte(schemas.EventsAll.String()))

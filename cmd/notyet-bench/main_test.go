@@ -120,6 +120,15 @@ func TestBenchSteadyAndVariants(t *testing.T) {
 	require.Contains(t, text.stdout, "cpu self percent")
 }
 
+func TestBenchCancel(t *testing.T) {
+	d := start(t)
+	r := measured(t, d.bench(t, "cancel", "1500", "--rate", "50", "--for", "1s", "--warm-up", "0s", "--json"))
+	require.EqualValues(t, 1500, figure(t, r, "cancelled"))
+	require.Positive(t, figure(t, r, "cancel_s"))
+	require.Zero(t, figure(t, r, "lost"))
+	require.GreaterOrEqual(t, figure(t, r, "before_late_max_ms"), figure(t, r, "before_late_p50_ms"))
+}
+
 func TestBenchCallbacks(t *testing.T) {
 	d := start(t)
 	r := measured(t, d.bench(t, "callbacks", "50", "--hanging", "2", "--for", "1s", "--warm-up", "0s", "--json"))
@@ -142,6 +151,7 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		"measured one at a time":       {"sustained", "--ids", "--priorities"},
 		"--minutes 0: at least 1":      {"timers", "5", "--minutes", "0"},
 		"--hanging -1: at least 0":     {"callbacks", "5", "--hanging=-1"},
+		"--rate 0: at least 1":         {"cancel", "5", "--rate", "0"},
 		"name the processes":           {"idle"},
 		"--days 0: above 0":            {"history", "5", "--days", "0"},
 		"is not an intake topic":       {"ingest", "5", "--intake", "nowhere"},

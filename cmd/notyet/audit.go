@@ -158,7 +158,7 @@ func note(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Recor
 		}
 		return nil
 	}
-	ccfg, err := clientConfig(cfg)
+	ccfg, err := command.APIConfig(cfg, operator())
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, noteTimeout)
 		defer cancel()

@@ -87,7 +87,7 @@ func (a *app) backend(c asking) (*backend, error) {
 		return nil, err
 	}
 	if cfg.MySQL.DSN == "" {
-		ccfg, err := clientConfig(cfg)
+		ccfg, err := command.APIConfig(cfg, operator())
 		if err != nil {
 			return nil, err
 		}

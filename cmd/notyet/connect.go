@@ -32,17 +32,6 @@ func electionConfig(cfg *config.Config, log *zap.Logger) (election.Config, error
 	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err
 }
 
-// clientConfig returns how commands reach the API.
-func clientConfig(cfg *config.Config) (api.ClientConfig, error) {
-	h := cfg.HTTP
-	out := api.ClientConfig{Addr: h.Addr, Token: h.Token, User: operator()}
-	t, err := command.TLSConfig("http.tls", config.TLS{Enabled: h.TLS.Enabled, CA: h.TLS.CA, ServerName: h.TLS.ServerName}, zap.NewNop())
-	if t != nil {
-		out.TLS = t()
-	}
-	return out, err
-}
-
 // jwtConfig says whose JWTs are accepted.
 func jwtConfig(cfg *config.Config, log *zap.Logger) (access.JWT, error) {
 	j := cfg.HTTP.JWT

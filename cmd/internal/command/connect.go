@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
@@ -51,6 +52,17 @@ func KafkaConfig(cfg *config.Config, log *zap.Logger) (kafka.Config, error) {
 		out.Credentials = now.pair
 	}
 	return out, nil
+}
+
+// APIConfig returns how commands reach the API of a service. user is who they run as.
+func APIConfig(cfg *config.Config, user string) (api.ClientConfig, error) {
+	h := cfg.HTTP
+	out := api.ClientConfig{Addr: h.Addr, Token: h.Token, User: user}
+	t, err := TLSConfig("http.tls", config.TLS{Enabled: h.TLS.Enabled, CA: h.TLS.CA, ServerName: h.TLS.ServerName}, zap.NewNop())
+	if t != nil {
+		out.TLS = t()
+	}
+	return out, err
 }
 
 // StoreConfig returns how to reach the configured database, likewise.
