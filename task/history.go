@@ -9,8 +9,8 @@ import (
 
 // History returns the events of a task that its row and the dead letters of its topic and id still
 // tell, in the order in which they happened. An event whose At is 0 is known to have happened, and
-// not when. Nothing is written for a plain delivery: its At is the task's place in line, which it
-// did not precede.
+// not when. Nothing is written for a plain delivery: its At is the latest of the task's due time, its
+// place in line and its storage, none of which it preceded.
 func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 	var out []schemas.Event
 	add := func(state schemas.State, at int64, change func(*schemas.Event)) {
@@ -51,7 +51,7 @@ func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 				add(schemas.StateDead, t.Pos, attempt(t.Attempt))
 			}
 		default:
-			add(schemas.StateSucceeded, max(t.Pos, t.Due), attempt(t.Attempt+1))
+			add(schemas.StateSucceeded, max(t.Pos, t.Due, t.Created), attempt(t.Attempt+1))
 		}
 	case t.State == StateReport:
 		add(schemas.StateDispatched, t.sentAt(), attempt(t.Attempt))
