@@ -97,7 +97,7 @@ func (w *world) judgeArrivals(h *history.History, q *askedCall, arrivals []callA
 		}
 		// A connection that was closed without an answer is tried once more at once. And no slot waits for a slow answer when it
 		// moves: its next owner sends the request again.
-		moved := (a.answer == answerSlowly || a.answer == answerTooLate) && !w.healthy()
+		moved := (a.answer == answerSlowly || a.answer == answerTooLate) && (!w.healthy() || len(w.growth) > 0)
 		if a.answer != answerNothing && w.deaf == 0 && !moved && !explains(h, before.at, a.at) {
 			w.find("callbacks", "attempt %d of %s came at %d and at %d, and no fault explains it", a.attempt, q.id, before.at, a.at)
 		}
