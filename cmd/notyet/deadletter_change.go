@@ -62,7 +62,7 @@ func (c *deadReplayCmd) Run(a *app) error {
 	}
 	if err == nil && int64(len(c.IDs)) > result.Done {
 		if missing := int64(len(c.IDs)) - result.Done - result.Skipped; missing > 0 {
-			fmt.Fprintf(a.Stderr, "notyet: %d of the ids: %v\n", missing, deadletter.ErrNotFound)
+			return fmt.Errorf("%d of the ids: %w", missing, deadletter.ErrNotFound)
 		}
 		return command.ErrReported
 	}

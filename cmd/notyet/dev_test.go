@@ -223,6 +223,7 @@ func TestDeadLetters(t *testing.T) {
 	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "it has been replayed already")
 	require.Contains(t, r.stderr, "1 of the ids: there is no dead letter with this id")
+	require.JSONEq(t, `{"error":"1 of the ids: there is no dead letter with this id","code":1}`, d.cmd(t, "deadletter", "replay", "4242", "--json").stderr)
 
 	require.JSONEq(t, `{"purged":1,"dry_run":true}`, d.cmd(t, "deadletter", "purge", "--task-id", "b", "--dry-run", "--json").stdout)
 	require.JSONEq(t, `{"purged":1}`, d.cmd(t, "deadletter", "purge", "--task-id", "b", "--json").stdout)
