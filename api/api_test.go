@@ -288,6 +288,11 @@ func TestScheduleGoesToTheIntake(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("in.b/%d/0", p.Partition), p.ID)
 	require.Equal(t, due, p.Due)
 	require.Nil(t, w.records("in.b", 1)[0].Key)
+
+	code, answer = w.do("POST", "/api/v1/tasks", `{"topic":"orders","id":"a","key":"k","delay":"1h","if_exists":"merge","max_wait":"10s"}`)
+	require.Equal(t, 202, code, answer)
+	require.NoError(t, json.Unmarshal([]byte(answer), &p))
+	require.Equal(t, w.records("in.a", 2)[1].Timestamp.UnixMilli()+10_000, p.Due, "max_wait bounds the due time of a new task, too")
 }
 
 // A request that is answered is not rejected afterwards: the broker's clock may be behind the database's.

@@ -120,11 +120,16 @@ func produce(ctx context.Context, client *kgo.Client, r *kgo.Record, done func()
 var anyLimits = schemas.Limits{MaxDelay: 1<<63 - 1, MaxValueBytes: schemas.MaxValueBytes, InternalTopics: []string{}}
 
 // ReadPublished decodes a record again, with its position and its timestamp. The timestamp of one that
-// was only produced is the client's, whatever the topic has.
+// was only produced is the client's, whatever the topic has. The due time is that of a new task; with
+// notyet-max-wait a pending one may be due earlier.
 func ReadPublished(r *kgo.Record) (Published, error) {
 	req, err := schemas.Decode(r, anyLimits)
 	if err != nil {
 		return Published{}, fmt.Errorf("reading back what was published: %w", err)
 	}
-	return Published{Topic: req.Topic, ID: req.ID, Op: req.Op.String(), Due: req.Due, Intake: r.Topic, Partition: r.Partition, Offset: r.Offset}, nil
+	due := req.Due
+	if wait := req.Settings.MaxWait; wait > 0 {
+		due = min(due, r.Timestamp.UnixMilli()+wait.Milliseconds())
+	}
+	return Published{Topic: req.Topic, ID: req.ID, Op: req.Op.String(), Due: due, Intake: r.Topic, Partition: r.Partition, Offset: r.Offset}, nil
 }

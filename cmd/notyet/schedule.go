@@ -128,11 +128,11 @@ func publish(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Re
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		err = fmt.Errorf("the intake topic %s does not exist: run `notyet migrate`, or name the right one in intake.topics", r.Topic)
 	}
-	if err != nil || !slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == schemas.HeaderDelay }) {
+	if err != nil || !slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == schemas.HeaderDelay || h.Key == schemas.HeaderMaxWait }) {
 		return done, err
 	}
 	if due, err := dueInIntake(ctx, client, r); err != nil {
-		log.Warn("the due time is an estimate by this machine's clock: the record's timestamp, from which the delay counts, cannot be read", zap.Error(err))
+		log.Warn("the due time is an estimate by this machine's clock: the record's timestamp, from which delay and max-wait count, cannot be read", zap.Error(err))
 	} else {
 		done.Due = due
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/notyet/notyet/api"
 )
 
-// A delay counts from the timestamp that the broker writes, and so does the due time that is printed.
+// Delay and max-wait count from the timestamp that the broker writes, and so does the due time that is printed.
 func TestScheduleNamesTheDueTimeOfTheDelivery(t *testing.T) {
 	brokers := os.Getenv("NOTYET_KAFKA_BROKERS")
 	if brokers == "" {
@@ -30,12 +30,17 @@ func TestScheduleNamesTheDueTimeOfTheDelivery(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _, _ = admin.DeleteTopic(t.Context(), topic) }()
 
-	r := notyet(t, []string{"NOTYET_KAFKA_BROKERS=" + brokers, "NOTYET_INTAKE_TOPICS=" + topic, "NOTYET_HTTP_ADDR=127.0.0.1:1"}, "",
-		"schedule", "-t", "orders", "--id", "a", "--delay", "1h", "--value", "v", "--json")
-	require.Zero(t, r.code, r.stderr)
-	var printed api.Published
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &printed))
-	fetches := client.PollRecords(t.Context(), 1)
-	require.NoError(t, fetches.Err())
-	require.Equal(t, fetches.Records()[0].Timestamp.UnixMilli()+time.Hour.Milliseconds(), printed.Due)
+	for want, flags := range map[time.Duration][]string{
+		time.Hour:   {"--delay", "1h"},
+		time.Minute: {"--at", "2100-01-01T00:00:00Z", "--if-exists", "merge", "--max-wait", "1m"},
+	} {
+		r := notyet(t, []string{"NOTYET_KAFKA_BROKERS=" + brokers, "NOTYET_INTAKE_TOPICS=" + topic, "NOTYET_INTAKE_MAX_DELAY=1000000h", "NOTYET_HTTP_ADDR=127.0.0.1:1"}, "",
+			append([]string{"schedule", "-t", "orders", "--id", "a", "--value", "v", "--json"}, flags...)...)
+		require.Zero(t, r.code, r.stderr)
+		var printed api.Published
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &printed))
+		fetches := client.PollRecords(t.Context(), 1)
+		require.NoError(t, fetches.Err())
+		require.Equal(t, fetches.Records()[0].Timestamp.UnixMilli()+want.Milliseconds(), printed.Due)
+	}
 }
