@@ -111,13 +111,15 @@ headers:
 // fromETF1 writes notyet's headers into a record that has lost its own.
 func (l *Limits) fromETF1(r *kgo.Record, theirs map[string][]byte) (map[string]string, *Rejection) {
 	names := map[string]string{HeaderTopic: etf1Target, HeaderID: "record key", HeaderAt: etf1Epoch}
+	if r.Key != nil { // first: a rejection is sent under the id
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderID, Value: r.Key})
+	}
 	if rej := l.addTarget(r, theirs, etf1Target); rej != nil {
 		return names, rej
 	}
 	if r.Key == nil {
 		return names, &Rejection{Header: "record key", Problem: "is missing", Fix: "send the schedule's id as the record's key"}
 	}
-	r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderID, Value: r.Key})
 	if r.Value == nil {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderOp, Value: []byte(OpCancel.String())})
 		return names, nil

@@ -97,5 +97,8 @@ func TestBadAliases(t *testing.T) {
 	var rej *Rejection
 	require.ErrorAs(t, err, &rej)
 	require.Equal(t, []string{"t", "k"}, []string{rej.Topic, rej.ID}, "the answer finds its sender")
+	_, err = Decode(aliased(k, k, etf1Epoch, "1700000060"), allAliases)
+	require.ErrorAs(t, err, &rej)
+	require.Equal(t, "k", rej.ID, "a target is missing")
 	require.ErrorContains(t, Limits{Aliases: []Alias{"x"}}.Validate(), `alias "x": there are etf1 and nats`)
 }
