@@ -39,7 +39,7 @@ type sweptTask struct {
 	id, tag   string
 	due       int64
 	sent      time.Time
-	scheduled int64 // when that was decided; 0: never
+	scheduled int64 // when that was told: it is stored since then at the latest; 0: never
 	delivered bool
 	cancelled bool
 	tooLate   bool
@@ -225,7 +225,7 @@ func (w *world) collectSwept() {
 			q := find(e.ID, func(q *sweptTask) bool { return q.due == e.Due }, "an answer: "+string(e.State))
 			switch e.State {
 			case schemas.StateScheduled:
-				q.scheduled = e.At
+				q.scheduled = a.at
 			case schemas.StateCancelled:
 				q.cancelled = true
 			case schemas.StateTooLate:
@@ -252,7 +252,7 @@ func (w *world) judgeSweeps() {
 			for _, s := range w.swept.made {
 				meant = meant || s.selects(q)
 				alone := i+1 == len(all) && !q.one || i+1 < len(all) && all[i+1].sent.After(s.returned)
-				early := q.scheduled > 0 && time.UnixMilli(q.scheduled).Add(w.stepsBack).Before(s.call)
+				early := q.scheduled > 0 && time.UnixMilli(q.scheduled).Before(s.call)
 				if s.selects(q) && early && alone && time.UnixMilli(q.due).After(s.returned.Add(within)) && !q.cancelled {
 					w.find("sweeps", "%s, due %d, was there before a cancel of all that it is one of, and is not cancelled", id, q.due)
 				}
