@@ -46,8 +46,9 @@ const (
 	// lockPatience is how long Migrate waits for each transaction that has used the table which Migrate changes. All others wait behind
 	// Migrate.
 	lockPatience = 5 * time.Second
-	// lockTries is how often it tries again. In between it rests for as long.
-	lockTries = 5
+	// lockMost is for how long it tries again, and rests for as long in between. What has taken longer is not done anew: an index that was
+	// built waits at its end too, and is lost.
+	lockMost = time.Minute
 )
 
 // up migrates. If a migration fails that is made by now, it goes on with the next.
@@ -59,13 +60,14 @@ func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	if err := s.dialect.MakeVersions(ctx, s.db, versions); err != nil {
 		return err
 	}
+	began := time.Now()
 	for attempt := 0; ; attempt++ {
 		_, err := m.Up(ctx)
 		answer, _ := errors.AsType[*mysql.MySQLError](err)
 		switch {
 		case err == nil || attempt > len(m.ListSources()):
 			return err
-		case answer != nil && answer.Number == 1205 && attempt < lockTries: // lock wait timeout
+		case answer != nil && answer.Number == 1205 && time.Since(began) < lockMost: // lock wait timeout
 			loop.Rest(ctx, lockPatience)
 		case !s.dialect.Made(ctx, s.db, versions, err):
 			return err

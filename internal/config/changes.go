@@ -34,7 +34,9 @@ func (c *Config) Take(next *Config) (now *Config, taken, restart []string) {
 				same := slices.IndexFunc(next.Intake.Topics, func(n Intake) bool { return n.Topic == in.Topic })
 				for _, of := range intakeFields {
 					if same >= 0 {
-						of.live = of.live && (of.key != "allowed-targets" || in.Target == next.Intake.Topics[same].Target) // an own target is all that an intake allows
+						n := next.Intake.Topics[same]
+						// An own target is all that an intake allows. Without its own list, an intake may allow more.
+						of.live = of.live && (of.key != "allowed-targets" || in.Target == n.Target && (n.own[of.key] || !in.own[of.key]))
 						take(of, fmt.Sprintf("%s[%s].%s", f.key, in.Topic, of.key), to.Index(i).FieldByIndex(of.index), from.Index(same).FieldByIndex(of.index))
 					}
 				}

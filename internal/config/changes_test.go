@@ -56,6 +56,20 @@ func TestTake(t *testing.T) {
 	}
 }
 
+// Without its own list, an intake may allow more.
+func TestAnOwnListThatEndsNeedsARestart(t *testing.T) {
+	before, err := load(t, "intake: {allowed-targets: ['*'], topics: [{topic: x, allowed-targets: [orders]}]}\n", nil, nil)
+	require.NoError(t, err)
+	next, err := load(t, "intake: {allowed-targets: ['*'], topics: [{topic: x}]}\n", nil, nil)
+	require.NoError(t, err)
+	_, taken, restart := before.Take(next)
+	require.Empty(t, taken)
+	require.Equal(t, []string{"intake.topics[x].allowed-targets"}, restart)
+	_, taken, restart = next.Take(before)
+	require.Equal(t, []string{"intake.topics[x].allowed-targets"}, taken)
+	require.Empty(t, restart)
+}
+
 // What is in force of an intake is what was taken over beside what was there before: its internal topics, too.
 func TestLimitsOfWhatWasTaken(t *testing.T) {
 	load := func(flags map[string]string) *Config {

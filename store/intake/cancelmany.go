@@ -62,7 +62,7 @@ type selected struct {
 // log. rest is called after each transaction, with how long it took.
 func (in Intake) CancelPiece(ctx context.Context, f CancelFilter, entry int64, rest func(context.Context, time.Duration) error) (Cancelled, error) {
 	out := Cancelled{Entry: entry}
-	page, err := look.New(in.h.Ref()).List(ctx, look.ListFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Tag: f.Tag, From: f.From, To: f.To, Limit: cancelPiece, Sizes: true, After: f.After})
+	page, err := look.New(in.h.Ref()).List(ctx, look.ListFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Tag: f.Tag, From: f.From, To: f.To, Limit: cancelPiece, Sizes: f.IDPrefix == "", After: f.After})
 	if err != nil {
 		return out, err
 	}
@@ -72,6 +72,11 @@ func (in Intake) CancelPiece(ctx context.Context, f CancelFilter, entry int64, r
 		if key := task.Ident(v.Topic, v.ID); !listed[key] {
 			listed[key] = true
 			left = append(left, selected{key, v.Seq, v.Size})
+		}
+	}
+	if f.IDPrefix != "" { // the list has looked at many tasks with other ids, and a server may read a whole body to tell its size
+		if err := in.measure(ctx, left); err != nil {
+			return out, err
 		}
 	}
 	earlier := map[[16]byte]int{}

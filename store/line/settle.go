@@ -37,8 +37,8 @@ type Transition struct {
 	Attempt int
 	Lane    task.Lane
 	Dead    *task.DeadLetter
-	// MaybeSent says that an earlier owner may have sent the task that becomes a dead letter. Its row counts one attempt at least,
-	// which stays when the letter is purged: see task.WasDropped.
+	// MaybeSent says that an earlier owner may have sent the task that becomes a dead letter. The row of a timer's run then counts one
+	// attempt at least, which stays when the letter is purged: see task.WasDropped.
 	MaybeSent bool
 	// Recall brings forward a task that was put off and stands beyond claimed: to Pos, or right
 	// behind claimed. It stays what it is. A task that is no longer there, or has changed, or stands
@@ -256,7 +256,7 @@ func (l Line) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Tr
 			out.Moved = append(out.Moved, handle.NewPlace(e.Slot, e.Pos, e.Seq, e.Pos))
 		} else {
 			e.Pos = now
-			if e.MaybeSent {
+			if source, _ := task.SplitSeq(e.Seq); e.MaybeSent && source == task.RunSource {
 				e.Attempt = max(e.Attempt, 1)
 			}
 		}
