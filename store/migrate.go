@@ -46,8 +46,8 @@ const (
 	// lockPatience is how long Migrate waits for each transaction that has used the table which Migrate changes. All others wait behind
 	// Migrate.
 	lockPatience = 5 * time.Second
-	// lockMost is for how long it tries again, and rests for as long in between. What has taken longer is not done anew: an index that was
-	// built waits at its end too, and is lost.
+	// lockMost is for how long Migrate tries again; it rests for lockPatience in between. A statement that has taken longer is not repeated: the
+	// build of an index waits at its end too, and is lost if that wait fails.
 	lockMost = time.Minute
 )
 
