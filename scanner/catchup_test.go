@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 func TestCatchUp(t *testing.T) {
@@ -44,7 +45,7 @@ func TestCatchUp(t *testing.T) {
 func TestCatchUpPassesWhatCannotBeRead(t *testing.T) {
 	f := newFixture(t)
 	f.publish(ask("a", 0))
-	f.publishRaw(0, overlong(encodedAt(ask("bad", 0), 0)))
+	f.publishRaw(0, overlong(recordtest.EncodedAt(ask("bad", 0), 0)))
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	require.NoError(t, f.scanner(f.store, Config{}).CatchUp(ctx, func(int64) {}))

@@ -5,11 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -21,19 +19,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/test/lettertest"
+	"github.com/notyet/notyet/test/recordtest"
 )
-
-// encodedAt is a request as a batch has it, that says to be so far behind the batch's first offset.
-func encodedAt(r *kgo.Record, delta int64) []byte {
-	field := func(b, v []byte) []byte { return append(binary.AppendVarint(b, int64(len(v))), v...) }
-	body := binary.AppendVarint([]byte{0, 0}, delta)
-	body = field(field(body, r.Key), r.Value)
-	body = binary.AppendVarint(body, int64(len(r.Headers)))
-	for _, h := range r.Headers {
-		body = field(field(body, []byte(h.Key)), h.Value)
-	}
-	return field(nil, body)
-}
 
 // publishRaw publishes records as one batch that is not compressed. Kafka compares its length, checksum and count, and nothing else.
 func (f *fixture) publishRaw(partition int32, records ...[]byte) {
@@ -43,21 +30,7 @@ func (f *fixture) publishRaw(partition int32, records ...[]byte) {
 
 func (f *fixture) publishBatch(partition int32, codec kgo.CompressionCodecType, count int, records []byte) {
 	f.Helper()
-	now := time.Now().UnixMilli()
-	batch := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, Attributes: int16(codec), LastOffsetDelta: int32(count - 1), FirstTimestamp: now, MaxTimestamp: now,
-		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(count), Records: records}
-	batch.Length = int32(49 + len(batch.Records))
-	raw := batch.AppendTo(nil)
-	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
-	ids, err := kafka.TopicIDs(f.Context(), f.client, schemas.TopicIntake)
-	require.NoError(f, err)
-	req, topic, part := kmsg.NewPtrProduceRequest(), kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
-	part.Partition, part.Records = partition, raw
-	topic.Topic, topic.TopicID, topic.Partitions = schemas.TopicIntake, ids[schemas.TopicIntake], append(topic.Partitions, part)
-	req.Acks, req.TimeoutMillis, req.Topics = -1, 5000, append(req.Topics, topic)
-	resp, err := req.RequestWith(f.Context(), f.client)
-	require.NoError(f, err)
-	require.NoError(f, kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode))
+	require.NoError(f, recordtest.ProduceBatch(f.Context(), f.client, schemas.TopicIntake, partition, codec, count, records))
 }
 
 // overlong has the length of a record in more bits than it has.
@@ -70,13 +43,13 @@ func overlong(r []byte) []byte {
 func TestABatchThatLiesHidesNobody(t *testing.T) {
 	one, two := ask("bad one", 0), ask("bad two", 0)
 	for name, records := range map[string][][]byte{
-		"ahead":            {encodedAt(one, 0), encodedAt(two, 3)},
-		"ahead from first": {encodedAt(one, 2), encodedAt(two, 3)},
-		"far ahead":        {encodedAt(one, 0), encodedAt(two, 1<<30)},
-		"back":             {encodedAt(one, 1), encodedAt(two, 0)},
-		"below":            {encodedAt(one, -1), encodedAt(two, 1)},
-		"twice":            {encodedAt(one, 0), encodedAt(two, 0)},
-		"cannot be read":   {encodedAt(one, 0), overlong(encodedAt(two, 1))},
+		"ahead":            {recordtest.EncodedAt(one, 0), recordtest.EncodedAt(two, 3)},
+		"ahead from first": {recordtest.EncodedAt(one, 2), recordtest.EncodedAt(two, 3)},
+		"far ahead":        {recordtest.EncodedAt(one, 0), recordtest.EncodedAt(two, 1<<30)},
+		"back":             {recordtest.EncodedAt(one, 1), recordtest.EncodedAt(two, 0)},
+		"below":            {recordtest.EncodedAt(one, -1), recordtest.EncodedAt(two, 1)},
+		"twice":            {recordtest.EncodedAt(one, 0), recordtest.EncodedAt(two, 0)},
+		"cannot be read":   {recordtest.EncodedAt(one, 0), overlong(recordtest.EncodedAt(two, 1))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -102,7 +75,7 @@ func TestABatchThatLiesHidesNobody(t *testing.T) {
 func TestBatchesThatLieInARowAreOneLetter(t *testing.T) {
 	f := newFixture(t)
 	for range 200 {
-		f.publishRaw(0, encodedAt(ask("bad", 0), 0), encodedAt(ask("bad", 0), 5))
+		f.publishRaw(0, recordtest.EncodedAt(ask("bad", 0), 0), recordtest.EncodedAt(ask("bad", 0), 5))
 	}
 	f.publish(ask("behind", 0))
 	f.start(f.store, Config{})
@@ -120,7 +93,7 @@ func TestABatchThatFillsAFetchHoldsUpNobody(t *testing.T) {
 	bad, large := ask("bad", 0), ask("behind", 0)
 	bad.Value, large.Value = make([]byte, 900_000), make([]byte, 500_000)
 	_, _ = rand.Read(large.Value) // so that it does not become small
-	f.publishRaw(0, overlong(encodedAt(bad, 0)))
+	f.publishRaw(0, overlong(recordtest.EncodedAt(bad, 0)))
 	f.publish(large)
 	f.start(f.store, Config{})
 	f.eventually("what stands behind it is stored", func() bool { return f.tasks() == 1 && f.sourceOf(0).Next == 2 })
@@ -137,7 +110,7 @@ func TestLargeBatchesThatLieHoldUpNobody(t *testing.T) {
 	require.NoError(t, err)
 	large := ask("bad", 0)
 	large.Value = make([]byte, 60<<20)
-	small, codec := gzip.Compress(new(bytes.Buffer), slices.Concat(encodedAt(large, 0), overlong(encodedAt(ask("bad", 0), 1))))
+	small, codec := gzip.Compress(new(bytes.Buffer), slices.Concat(recordtest.EncodedAt(large, 0), overlong(recordtest.EncodedAt(ask("bad", 0), 1))))
 	for range 4 {
 		f.publishBatch(0, codec, 2, small)
 	}
@@ -164,7 +137,7 @@ func TestAGapThatCannotBeLookedIntoIsPolledAgain(t *testing.T) {
 		return resp, nil, true
 	})
 	f.publish(ask("before", 0))
-	f.publishRaw(0, encodedAt(ask("bad", 0), 0), encodedAt(ask("bad", 0), 3))
+	f.publishRaw(0, recordtest.EncodedAt(ask("bad", 0), 0), recordtest.EncodedAt(ask("bad", 0), 3))
 	f.publish(asksIn("behind", 5, 0)...)
 	f.start(f.store, Config{})
 	f.eventually("all is stored", func() bool { return f.sourceOf(0).Next == 8 })

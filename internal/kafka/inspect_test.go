@@ -1,10 +1,7 @@
 package kafka_test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -13,37 +10,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
-// recordAt is a record as a batch has it, that says to be so far behind the batch's first offset.
-func recordAt(delta int64) []byte {
-	body := append(binary.AppendVarint([]byte{0, 0}, delta), 1, 2, 'v', 0)
-	return append(binary.AppendVarint(nil, int64(len(body))), body...)
-}
-
-// produceRaw produces a batch of records as they are.
-func produceRaw(t *testing.T, client *kgo.Client, topic string, records ...[]byte) error {
-	t.Helper()
-	now := time.Now().UnixMilli()
-	batch := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, LastOffsetDelta: int32(len(records) - 1), FirstTimestamp: now, MaxTimestamp: now,
-		ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(len(records)), Records: bytes.Join(records, nil)}
-	batch.Length = int32(49 + len(batch.Records))
-	raw := batch.AppendTo(nil)
-	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
-	ids, err := kafka.TopicIDs(t.Context(), client, topic)
-	require.NoError(t, err)
-	req, rt, rp := kmsg.NewPtrProduceRequest(), kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
-	rp.Records = raw
-	rt.Topic, rt.TopicID, rt.Partitions = topic, ids[topic], append(rt.Partitions, rp)
-	req.Acks, req.TimeoutMillis, req.Topics = -1, 5000, append(req.Topics, rt)
-	resp, err := req.RequestWith(t.Context(), client)
-	require.NoError(t, err)
-	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+// produceRaw produces a batch of records that say to be so far behind the batch's first offset.
+func produceRaw(t *testing.T, client *kgo.Client, topic string, deltas ...int64) error {
+	var records []byte
+	for _, delta := range deltas {
+		records = append(records, recordtest.EncodedAt(kgo.StringRecord("v"), delta)...)
+	}
+	return recordtest.ProduceBatch(t.Context(), client, topic, 0, kgo.CodecNone, len(deltas), records)
 }
 
 // Batches that lie are found among those that do not, on a real broker too, when NOTYET_KAFKA_BROKERS names one.
@@ -61,9 +40,9 @@ func TestInspectFindsTheBatchThatLies(t *testing.T) {
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return produce(t, client, topic, []byte("0")) == nil }, patience, 50*time.Millisecond)
 			require.NoError(t, produce(t, client, topic, []byte("1")))
-			require.NoError(t, produceRaw(t, client, topic, recordAt(0), recordAt(1))) // 2, 3: honest
-			require.NoError(t, produceRaw(t, client, topic, recordAt(0), recordAt(7))) // 4, 5
-			require.NoError(t, produceRaw(t, client, topic, recordAt(0), recordAt(0))) // 6, 7
+			require.NoError(t, produceRaw(t, client, topic, 0, 1)) // 2, 3: honest
+			require.NoError(t, produceRaw(t, client, topic, 0, 7)) // 4, 5
+			require.NoError(t, produceRaw(t, client, topic, 0, 0)) // 6, 7
 			require.NoError(t, produce(t, client, topic, []byte("8")))
 			tx := newClient(t, kafka.NewProducer, cfg, kgo.TransactionalID(topic))
 			require.NoError(t, tx.BeginTransaction())
