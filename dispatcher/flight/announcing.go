@@ -12,26 +12,8 @@ import (
 // their acknowledgement instead. While the results topic does not answer, done must not wait. So events that find no room, that fail,
 // or that are not acknowledged within UnresponsiveAfter are stored in the outbox, many in one row, and done moves on.
 
-// Delivery is a task that was delivered and whose last events are to be told.
-type Delivery struct {
-	task *Task
-	at   int64 // when it was acknowledged, Unix ms: long ago, where the send log proves it
-}
-
 // Events are the last events of the delivery.
 func (d Delivery) Events() []schemas.Event { return deliveredEvents(d.task, d.at) }
-
-// unannounced are deliveries whose last events nobody has yet.
-type unannounced struct {
-	published map[*Task]announcement // with the producer of events; its promises take them out
-	deferred  []Delivery             // to be stored instead
-}
-
-// announcement is a delivery whose last events are with the producer.
-type announcement struct {
-	at    int64
-	since time.Time
-}
 
 // announces begins to wait for the acknowledgement of a delivery's last events.
 func (fl *Flight) announces(t *Task, at int64) Delivery {

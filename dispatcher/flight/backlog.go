@@ -1,8 +1,11 @@
 package flight
 
 import (
+	"container/heap"
 	"sync"
 	"time"
+
+	"github.com/notyet/notyet/task"
 )
 
 // fetchTasks bounds one read of bodies: enough to spread the cost of a statement, short enough for the first of them, and
@@ -52,4 +55,155 @@ func (b *backlog) putBack(unread []*Task, bite int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.unread, b.bite = append(unread, b.unread...), bite
+}
+
+// fetchQueue holds claimed tasks whose bodies are not read yet, by lane. Targets take turns, so that a flood on one delays
+// only itself; within a target, classes share by weight, so that fresh work goes first and nothing starves; within a class
+// they go by their time, whatever a long look-ahead has brought before. A target with nothing due costs nothing until it has.
+type fetchQueue struct {
+	targets map[uint32]*fetchTarget // those with something queued
+	ring    []*fetchTarget          // those that had something due at the last take, the next in turn first
+	later   laterTargets            // the others
+	waited  int                     // how many have ever been put among the latter
+	size    int
+}
+
+type fetchTarget struct {
+	key     uint32
+	classes [task.Classes]dueHeap
+	left    [task.Classes]int // of the weights, in this turn
+	size    int
+
+	at    int64 // while it is among the later ones: its first time
+	place int   // there; -1: it is in the ring
+	order int   // of those of one time
+}
+
+// weights of high, normal, low and retried: how many of each a turn may take.
+var weights = [task.Classes]int{256, 128, 32, 16}
+
+// targetsAtOnce bounds the targets that one take looks at in vain, and those that become due in it. There may be as many targets as tasks.
+const targetsAtOnce = 4096
+
+func newFetchQueue() fetchQueue { return fetchQueue{targets: map[uint32]*fetchTarget{}} }
+
+func (q *fetchQueue) push(t *Task) {
+	key := t.lane.Target()
+	ft := q.targets[key]
+	if ft == nil {
+		ft = &fetchTarget{key: key, left: weights}
+		q.targets[key] = ft
+	}
+	ft.classes[min(t.lane.Class(), task.Classes-1)].push(t)
+	ft.size++
+	q.size++
+	switch {
+	case ft.size == 1:
+		q.wait(ft)
+	case ft.place >= 0 && t.at < ft.at:
+		ft.at = t.at
+		heap.Fix(&q.later, ft.place)
+	}
+}
+
+// wait puts a target among those with nothing due, as far as is known.
+func (q *fetchQueue) wait(ft *fetchTarget) {
+	q.waited++
+	ft.at, ft.order = ft.first(), q.waited
+	heap.Push(&q.later, ft)
+}
+
+// take removes at most n tasks, turn by turn; only such as are to be released at until or before. A target that n cuts short gives
+// its place away all the same, and goes on with the rest of its weights when it comes around: under load n is small, and would
+// otherwise be the most urgent class's alone.
+func (q *fetchQueue) take(n int, until int64) []*Task {
+	for i := 0; i < targetsAtOnce && len(q.later) > 0 && q.later[0].at <= until; i++ {
+		q.ring = append(q.ring, heap.Pop(&q.later).(*fetchTarget))
+	}
+	out := make([]*Task, 0, min(n, q.size))
+	// A turn may give nothing since its weights are used up: then the next one gives what there is.
+	for idle := 0; len(out) < n && len(q.ring) > 0 && idle < targetsAtOnce; idle++ {
+		ft := q.ring[0]
+		q.ring = q.ring[1:]
+		before := len(out)
+		for class := range ft.classes {
+			tasks := &ft.classes[class]
+			for ft.left[class] > 0 && len(out) < n && len(*tasks) > 0 && (*tasks)[0].at <= until {
+				out = append(out, tasks.pop())
+				ft.left[class]--
+			}
+		}
+		if len(out) > before {
+			idle = 0
+			ft.size -= len(out) - before
+		}
+		if len(out) < n {
+			ft.left = weights
+		}
+		switch {
+		case ft.size == 0:
+			delete(q.targets, ft.key)
+		case ft.first() > until:
+			q.wait(ft)
+		default:
+			q.ring = append(q.ring, ft)
+		}
+	}
+	q.size -= len(out)
+	if q.size == 0 {
+		*q = newFetchQueue() // its memory must not stay as large as it ever was
+	}
+	return out
+}
+
+// first is the earliest time at which one of the tasks is to be released, 0 for one that is due; never: there is none.
+func (q *fetchQueue) first() int64 {
+	switch {
+	case len(q.ring) > 0:
+		return 0
+	case len(q.later) > 0:
+		return q.later[0].at
+	}
+	return never
+}
+
+func (t *fetchTarget) first() int64 {
+	at := int64(never)
+	for _, class := range t.classes {
+		if len(class) > 0 {
+			at = min(at, class[0].at)
+		}
+	}
+	return at
+}
+
+// laterTargets is a heap, for package heap: by time, those of one time as they came.
+type laterTargets []*fetchTarget
+
+func (l laterTargets) Len() int { return len(l) }
+
+func (l laterTargets) Less(i, j int) bool {
+	if l[i].at != l[j].at {
+		return l[i].at < l[j].at
+	}
+	return l[i].order < l[j].order
+}
+
+func (l laterTargets) Swap(i, j int) {
+	l[i], l[j] = l[j], l[i]
+	l[i].place, l[j].place = i, j
+}
+
+func (l *laterTargets) Push(x any) {
+	t := x.(*fetchTarget)
+	t.place = len(*l)
+	*l = append(*l, t)
+}
+
+func (l *laterTargets) Pop() any {
+	last := len(*l) - 1
+	t := (*l)[last]
+	t.place, (*l)[last] = -1, nil
+	*l = (*l)[:last]
+	return t
 }

@@ -74,12 +74,6 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 	fl.kicks.Claim.Now()
 }
 
-// takesOver says that held tasks of other slots are still to come to a slot: what its gates would let through might overtake them.
-func (l *ownedSlot) takesOver() bool { return l.callMost != never }
-
-// mayOvertake says that a task of the slot, to be released at an instant, might overtake held tasks that are still to come.
-func (l *ownedSlot) mayOvertake(at int64) bool { return task.Held(at) > l.callMost }
-
 // Splitting is a slot that is about to be split.
 type Splitting struct {
 	Slot    int

@@ -233,3 +233,29 @@ func (fl *Flight) enter(owned map[int]*ownedSlot, entries []line.Entry, doubt bo
 	fl.backlog.push(queue)
 	fl.kicks.Fetch.Now()
 }
+
+// claimTo moves claimed. Places beyond that are known stay known.
+func (l *ownedSlot) claimTo(to int64) {
+	l.before, l.claimed, l.looked = l.claimed, to, false
+	if l.next <= to {
+		l.next = never
+	}
+	if l.urgent <= to && l.next != to+1 { // right behind it stands what came when its own place was claimed already
+		l.urgent = never
+	}
+}
+
+// liesBehind says that what comes next was due before an instant, or may have been: a wake and the index tell of single tasks, and only the
+// database of the first.
+func (l *ownedSlot) liesBehind(at int64) bool { return l.next < at || !l.looked && l.claimed < at }
+
+// reach returns how far a claim of the slot goes. The slot may be claimed beyond the look-ahead: before a burst the look-ahead was
+// longer, or the database's clock was set back. Then what came late stands right behind claimed, and a few places are enough for it. The
+// pause between claims is longer than these places last, so time catches up. Multiples let slots be claimed together.
+func (l *ownedSlot) reach(ahead int64) int64 {
+	const few = int64(ClaimPause / time.Millisecond)
+	if ahead > l.claimed {
+		return ahead
+	}
+	return (l.claimed/few + 1) * few
+}

@@ -15,19 +15,6 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// outcome is what came of sending a task.
-type outcome struct {
-	task      *Task
-	at        int64
-	latest    int64 // no later than this, whatever the clock will turn out to be: of a whole round
-	partition int32
-	offset    int64
-	err       error
-	known     bool // from the send log: it is noted there already
-	alone     bool // it was sent by itself: an error is about nothing else
-	again     bool // it was refused, but its target may take it in a moment
-}
-
 // final says that the target refused the task for good.
 func (o outcome) final() bool {
 	if call, ok := errors.AsType[*CallError](o.err); ok {
@@ -209,4 +196,121 @@ func (fl *Flight) leaveUnannounced(t *Task, at int64) {
 	if !t.slot.abandoned {
 		fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane, Events: deliveredEvents(t, at)}})
 	}
+}
+
+// Answer is what a producer said of a record, or a receiver of a callback.
+type Answer struct {
+	At        int64 // Unix ms, by the database's clock
+	Partition int32
+	Offset    int64
+	Err       error
+	Alone     bool // it was sent by itself: an error is about nothing else
+}
+
+// Answered takes Kafka's answer. Conclude decides what follows for the task.
+func (fl *Flight) Answered(t *Task, a Answer) {
+	fl.mu.Lock()
+	g := fl.outlets.endSending(t)
+	// The producer itself may refuse a record as too large: only an answer to one sent alone shows that its target is there.
+	if a.Err == nil || kafka.ClockDiffers(a.Err) || kafka.Permanent(a.Err) && (a.Alone || !kafka.MaybeCollateral(a.Err)) {
+		g.since = time.Now()
+		fl.respondsAgain(g)
+	}
+	again := fl.refusedForNow(t.topic, a.Err)
+	fl.concludes(outcome{task: t, at: a.At, partition: a.Partition, offset: a.Offset, err: a.Err, alone: a.Alone, again: again})
+	kickRelease := len(g.waiting) > 0 || fl.outlets.buffered.tasks > fl.cfg.StageTasks/2 // or tasks of other outlets wait for room
+	fl.outlets.forgetIdle(g)
+	fl.mu.Unlock()
+	fl.kicks.Settle.Now()
+	if kickRelease {
+		fl.kicks.Release.Now()
+	}
+}
+
+// CallError is what came of a request that was not delivered.
+type CallError struct{ callback.Outcome }
+
+func (e *CallError) Error() string { return e.Reason }
+
+// Called takes what came of a request, as Answered does for a record: the answer, and what it says of the origin.
+func (fl *Flight) Called(t *Task, a Answer, o callback.Outcome) {
+	fl.mu.Lock()
+	delete(fl.underWay, t)
+	g := fl.outlets.endSending(t)
+	switch {
+	case o.Down > 0:
+		fl.originDown(g, o.Down)
+	case o.Status != 0:
+		g.since = time.Now()
+		g.answers++
+		fl.respondsAgain(g)
+	}
+	fl.concludes(outcome{task: t, at: a.At, err: a.Err, alone: true})
+	fl.outlets.forgetIdle(g)
+	fl.mu.Unlock()
+	fl.kicks.Settle.Now()
+	fl.kicks.Release.Now() // there is room again, perhaps for another origin
+}
+
+// concludes hands an outcome to the settle loop.
+func (fl *Flight) concludes(o outcome) {
+	if t := o.task; o.err == nil && t.status == sending {
+		fl.unsettled.delivered(t)
+	} else {
+		fl.unsettled.ends(t)
+	}
+	fl.inbox.concludes(o)
+}
+
+// Probed counts a probe that is over.
+func (fl *Flight) Probed() {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.outlets.probes--
+}
+
+// suspect queues a refused task, to be sent again by itself. It returns its outlet if nobody sends that one's suspects yet.
+func (fl *Flight) suspect(t *Task) *Outlet {
+	g := fl.outlets.of(t)
+	t.trace.begins()
+	fl.outlets.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their slots
+	g.suspects = append(g.suspects, Sendable{Task: t, Record: t.record})
+	if g.trying {
+		return nil
+	}
+	g.trying = true
+	return g
+}
+
+// NextSuspect returns the next of an outlet's suspects. false: none is left, and whoever asked sends them no more.
+func (fl *Flight) NextSuspect(g *Outlet) (Sendable, bool) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	if len(g.suspects) == 0 {
+		g.trying = false
+		fl.outlets.forgetIdle(g)
+		return Sendable{}, false
+	}
+	one := g.suspects[0]
+	g.suspects = g.suspects[1:]
+	return one, true
+}
+
+// DropSuspect lets go of a suspect whose slot was lost: its next owner sends it, and nobody waits for its answer.
+func (fl *Flight) DropSuspect(t *Task) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.outlets.endSending(t)
+	if fl.stuck[t.seq] == t {
+		delete(fl.stuck, t.seq)
+	}
+}
+
+// NotNow says that a suspect is not to be sent: its outlet does not answer, its target is paused, or it was set aside while it waited here.
+// Its row has a later place then, comes from there, and may have ended meanwhile.
+func (fl *Flight) NotNow(g *Outlet, t *Task) bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	gate := fl.gates.byTopic[g.topic]
+	return fl.stuck[t.seq] == t || g.silent() || gate != nil && gate.Paused
 }

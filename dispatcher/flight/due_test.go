@@ -2,6 +2,7 @@ package flight
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,4 +34,100 @@ func TestNothingIsSentInTheLastMoments(t *testing.T) {
 	fl.Settled(nil, fl.Closable(), line.Settled{}, time.Millisecond)
 	require.Equal(t, map[int64][]int{5: {0}}, fl.Leavers(nil), "so it drains")
 	require.Zero(t, fl.entries)
+}
+
+// TestWhichRunsAreMissed: late ones, but not what may have been sent, and not what was fired when it was late. The database is asked about
+// them.
+func TestWhichRunsAreMissed(t *testing.T) {
+	for name, c := range map[string]struct {
+		late    time.Duration
+		change  func(t *Task)
+		dropped bool
+	}{
+		"in time":                 {late: time.Minute},
+		"late":                    {late: time.Minute + time.Millisecond, dropped: true},
+		"late, in doubt":          {late: time.Hour, change: func(t *Task) { t.doubt = true }},
+		"late, second attempt":    {late: time.Hour, change: func(t *Task) { t.attempt = 1 }},
+		"late, a replay":          {late: time.Hour, change: func(t *Task) { t.replay = 1 }},
+		"late, set aside":         {late: time.Hour, change: func(t *Task) { t.state = task.StateRetry }},
+		"late, fired":             {late: time.Hour, change: func(t *Task) { t.due = t.settings.Run.DropFrom + 1 }},
+		"late, started":           {late: time.Hour, change: func(t *Task) { t.started = true }},
+		"late, but never dropped": {late: time.Hour, change: func(t *Task) { t.settings.Run.DropFrom = 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fl := newFlight(t, Config{})
+			g := fl
+			now := g.clock.Millis()
+			run := &Task{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings()}}
+			run.settings.Run = schemas.Run{Timer: "t", DropFrom: now - c.late.Milliseconds()}
+			if c.change != nil {
+				c.change(run)
+			}
+			require.Equal(t, !c.dropped, g.admitsRun(run, now))
+			if !c.dropped {
+				require.Empty(t, g.TakeRuns())
+				return
+			}
+			require.True(t, g.Starts(g.TakeRuns())[0].Missed)
+			g.dropRun(run, line.RunMissed)
+			require.Equal(t, task.StateDead, fl.inbox.transitions[0].State)
+			require.Nil(t, fl.inbox.transitions[0].Dead)
+			require.Equal(t, 1, counted(fl.metrics.DroppedRuns.WithLabelValues(DropMissed)))
+		})
+	}
+}
+
+// TestAMissedRunIsNoDeadLetter: where it is too late for its notyet-max-lateness too.
+func TestAMissedRunIsNoDeadLetter(t *testing.T) {
+	fl := newFlight(t, Config{})
+	s := fl
+	run := &Task{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings()}}
+	run.settings.MaxLateness, run.settings.Run = time.Second, schemas.Run{Timer: "t", DropFrom: 1}
+	require.False(t, s.admit(run, s.clock.Millis(), false))
+	fl.dropRun(run, line.RunMissed)
+	require.Nil(t, fl.inbox.transitions[0].Dead)
+	require.Equal(t, schemas.KindMissed, fl.inbox.transitions[0].Events[0].Kind)
+}
+
+// TestRunsThatMustBeAloneWait: in the order in which they are due, a bounded number at a time; the slots that were lost meanwhile are left out.
+func TestRunsThatMustBeAloneWait(t *testing.T) {
+	fl := newFlight(t, Config{})
+	g := fl
+	now := g.clock.Millis()
+	var all []*Task
+	for i := range overlapMost + 3 {
+		run := &Task{seq: int64(i), slot: &ownedSlot{abandoned: i == 1}, content: &content{settings: schemas.DefaultSettings()}}
+		run.settings.Run = schemas.Run{Timer: "t", Alone: true}
+		require.False(t, g.admitsRun(run, now))
+		all = append(all, run)
+	}
+	first := g.TakeRuns()
+	require.Equal(t, all[:overlapMost], first)
+	require.Len(t, g.Starts(first), overlapMost-1)
+	require.Len(t, g.TakeRuns(), 3)
+	require.Empty(t, g.TakeRuns())
+	all[0].started = true
+	require.True(t, g.admitsRun(all[0], now))
+}
+
+// TestARunThatIsMissedBeforeTheDatabaseAnswers: the database lets a run go that must be alone, and its answer takes longer than the run may
+// wait. The run is asked about once more, as missed.
+func TestARunThatIsMissedBeforeTheDatabaseAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fl := newFlight(t, Config{MisfireAfter: time.Second})
+		run := &Task{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings(), due: nowMillis()}}
+		run.settings.Run = schemas.Run{Timer: "t", DropFrom: nowMillis(), Alone: true}
+		require.False(t, fl.admitsRun(run, nowMillis()))
+		asked := fl.TakeRuns()
+		require.False(t, fl.Starts(asked)[0].Missed)
+		time.Sleep(10 * time.Second)
+		require.True(t, fl.Starts(asked)[0].Missed, "a second try says how late the run is by now")
+
+		run.missed = false // the first try was answered
+		fl.Started(asked, nil)
+		require.False(t, fl.admitsRun(run, nowMillis()), "the run is not released late")
+		require.True(t, fl.Starts(fl.TakeRuns())[0].Missed)
+		fl.Started(asked, nil)
+		require.True(t, fl.admitsRun(run, nowMillis()), "the database let the missed run go")
+	})
 }

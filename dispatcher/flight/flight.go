@@ -12,7 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/task"
 )
 
 // Flight holds the owned slots and every task that is in flight: claimed, and not closed. Its lock makes one step of what belongs
@@ -60,7 +62,7 @@ func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks
 		unannounced: unannounced{published: map[*Task]announcement{}}, underWay: map[*Task]time.Time{},
 	}
 	fl.gates = newGates(fl)
-	fl.outlets = newOutlets(fl)
+	fl.outlets = newOutlets(&fl.env, &fl.unsettled, fl.gates)
 	return fl
 }
 
@@ -87,3 +89,43 @@ func (fl *Flight) unstage(t *Task) {
 		fl.kicks.Fetch.Now()
 	}
 }
+
+// Origins give room for requests to the origins of callbacks. Enter does not block.
+type Origins interface {
+	Enter(origin string) (*callback.Seat, callback.Absence)
+}
+
+// gates keep the operators' policies in force: targets that are paused, or limited. Tasks that a gate does not let through soon are moved
+// to held places, and called back from there.
+type gates struct {
+	flight *Flight
+	anew   int // how often lookAgain was called
+	slots  int // of the installation, as the rows of owned slots say
+
+	byTopic map[string]*Gate
+	lanes   map[uint32][]*Gate // the same, by what a task's lane tells of its topic
+	key     task.LaneKey       // of the lanes; read with the policies
+}
+
+func newGates(fl *Flight) *gates {
+	return &gates{flight: fl, byTopic: map[string]*Gate{}, lanes: map[uint32][]*Gate{}}
+}
+
+// outlets are those in use, and what the producers hold for them.
+type outlets struct {
+	*env
+	unsettled *unsettled
+	where     *kafka.Placement // to which outlet a record goes; it has a lock of its own
+	byKey     map[outletKey]*Outlet
+	buffered  buffered
+	atOrigins buffered // of it, what origins have
+	probes    int      // under way
+	gates     *gates
+}
+
+func newOutlets(env *env, unsettled *unsettled, gates *gates) *outlets {
+	return &outlets{env: env, unsettled: unsettled, gates: gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}}
+}
+
+// buffered is what the producers hold for all outlets.
+type buffered struct{ tasks, bytes int }

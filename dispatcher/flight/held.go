@@ -285,3 +285,10 @@ func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
 		g.after, g.found = line.HeldPlace{}, false
 	}
 }
+
+// holdBack holds some of the tasks that wait at a gate.
+func (f *gates) holdBack(g *Gate, goes func(*Task) bool) {
+	for _, t := range g.takeBack(goes) {
+		f.hold(g, t, t.attempt)
+	}
+}

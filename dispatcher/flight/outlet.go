@@ -3,59 +3,14 @@ package flight
 import (
 	"time"
 
-	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/internal/kafka"
+	"go.uber.org/zap"
+
 	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 )
 
-// outlets are those in use, and what the producers hold for them.
-type outlets struct {
-	*env
-	unsettled *unsettled
-	where     *kafka.Placement // to which outlet a record goes; it has a lock of its own
-	byKey     map[outletKey]*Outlet
-	buffered  buffered
-	atOrigins buffered // of it, what origins have
-	probes    int      // under way
-	gates     *gates
-}
-
-func newOutlets(fl *Flight) *outlets {
-	return &outlets{env: &fl.env, unsettled: &fl.unsettled, gates: fl.gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}}
-}
-
-// outletKey names where records go that succeed or fail together: a partition of a target topic, or an origin. Records without a key, and
-// those of a topic of which nothing is known yet, have the partition -1, which stands for all that may take them.
-type outletKey struct {
-	topic     string
-	partition int32
-}
-
-// Outlet is one partition of a target, in use, and how it is doing. A target may have many: an outlet does not answer, or is full;
-// an operator pauses or limits a target.
-type Outlet struct {
-	outletKey
-	sending int            // records with a producer
-	bytes   int            // their size
-	owed    int            // tasks that are to wait for a report: see unsettled
-	since   time.Time      // of the last sign of life, or of the first record sent after a rest
-	waiting []*Task        // due, but the outlet has enough in flight
-	closed  *closed        // nil while it takes records
-	origin  bool           // it takes HTTP callbacks
-	answers int            // of an origin, since the last look at it
-	pace    int            // how many it gave in the second before that look
-	seat    *callback.Seat // of an origin: taken for the next of its tasks that is sent.
-
-	suspects []Sendable // refused, perhaps on another's account
-	trying   bool       // somebody is at them
-}
-
 // Topic is the outlet's target.
 func (k outletKey) Topic() string { return k.topic }
-
-// buffered is what the producers hold for all outlets.
-type buffered struct{ tasks, bytes int }
 
 // of finds the outlet of a task, or begins one, and notes on the task which it is.
 func (outs *outlets) of(t *Task) *Outlet {
@@ -158,4 +113,43 @@ func (outs *outlets) rehome(t *Task, from *Outlet) *Outlet {
 	}
 	t.outletKey = key
 	return to
+}
+
+// silent says that an outlet does not answer.
+func (g *Outlet) silent() bool { return g.closed != nil && g.closed.cause == silent }
+
+// refusal is where an outlet that stands for a topic has the closure for its refusals.
+func (g *Outlet) refusal() **closed {
+	if g.silent() {
+		return &g.closed.refusal
+	}
+	return &g.closed
+}
+
+// refuses says that an outlet stands for a topic that refuses every record, when it answers.
+func (g *Outlet) refuses() bool { return *g.refusal() != nil }
+
+// putsOff says that an outlet is closed to the tasks that are due.
+func (g *Outlet) putsOff(now time.Time) bool {
+	return g != nil && g.closed != nil && !g.closed.final(now)
+}
+
+// closing is the outlet that puts off what is to go to one now: the whole topic if it refuses every record, or that one itself; nil: none.
+func (outs *outlets) closing(key outletKey, now time.Time) *Outlet {
+	if all := outs.byKey[outletKey{key.topic, -1}]; all != nil && all.refuses() {
+		key = all.outletKey
+	}
+	if g := outs.byKey[key]; g.putsOff(now) {
+		return g
+	}
+	return nil
+}
+
+// fallsSilent closes an outlet that has not answered for long.
+func (outs *outlets) fallsSilent(g *Outlet) {
+	before := g.closed
+	g.closed = newClosed(silent, time.Now())
+	g.closed.refusal = before
+	outs.metrics.Unresponsive.Inc()
+	outs.log.Warn("a target does not answer: its tasks are set aside", zap.String("topic", g.topic), zap.Int32("partition", g.partition), zap.Int("in_flight", g.sending))
 }

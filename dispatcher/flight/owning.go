@@ -73,14 +73,6 @@ func (fl *Flight) missing(assigned []int) (out []int) {
 	return out
 }
 
-// Known are the owned slots as they were known here at some moment.
-type Known map[int]knownSlot
-
-type knownSlot struct {
-	slot                *ownedSlot
-	claimed, done, turn int64
-}
-
 // Known returns the slots of this moment, for SlotsRead and Swept.
 func (fl *Flight) Known() Known {
 	fl.mu.Lock()
@@ -159,9 +151,6 @@ type Unsure struct {
 	store.Slot
 	From int64 // claimed here, by now
 }
-
-// lostSlot is a slot that was abandoned: under which epoch it was held here, how far it was claimed, and at which turn it was seen.
-type lostSlot struct{ epoch, claimed, turn int64 }
 
 // Had returns what is known here of slots that are about to be taken or given away: how far those were claimed that were abandoned and not
 // taken since. If the database was set back, it may have forgotten a part of that, and what was staged here may have been sent: whoever takes
@@ -292,4 +281,32 @@ func (fl *Flight) forgetAnswered(l *ownedSlot) {
 			delete(fl.stuck, seq)
 		}
 	}
+}
+
+// Taking notes slots that are about to be taken: whatever comes of it, the database may call them ours.
+func (fl *Flight) Taking(slots []int, epoch int64) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.strays.note(slots, epoch)
+}
+
+// Clear says that the fate of slots under an epoch is clear: they were begun, or given back.
+func (fl *Flight) Clear(slots []int, epoch int64) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.strays.settle(slots, epoch)
+}
+
+// Strays returns, by epoch, the slots that the database may call ours, that we do not work on, and that are not assigned here.
+func (fl *Flight) Strays(assigned []int) map[int64][]int {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return fl.strays.without(assigned)
+}
+
+// AsAssigned says that the assigned slots are owned, and nothing else.
+func (fl *Flight) AsAssigned(assigned []int) bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return len(fl.slots) == len(assigned) && len(fl.missing(assigned)) == 0 && len(fl.strays) == 0
 }

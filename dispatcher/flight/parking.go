@@ -4,20 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/notyet/notyet/task"
 )
-
-// parked is what a slot remembers of a task that was put off because its outlet is closed: enough to put it off again without
-// reading its body, and to call it back when the outlet is open. Others may end such a task, but only the owner of the slot changes it.
-// So what is remembered stays true as long as the slot is owned.
-type parked struct {
-	outletKey outletKey
-	at        int64 // not released before, Unix ms
-	expires   int64 // from then on it is too late for it; 0: never
-	attempt   int
-	lane      task.Lane
-}
 
 // parkedTasks counts what is remembered.
 func (fl *Flight) parkedTasks() (n int) {
@@ -173,3 +160,7 @@ func (fl *Flight) rejudgeParked(t *Task, g *Outlet) {
 		fl.recallParked(*was)
 	}
 }
+
+// slowCall is how long a request may hold up its slot. Behind it, what was delivered since would be in doubt if the dispatcher were killed,
+// and a slot that is given away would wait.
+const slowCall = time.Second

@@ -1,10 +1,13 @@
 package flight
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
@@ -107,4 +110,90 @@ func (fl *Flight) leave(t *Task, e Transition) {
 	t.status = leaving
 	fl.inbox.leaves(e)
 	fl.kicks.Settle.Now()
+}
+
+// settleApart ends a delivered task by itself.
+func (fl *Flight) settleApart(t *Task) {
+	fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+}
+
+// A task that was put back is called back when it may be sent after all: its outlet answers again, or its target's gate has room. It stands in
+// the database, in its slot, at a later place; the settlement moves it to the place where it should have been.
+
+// recallMost is how many tasks are called back in one round of settling: 20 000 a second.
+const recallMost = 1000
+
+// recallOf calls a task of a slot back to where it is due at pos. from is its held place; 0: the task is not held.
+func recallOf(l *ownedSlot, seq, from, pos int64, attempt int, lane task.Lane) Transition {
+	return Transition{task: &Task{slot: l, seq: seq, lane: lane},
+		Transition: line.Transition{Seq: seq, Slot: l.number, Epoch: l.epoch, Recall: true, From: from, Pos: pos, Attempt: attempt, Lane: lane}}
+}
+
+// recall hands tasks that are called back to the settlement.
+func (fl *Flight) recall(back []Transition) {
+	if len(back) > 0 {
+		fl.inbox.recall(back)
+		fl.kicks.Settle.Now()
+	}
+}
+
+// MayRecall separates the recalls of tasks whose last transition is settled from the others.
+func MayRecall(recalls, unsettled []Transition) (now, early []Transition) {
+	if len(recalls) == 0 || len(unsettled) == 0 {
+		return recalls, nil
+	}
+	wait := make(map[int64]bool, len(unsettled))
+	for _, e := range unsettled {
+		wait[e.Seq] = true
+	}
+	for _, e := range recalls {
+		if wait[e.Seq] {
+			early = append(early, e)
+		} else {
+			now = append(now, e)
+		}
+	}
+	return now, early
+}
+
+// recalled has the slots claimed in which tasks stand now that were called back: behind what is claimed, though they should have gone
+// already. Their gates learn which of them come.
+func (fl *Flight) recalled(transitions []Transition, moved []store.Place) {
+	inLine := map[int64]bool{}
+	for _, m := range moved {
+		inLine[m.Seq] = !task.IsHeld(m.Pos)
+	}
+	until := time.Now().Add(recallWait)
+	for _, e := range transitions {
+		if l := fl.slots[e.Slot]; e.Recall && l != nil {
+			l.urgent = min(l.urgent, e.Pos)
+		}
+		if e.gate != nil {
+			e.gate.coming.settled(e.Seq, inLine[e.Seq], until)
+		}
+	}
+}
+
+// longestTransit is for how long, at most, a report that was accepted in time is still on its way to the database when the wait ends.
+const longestTransit = time.Second
+
+// transit is how long after the end of a wait it is judged whether a report came in time: as long as the look-ahead, by which a
+// redelivery may be late.
+func (c Config) transit() time.Duration { return min(c.LookAhead, longestTransit) }
+
+// unreported ends the wait for a report: another attempt after its backoff, or none is left. Only the settlement knows whether a
+// report came in time: see store/intake/reportwait.go.
+func (fl *Flight) unreported(t *Task) {
+	_ = faultpoint.At(faultpoint.DispatcherUnreported)
+	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
+	now := fl.clock.Millis()
+	var e Transition
+	if t.attempt >= t.settings.MaxAttempts {
+		e = fl.deadTransition(t, schemas.KindDead, task.Exhausted(t.attempt, reason))
+	} else {
+		waited := min(max(now-t.pos, 0), fl.cfg.transit().Milliseconds()) // the backoff counts from the end of the wait
+		e = t.retry(fl.clock.Latest()+max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0)+1, t.attempt, reason)
+	}
+	e.EndsWait = true
+	fl.leave(t, e)
 }

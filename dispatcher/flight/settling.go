@@ -9,16 +9,6 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// Check looks at the outlets that have not answered for long, and at the events that have not been acknowledged. It returns the topics that
-// the producer is to forget.
-func (fl *Flight) Check() (forget []string) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	fl.checkOutlets()
-	fl.deferSlow()
-	return fl.forgetClosed(time.Now())
-}
-
 // TakeLeaving takes the tasks that leave their places, and at most a round of those that are called back.
 func (fl *Flight) TakeLeaving() (transitions, recalls []Transition) {
 	transitions, recalls, more := fl.inbox.takeLeaving(recallMost)
@@ -167,4 +157,27 @@ func Rows(transitions []Transition) []line.Transition {
 		rows[i] = e.Transition
 	}
 	return rows
+}
+
+// leavePinned takes delivered tasks out of slots in which they have been held up for long.
+func (fl *Flight) leavePinned() {
+	fl.unsettled.forgetDurable()
+	closable, n, now := map[*ownedSlot]int64{}, 0, time.Now()
+	for _, t := range fl.unsettled.deliveries {
+		if now.Sub(t.acked) < pinnedFor || n == pinnedMost {
+			return
+		}
+		if t.status != settled || t.durable() {
+			continue
+		}
+		to, known := closable[t.slot]
+		if !known {
+			to, _ = t.slot.closable()
+			closable[t.slot] = to
+		}
+		if t.pos > to {
+			fl.settleApart(t)
+			n++
+		}
+	}
 }

@@ -2,38 +2,11 @@ package flight
 
 import (
 	"math"
+	"slices"
 	"time"
+
+	"github.com/notyet/notyet/task"
 )
-
-// ownedSlot is a slot that is ours: its offsets as the database has them, and every task between them. Next to each field
-// stands what writes it.
-type ownedSlot struct {
-	number  int
-	epoch   int64
-	claimed int64 // takeIn: of a claim, or of one whose reply was lost
-	before  int64 // likewise: claimed before the latest claim
-	done    int64 // closeTo
-
-	tasks []*Task // (done, claimed], in the order of pos; enter adds, closeTo takes away
-	head  int     // tasks before it are closed
-
-	next   int64 // the first place beyond claimed that is known to hold a task
-	urgent int64 // the earliest due time that a wake has told of
-	looked bool  // the database was asked for next since claimed was moved
-
-	parked map[int64]parked // by seq; see parked
-
-	// Took and SlotsSeen write these: see changing.go.
-	turn      int64     // at which the slot was last seen
-	claimMost int64     // no claim goes beyond it
-	callMost  int64     // no held task beyond it is called back
-	raised    time.Time // callMost was
-
-	claiming  bool      // somebody is moving claimed, and is the only one who may: the claimer, or ownership (catchUp)
-	leaving   time.Time // since when the slot is to be given away; zero: it is not
-	releasing bool      // it was given back, or may have been: it cannot stay
-	abandoned bool      // no longer ours: what comes in for it is thrown away; see abandon
-}
 
 const never = math.MaxInt64
 
@@ -81,35 +54,57 @@ func (l *ownedSlot) closeTo(to int64) (n int) {
 	return n
 }
 
-// claimTo moves claimed. Places beyond that are known stay known.
-func (l *ownedSlot) claimTo(to int64) {
-	l.before, l.claimed, l.looked = l.claimed, to, false
-	if l.next <= to {
-		l.next = never
-	}
-	if l.urgent <= to && l.next != to+1 { // right behind it stands what came when its own place was claimed already
-		l.urgent = never
-	}
-}
-
-// liesBehind says that what comes next was due before an instant, or may have been: a wake and the index tell of single tasks, and only the
-// database of the first.
-func (l *ownedSlot) liesBehind(at int64) bool { return l.next < at || !l.looked && l.claimed < at }
-
-// reach returns how far a claim of the slot goes. The slot may be claimed beyond the look-ahead: before a burst the look-ahead was
-// longer, or the database's clock was set back. Then what came late stands right behind claimed, and a few places are enough for it. The
-// pause between claims is longer than these places last, so time catches up. Multiples let slots be claimed together.
-func (l *ownedSlot) reach(ahead int64) int64 {
-	const few = int64(ClaimPause / time.Millisecond)
-	if ahead > l.claimed {
-		return ahead
-	}
-	return (l.claimed/few + 1) * few
-}
-
 func (l *ownedSlot) open() []*Task { return l.tasks[l.head:] }
 
 // drained tells that nothing is left to send or to settle, and that no claim is under way that could bring more.
 func (l *ownedSlot) drained() bool {
 	return !l.claiming && l.done == l.claimed && l.head == len(l.tasks)
+}
+
+// strays are slots that the database may call ours and that we do not work on: they were taken and not begun because the call failed
+// on the way, or abandoned because they did not drain. Each is begun or given back in the end; otherwise its next owner waits for us. The
+// epoch stands by slot.
+type strays map[int]int64
+
+func (h strays) note(slots []int, epoch int64) {
+	for _, slot := range slots {
+		h[slot] = epoch
+	}
+}
+
+// settle forgets slots whose fate under an epoch is clear.
+func (h strays) settle(slots []int, epoch int64) {
+	for _, slot := range slots {
+		if h[slot] == epoch {
+			delete(h, slot)
+		}
+	}
+}
+
+// without returns, by epoch, the slots that are not among the assigned ones.
+func (h strays) without(assigned []int) map[int64][]int {
+	out := map[int64][]int{}
+	for slot, epoch := range h {
+		if _, mine := slices.BinarySearch(assigned, slot); !mine {
+			out[epoch] = append(out[epoch], slot)
+		}
+	}
+	return out
+}
+
+// lostSlot is a slot that was abandoned: under which epoch it was held here, how far it was claimed, and at which turn it was seen.
+type lostSlot struct{ epoch, claimed, turn int64 }
+
+// takesOver says that held tasks of other slots are still to come to a slot: what its gates would let through might overtake them.
+func (l *ownedSlot) takesOver() bool { return l.callMost != never }
+
+// mayOvertake says that a task of the slot, to be released at an instant, might overtake held tasks that are still to come.
+func (l *ownedSlot) mayOvertake(at int64) bool { return task.Held(at) > l.callMost }
+
+// Known are the owned slots as they were known here at some moment.
+type Known map[int]knownSlot
+
+type knownSlot struct {
+	slot                *ownedSlot
+	claimed, done, turn int64
 }

@@ -1,14 +1,22 @@
 package flight
 
 import (
+	"cmp"
+	"strconv"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
+
+// A task, the slot in which it stands and the outlet through which it goes know one another, so they stand together here. Their methods are in
+// the files of what happens to them.
 
 type status uint8
 
@@ -69,6 +77,83 @@ type content struct {
 	acked     time.Time // when its delivery was acknowledged, by the monotonic clock
 }
 
+// ownedSlot is a slot that is ours: its offsets as the database has them, and every task between them. Next to each field
+// stands what writes it.
+type ownedSlot struct {
+	number  int
+	epoch   int64
+	claimed int64 // takeIn: of a claim, or of one whose reply was lost
+	before  int64 // likewise: claimed before the latest claim
+	done    int64 // closeTo
+
+	tasks []*Task // (done, claimed], in the order of pos; enter adds, closeTo takes away
+	head  int     // tasks before it are closed
+
+	next   int64 // the first place beyond claimed that is known to hold a task
+	urgent int64 // the earliest due time that a wake has told of
+	looked bool  // the database was asked for next since claimed was moved
+
+	parked map[int64]parked // by seq; see parked
+
+	// Took and SlotsSeen write these: see changing.go.
+	turn      int64     // at which the slot was last seen
+	claimMost int64     // no claim goes beyond it
+	callMost  int64     // no held task beyond it is called back
+	raised    time.Time // callMost was
+
+	claiming  bool      // somebody is moving claimed, and is the only one who may: the claimer, or ownership (catchUp)
+	leaving   time.Time // since when the slot is to be given away; zero: it is not
+	releasing bool      // it was given back, or may have been: it cannot stay
+	abandoned bool      // no longer ours: what comes in for it is thrown away; see abandon
+}
+
+// Outlet is one partition of a target, in use, and how it is doing. A target may have many: an outlet does not answer, or is full;
+// an operator pauses or limits a target.
+type Outlet struct {
+	outletKey
+	sending int            // records with a producer
+	bytes   int            // their size
+	owed    int            // tasks that are to wait for a report: see unsettled
+	since   time.Time      // of the last sign of life, or of the first record sent after a rest
+	waiting []*Task        // due, but the outlet has enough in flight
+	closed  *closed        // nil while it takes records
+	origin  bool           // it takes HTTP callbacks
+	answers int            // of an origin, since the last look at it
+	pace    int            // how many it gave in the second before that look
+	seat    *callback.Seat // of an origin: taken for the next of its tasks that is sent.
+
+	suspects []Sendable // refused, perhaps on another's account
+	trying   bool       // somebody is at them
+}
+
+// outletKey names where records go that succeed or fail together: a partition of a target topic, or an origin. Records without a key, and
+// those of a topic of which nothing is known yet, have the partition -1, which stands for all that may take them.
+type outletKey struct {
+	topic     string
+	partition int32
+}
+
+// parked is what a slot remembers of a task that was put off because its outlet is closed: enough to put it off again without
+// reading its body, and to call it back when the outlet is open. Others may end such a task, but only the owner of the slot changes it.
+// So what is remembered stays true as long as the slot is owned.
+type parked struct {
+	outletKey outletKey
+	at        int64 // not released before, Unix ms
+	expires   int64 // from then on it is too late for it; 0: never
+	attempt   int
+	lane      task.Lane
+}
+
+// Sendable is a task that is to be sent now. It keeps the record, for the task may be abandoned while it is handed to the producer.
+type Sendable struct {
+	Task    *Task
+	Record  *kgo.Record
+	IsProbe bool // its outlet does not answer: it is sent apart
+
+	Call *callback.Request // of a callback, with the room that it takes at its origin
+	Seat *callback.Seat
+}
+
 // sendNumber names the attempt that is to be made, among all that the task ever sees.
 func (c *content) sendNumber() int32 { return task.SendNumber(c.replay, c.attempt+1) }
 
@@ -98,4 +183,90 @@ func (t *Task) TraceSent(now time.Time, r *kgo.Record, err error) { t.trace.sent
 // TraceCalled makes the span of a callback, likewise. A request that was never made is no attempt.
 func (t *Task) TraceCalled(method string, now time.Time, o callback.Outcome) {
 	t.trace.called(t, method, now, o)
+}
+
+// traced is what the spans of an attempt need to know. Whoever has the task writes it: the fetch loop, then whoever sends. A nil *traced is
+// of a caller that is not traced; its methods do nothing.
+type traced struct {
+	caller  *tracing.Caller
+	key     string // of the delivery
+	fetched time.Time
+	began   time.Time // when it was handed to the client
+}
+
+// newTraced returns nil for a caller that is not traced.
+func newTraced(caller *tracing.Caller, key string) *traced {
+	if caller == nil {
+		return nil
+	}
+	now := time.Now()
+	return &traced{caller: caller, key: key, fetched: now, began: now}
+}
+
+// begins notes that the task is handed to the client now.
+func (d *traced) begins() {
+	if d != nil {
+		d.began = time.Now()
+	}
+}
+
+// sent takes the producer's answer. It must come before the outcome is passed on: then the task is another loop's.
+func (d *traced) sent(t *Task, now time.Time, r *kgo.Record, err error) {
+	if d != nil {
+		d.caller.Sent(d.delivery(t, now, tracing.Failure(err)), r.Partition, r.Offset)
+	}
+}
+
+// called takes what came of a callback, likewise. A request that was never made is no attempt.
+func (d *traced) called(t *Task, method string, now time.Time, o callback.Outcome) {
+	if d == nil || o.Verdict == callback.NotSent {
+		return
+	}
+	failure := ""
+	switch {
+	case o.Verdict == callback.Delivered:
+	case o.Status != 0:
+		failure = strconv.Itoa(o.Status)
+	default:
+		failure = o.Failure
+	}
+	d.caller.Called(d.delivery(t, now, failure), cmp.Or(method, schemas.DefaultMethod), o.Status)
+}
+
+// delivery describes the attempt; now is the database's time, as lateness has it.
+func (d *traced) delivery(t *Task, now time.Time, failure string) tracing.Delivery {
+	return tracing.Delivery{
+		Target: t.topic, ID: t.id, Key: d.key, Due: t.due, Lateness: max(now.UnixMilli()-t.at, 0), Attempt: t.attempt + 1, Replay: t.replay,
+		Fetched: d.fetched, Sent: d.began, Answered: time.Now(), Failure: failure,
+	}
+}
+
+// Proofs are attempts of which the send log proves that they were delivered, and when, by the seq of a task in doubt. Each is dropped with
+// its first use or with its task, so there are never more than tasks in doubt.
+type Proofs map[int64]map[sendlog.Proof]int64
+
+// take returns when the attempt that a task is to make was delivered, if it was, and forgets all proofs of its seq. The task must be the
+// one that was sent, by name and content.
+func (p Proofs) take(t *Task) (at int64, ok bool) {
+	of := p[t.seq]
+	if of == nil {
+		return 0, false
+	}
+	delete(p, t.seq)
+	at, ok = of[sendlog.Proof{Subject: sendlog.SubjectOf(t.seq, t.topic, t.id, xxhash.Sum64(t.body)), Attempt: t.sendNumber()}]
+	return at, ok
+}
+
+func (p Proofs) forget(seq int64) { delete(p, seq) }
+
+// ProofsOf gathers what the send log proves of tasks in doubt, for Took.
+func ProofsOf(acked map[sendlog.Proof]sendlog.Outcome) Proofs {
+	found := Proofs{}
+	for proof, o := range acked {
+		if found[proof.Seq] == nil {
+			found[proof.Seq] = map[sendlog.Proof]int64{}
+		}
+		found[proof.Seq][proof] = o.At
+	}
+	return found
 }

@@ -4,11 +4,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/tracingtest"
 )
 
 // What the send log calls an attempt: no replay is taken for what was sent before it.
@@ -60,5 +66,41 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 				require.Equal(t, task.StateRetry, fl.inbox.transitions[1].State)
 			}
 		})
+	}
+}
+
+func TestTracesAreFreeWhenOff(t *testing.T) {
+	headers := []kgo.RecordHeader{{Key: "traceparent", Value: []byte(tracingtest.Traceparent(true))}}
+	var off *tracing.Tracer
+	one, r := &Task{content: &content{topic: "orders"}}, &kgo.Record{}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		one.trace = newTraced(off.Caller(headers), "key")
+		one.trace.begins()
+		one.trace.sent(one, time.Time{}, r, kerr.MessageTooLarge)
+		one.trace.called(one, "", time.Time{}, callback.Outcome{})
+	}))
+}
+
+func TestProofIsOfOneTaskAndAttempt(t *testing.T) {
+	of := func(id, body string, attempt int) *Task {
+		return &Task{seq: 7, content: &content{topic: "orders", id: id, body: []byte(body), attempt: attempt - 1}}
+	}
+	for name, c := range map[string]struct {
+		task *Task
+		want int64
+	}{
+		"it":              {of("a", "body", 2), 20},
+		"another attempt": {of("a", "body", 3), 0},
+		"another id":      {of("b", "body", 2), 0},
+		"another content": {of("a", "other", 2), 0},
+	} {
+		proven := func(attempt int32) sendlog.Proof {
+			return sendlog.Proof{Subject: sendlog.SubjectOf(7, "orders", "a", xxhash.Sum64String("body")), Attempt: attempt}
+		}
+		p := Proofs{7: {proven(1): 10, proven(2): 20}, 8: {}}
+		at, ok := p.take(c.task)
+		require.Equal(t, c.want, at, name)
+		require.Equal(t, c.want != 0, ok, name)
+		require.Len(t, p, 1, "used")
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store/line"
-	"github.com/notyet/notyet/task"
 )
 
 // unsettled knows the deliveries that are not durable yet. The next owner of their slots would make them again if this dispatcher died
@@ -97,30 +95,20 @@ func (u *unsettled) oldest() time.Duration {
 	return time.Since(u.deliveries[0].acked)
 }
 
-// leavePinned takes delivered tasks out of slots in which they have been held up for long.
-func (fl *Flight) leavePinned() {
-	fl.unsettled.forgetDurable()
-	closable, n, now := map[*ownedSlot]int64{}, 0, time.Now()
-	for _, t := range fl.unsettled.deliveries {
-		if now.Sub(t.acked) < pinnedFor || n == pinnedMost {
-			return
-		}
-		if t.status != settled || t.durable() {
-			continue
-		}
-		to, known := closable[t.slot]
-		if !known {
-			to, _ = t.slot.closable()
-			closable[t.slot] = to
-		}
-		if t.pos > to {
-			fl.settleApart(t)
-			n++
-		}
-	}
+// Delivery is a task that was delivered and whose last events are to be told.
+type Delivery struct {
+	task *Task
+	at   int64 // when it was acknowledged, Unix ms: long ago, where the send log proves it
 }
 
-// settleApart ends a delivered task by itself.
-func (fl *Flight) settleApart(t *Task) {
-	fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
+// unannounced are deliveries whose last events nobody has yet.
+type unannounced struct {
+	published map[*Task]announcement // with the producer of events; its promises take them out
+	deferred  []Delivery             // to be stored instead
+}
+
+// announcement is a delivery whose last events are with the producer.
+type announcement struct {
+	at    int64
+	since time.Time
 }

@@ -63,7 +63,7 @@ const (
 	// (dispatcher/indexer.go). Error: Redis refuses.
 	DispatcherMarked = "dispatcher.marked"
 	// DispatcherUnreported: the time for a report is over, and its task is about to be retried or
-	// to become a dead letter (dispatcher/flight/unreported.go). No error.
+	// to become a dead letter (dispatcher/flight/putback.go). No error.
 	DispatcherUnreported = "dispatcher.unreported"
 	// StoreReplaying: dead tasks are pending again, and their letters are not yet marked
 	// (store/intake/replay.go). Error: the transaction fails.

@@ -1,0 +1,183 @@
+package flight
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+)
+
+// Check looks at the outlets that have not answered for long, and at the events that have not been acknowledged. It returns the topics that
+// the producer is to forget.
+func (fl *Flight) Check() (forget []string) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.checkOutlets()
+	fl.deferSlow()
+	return fl.forgetClosed(time.Now())
+}
+
+// refusedForNow takes note of an answer to a record, and reports whether its target refused it and may take it in a moment.
+func (fl *Flight) refusedForNow(topic string, err error) bool {
+	switch {
+	case err == nil:
+		if g := fl.outlets.byKey[outletKey{topic, -1}]; g != nil && g.refuses() {
+			*g.refusal() = nil
+			fl.recallParked(g.outletKey)
+			fl.log.Info("a target takes records again", zap.String("topic", topic))
+		}
+	case kafka.TopicMayCome(err):
+		return !fl.noteRefusal(topic, refused, err)
+	case kafka.ClockDiffers(err):
+		fl.noteRefusal(topic, clockDiffers, err)
+	}
+	return false
+}
+
+// noteRefusal closes a topic, or notes one more refusal, and reports whether it is one too many.
+func (fl *Flight) noteRefusal(topic string, why cause, err error) (final bool) {
+	outs, now := fl.outlets, time.Now()
+	g := outs.at(outletKey{topic, -1})
+	row := g.refusal()
+	switch {
+	case *row == nil || (*row).cause != why || (*row).over(now):
+		*row = newClosed(why, now)
+		if why == refused {
+			(*row).ends = now.Add(outs.cfg.UndeliverableAfter)
+			(*row).next = now.Add((*row).within((*row).first, now))
+			outs.log.Warn("a target does not exist or may not be written: its tasks are tried for a while, then they are dead letters",
+				zap.String("topic", topic), zap.Duration("undeliverable_after", outs.cfg.UndeliverableAfter), zap.Error(err))
+		} else {
+			outs.log.Error("a broker refuses the database's time: one of the two clocks is wrong, and tasks of the topic wait until it is corrected",
+				zap.String("topic", topic), zap.Time("database_clock", outs.clock.Now()), zap.Duration("database_ahead_of_this_machine", outs.clock.Offset()), zap.Error(err))
+		}
+	case !now.Before((*row).next): // not one of many that were sent together
+		(*row).next = now.Add((*row).pause(now))
+	}
+	if g.putsOff(now) {
+		fl.postponeWaiting(g) // else one that comes later would ask before those
+	}
+	return (*row).final(now)
+}
+
+// respondsAgain ends a silence: what was put off is called back.
+func (fl *Flight) respondsAgain(g *Outlet) {
+	if g.silent() {
+		g.closed = g.closed.refusal
+		fl.recallParked(g.outletKey)
+		fl.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
+	}
+}
+
+// forgetClosed ends the closures of outlets to which nothing was to be sent for long: nobody knows. It returns the topics that the producer
+// is to forget as well: it would ask the brokers for each name that anybody ever mistyped, four times a second. One that has something in
+// flight answers for itself.
+func (fl *Flight) forgetClosed(now time.Time) (topics []string) {
+	used := map[string]bool{}
+	var over []outletKey
+	for key, g := range fl.outlets.byKey {
+		if row := *g.refusal(); g.silent() && row != nil && row.over(now) {
+			g.closed.refusal = nil
+		}
+		if used[key.topic] = used[key.topic] || g.sending > 0 || len(g.waiting) > 0; g.closed == nil || !g.closed.over(now) || g.sending > 0 {
+			continue
+		}
+		if g.refuses() {
+			topics = append(topics, key.topic)
+		}
+		over = append(over, key)
+		g.closed = nil
+		fl.outlets.forgetIdle(g)
+	}
+	fl.recallParked(over...)
+	return slices.DeleteFunc(topics, func(topic string) bool { return used[topic] })
+}
+
+// checkOutlets finds outlets that have not answered for long. A task that is with the producer cannot be called
+// back: it leaves its place, so that its slot goes on, and its answer is still waited for.
+func (fl *Flight) checkOutlets() {
+	silent := map[outletKey]*Outlet{}
+	for key, g := range fl.outlets.byKey {
+		if g.origin {
+			fl.putOffWaiting(g)
+		}
+		if fl.fallsSilent(g) {
+			silent[key] = g
+		}
+		fl.outlets.forgetIdle(g) // what waited there was put off, or went elsewhere
+	}
+	fl.setAsideSlow()
+	if len(silent) == 0 {
+		return
+	}
+	for _, l := range fl.slots {
+		for _, t := range l.open() {
+			if t.status != sending || t.with == nil { // or its answer is about to be looked at
+				continue
+			}
+			if g := silent[t.with.outletKey]; g != nil {
+				home := fl.outlets.rehome(t, g)
+				silent[home.outletKey] = home
+				fl.setAsideSent(t)
+			}
+		}
+	}
+	for _, g := range silent {
+		if fl.fallsSilent(g) {
+			fl.outlets.fallsSilent(g)
+			fl.postponeWaiting(g)
+		}
+		fl.outlets.forgetIdle(g)
+	}
+}
+
+// fallsSilent says that what a partition has was not answered for long.
+func (fl *Flight) fallsSilent(g *Outlet) bool {
+	return g.sending > 0 && !g.silent() && !g.origin && time.Since(g.since) >= fl.cfg.UnresponsiveAfter
+}
+
+// setAsideSlow takes requests that have been under way for long out of their places, so that their slots go on. Each answer is still waited
+// for: it is bounded by the request's own timeout.
+func (fl *Flight) setAsideSlow() {
+	for t, since := range fl.underWay {
+		if t.status == sending && time.Since(since) >= min(slowCall, fl.cfg.UnresponsiveAfter) && fl.stuck[t.seq] == nil && !t.slot.abandoned {
+			fl.setAsideSent(t)
+		}
+	}
+}
+
+// setAsideSent takes a task that is with its sender out of its place. Its answer is still waited for.
+func (fl *Flight) setAsideSent(t *Task) {
+	fl.stuck[t.seq] = t
+	fl.unsettled.ends(t)
+	body := t.body // for the dead letter that it may yet become
+	fl.setAside(t, t)
+	t.body = body
+}
+
+// originDown puts an origin's tasks off for as long as nothing is sent to it. The callback package says when to ask it, and logs it.
+func (fl *Flight) originDown(g *Outlet, rest time.Duration) {
+	now := time.Now()
+	if g.closed == nil {
+		fl.metrics.Unresponsive.Inc()
+		g.closed = newClosed(silent, now)
+		defer fl.postponeWaiting(g) // until it is asked again
+	}
+	g.closed.first, g.closed.asked, g.closed.next, g.closed.probing = rest, 0, now.Add(rest), false
+}
+
+// Unresponsive returns the names of the topics and origins of which a part does not answer, in order. For operators.
+func (fl *Flight) Unresponsive() []string {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	names := map[string]bool{}
+	for key, g := range fl.outlets.byKey {
+		if g.silent() {
+			names[key.topic] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
