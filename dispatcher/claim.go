@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -118,14 +120,6 @@ func (c *claimer) nth(ctx context.Context, r line.Range, n int) (int64, bool, er
 
 type claimGroup struct{ epoch, to, turn int64 }
 
-func rangesOf(claims []flight.Claim) []line.Range {
-	out := make([]line.Range, len(claims))
-	for i, l := range claims {
-		out[i] = line.Range{Slot: l.Slot, From: l.From, To: l.To}
-	}
-	return out
-}
-
 // claimTogether claims first and reads afterwards. What was written before the claim is there to be read, and what comes later is
 // placed behind it.
 func (c *claimer) claimTogether(ctx context.Context, ready []flight.Claim, g claimGroup) error {
@@ -196,4 +190,23 @@ func (c *claimer) askNext(ctx context.Context, ready []flight.Claim, slots []int
 		next = append(next, fromStore...)
 	}
 	c.flight.NextKnown(next)
+}
+
+// sweep asks the database where every slot stands, and what comes next in it.
+func (c *claimer) sweep(ctx context.Context) {
+	before := c.flight.Known()
+	slots := slices.Sorted(maps.Keys(before))
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	stand, next, err := c.line.Next(bound, slots)
+	if err == nil {
+		err = c.ownership.compare(ctx, stand, before)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			c.log.Warn("asking the database for the next tasks failed", zap.Error(err))
+		}
+		return
+	}
+	c.flight.Swept(before, next)
 }

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -88,4 +90,25 @@ func (c Config) withDefaults() (Config, error) {
 func (c Config) flight() flight.Config {
 	return flight.Config{MemberID: c.MemberID, LookAhead: c.LookAhead, Furthest: max(c.LookAhead, c.BurstLookAhead), StageTasks: c.StageTasks, StageBytes: c.StageBytes, DrainTimeout: c.DrainTimeout,
 		UnresponsiveAfter: c.UnresponsiveAfter, UndeliverableAfter: c.UndeliverableAfter, MisfireAfter: c.MisfireAfter}
+}
+
+// Index is what a dispatcher needs of the index: internal/index has one in Redis, one in memory, and one that is the database.
+type Index interface {
+	Wake(ctx context.Context, at []index.SlotPos) error
+	Wakes(ctx context.Context) <-chan []index.SlotPos
+	Next(ctx context.Context, from []index.SlotPos) ([]index.SlotPos, error)
+	Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error)
+	Add(ctx context.Context, entries []index.Entry) error
+	Remove(ctx context.Context, entries []index.Entry) error
+}
+
+// Copy is an index beside the database, which dispatchers keep in step with it.
+type Copy interface {
+	Index
+	Count(ctx context.Context, slot int, from, to int64) (int64, error)
+	Range(ctx context.Context, slot int, from, to int64) ([]index.Entry, error)
+	Marks(ctx context.Context, slots []int) (map[int]int64, error)
+	SetMark(ctx context.Context, slot int, upTo int64) error
+	Trim(ctx context.Context, upTo []index.SlotPos) error
+	Clear(ctx context.Context, slot int) error
 }

@@ -27,11 +27,11 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/events"
 	"github.com/notyet/notyet/internal/election"
-	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/store/outbox"
 )
 
@@ -50,27 +50,6 @@ type Deps struct {
 
 	// Tracer makes spans of deliveries whose callers are traced. nil: none.
 	Tracer *tracing.Tracer
-}
-
-// Index is what a dispatcher needs of the index: internal/index has one in Redis, one in memory, and one that is the database.
-type Index interface {
-	Wake(ctx context.Context, at []index.SlotPos) error
-	Wakes(ctx context.Context) <-chan []index.SlotPos
-	Next(ctx context.Context, from []index.SlotPos) ([]index.SlotPos, error)
-	Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error)
-	Add(ctx context.Context, entries []index.Entry) error
-	Remove(ctx context.Context, entries []index.Entry) error
-}
-
-// Copy is an index beside the database, which dispatchers keep in step with it.
-type Copy interface {
-	Index
-	Count(ctx context.Context, slot int, from, to int64) (int64, error)
-	Range(ctx context.Context, slot int, from, to int64) ([]index.Entry, error)
-	Marks(ctx context.Context, slots []int) (map[int]int64, error)
-	SetMark(ctx context.Context, slot int, upTo int64) error
-	Trim(ctx context.Context, upTo []index.SlotPos) error
-	Clear(ctx context.Context, slot int) error
 }
 
 // Dispatcher owns a share of the slots. Make it with New. Its parts stand in the order in which a task meets them; each of them runs in a
@@ -254,6 +233,42 @@ func (d *Dispatcher) drain() {
 		case <-deadline:
 			d.log.Warn("leaving with slots that did not drain, their next owner sends again what was in flight", zap.Int("slots", left))
 			return
+		}
+	}
+}
+
+// targetLoop ranks, and counts what waits if this dispatcher owns slot 0: so one of all does it.
+func (d *Dispatcher) targetLoop(ctx context.Context) {
+	rank := time.NewTicker(rankEvery)
+	defer rank.Stop()
+	measure := time.NewTimer(measureEvery)
+	defer measure.Stop()
+	m := d.targetMetrics
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-rank.C:
+			m.rank()
+		case <-measure.C:
+			began := time.Now()
+			d.measureTargets(ctx)
+			measure.Reset(max(measureEvery, measureRest*time.Since(began)))
+		}
+	}
+}
+
+func (d *Dispatcher) measureTargets(ctx context.Context) {
+	if !d.flight.OwnsFirst() {
+		d.targetMetrics.forget()
+		return
+	}
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if err := d.targetMetrics.measure(bound, look.New(d.store), d.clock.Millis()); err != nil {
+		d.targetMetrics.forget() // old figures would look like new ones
+		if ctx.Err() == nil {
+			d.log.Debug("counting what waits for targets failed", zap.Error(err))
 		}
 	}
 }

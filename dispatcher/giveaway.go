@@ -6,9 +6,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/line"
 )
 
 // answerWithin bounds each call that takes, claims or gives back slots. It is longer than the database lets a statement wait for
@@ -76,4 +78,12 @@ func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
 	o.flight.Claimed(behind, entries)
 	o.log.Info("added the tasks of a claim whose reply was lost", zap.Int("slots", len(behind)), zap.Int("tasks", len(entries)))
 	return nil
+}
+
+func rangesOf(claims []flight.Claim) []line.Range {
+	out := make([]line.Range, len(claims))
+	for i, l := range claims {
+		out[i] = line.Range{Slot: l.Slot, From: l.From, To: l.To}
+	}
+	return out
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -12,9 +11,6 @@ import (
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
-	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/store/intake"
-	"github.com/notyet/notyet/store/line"
 )
 
 // health tells the election whether this process can do the work of an owner: the database answers its reads, takes its claims and
@@ -51,40 +47,4 @@ func (h *health) check(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, brokerWithin)
 	defer cancel()
 	return kafka.Ping(bound, h.client)
-}
-
-// lastCall is what came of the latest call of a kind. Any loop notes it.
-type lastCall struct{ failed atomic.Pointer[failedCall] }
-
-type failedCall struct {
-	err error
-	at  time.Time
-}
-
-func (l *lastCall) note(err error) {
-	if err == nil {
-		l.failed.Store(nil)
-		return
-	}
-	l.failed.Store(&failedCall{err, time.Now()})
-}
-
-// noteWrite notes what came of a write. A database that refuses it for its epoch, or for what is in it, has answered. A call that was
-// given up because its caller ends says nothing.
-func (l *lastCall) noteWrite(ctx context.Context, err error) {
-	switch {
-	case ctx.Err() != nil:
-	case errors.Is(err, store.ErrFenced), errors.Is(err, line.ErrTurned), intake.BadRecord(err):
-		l.note(nil)
-	default:
-		l.note(err)
-	}
-}
-
-// failure returns why the latest call failed, if that is no longer ago than that.
-func (l *lastCall) failure(within time.Duration) error {
-	if f := l.failed.Load(); f != nil && time.Since(f.at) < within {
-		return f.err
-	}
-	return nil
 }

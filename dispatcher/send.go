@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/dispatcher/flight"
@@ -23,7 +24,7 @@ type sender struct {
 	client     *kgo.Client
 	lost       *kafka.LostConnections // of client
 	kafka      kafka.Config           // for producers that ask a target, or send a suspect, by themselves
-	background sync.WaitGroup         // probes, suspects and callbacks; see probe.go and isolate.go
+	background sync.WaitGroup         // probes, suspects and callbacks
 }
 
 func newSender(sh *shared, fl *flight.Flight, tr *trust, client *kgo.Client, kcfg kafka.Config) *sender {
@@ -119,3 +120,84 @@ func (s *sender) called(t *flight.Task, method string, o callback.Outcome) {
 		s.observe(t.Topic(), now.Sub(t.At()))
 	}
 }
+
+// shortestProbe is how long a probe may take however soon an outlet is called silent: that a topic does not exist is known after
+// about 5 s. A probe that ended before would never learn of it, and the topic's tasks would be put off for ever.
+const shortestProbe = 10 * time.Second
+
+// giveUpAfter is how long the producers try with a record.
+func (c Config) giveUpAfter() time.Duration { return max(3*c.UnresponsiveAfter, 3*time.Second) }
+
+// probe sends one task to an outlet that does not answer, and waits no longer than for an outlet to be called so, or for the verdict that it
+// does not exist.
+func (s *sender) probe(ctx context.Context, one flight.Sendable) {
+	defer s.probed(one)
+	lost := new(kafka.LostConnections)
+	client, err := kafka.NewSoloProducer(s.kafka, s.log, lost.Opts()...)
+	if err != nil {
+		s.answered(one.Task, one.Record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
+		return
+	}
+	bound, cancel := context.WithTimeout(ctx, max(s.cfg.UnresponsiveAfter, shortestProbe))
+	defer cancel()
+	stop := context.AfterFunc(bound, client.Close) // nothing else ends a send that is under way
+	var r *kgo.Record
+	r, err = client.ProduceSync(context.Background(), one.Record).First()
+	stop()
+	client.Close()
+	if ctx.Err() == nil {
+		s.answeredBy(one.Task, r, lost.Judge(err, 0), true)
+	}
+}
+
+// probed counts a probe that is over.
+func (s *sender) probed(one flight.Sendable) {
+	if one.IsProbe {
+		s.flight.Probed()
+	}
+}
+
+// When one record of a partition fails for good, the producer fails all that it holds for the partition with the same
+// error, and the others are innocent. So suspects are sent again, one at a time, by a producer of their own, and only what
+// it says counts. Each topic has its own, so that one that does not answer holds up nobody else's suspects.
+
+// isolate sends an outlet's suspects until none is left.
+func (s *sender) isolate(ctx context.Context, g *flight.Outlet) {
+	lost := new(kafka.LostConnections)
+	opts := append(kafka.GiveUpAfter(s.cfg.giveUpAfter()), lost.Opts()...)
+	alone, err := kafka.NewSoloProducer(s.kafka, s.log, opts...)
+	for err != nil { // files of TLS or of a password that are being replaced; nobody else would take these tasks
+		s.log.Error("making a producer for refused tasks failed, trying again", zap.String("topic", g.Topic()), zap.Error(err))
+		if loop.Rest(ctx, time.Second); ctx.Err() != nil {
+			return
+		}
+		alone, err = kafka.NewSoloProducer(s.kafka, s.log, opts...)
+	}
+	defer context.AfterFunc(ctx, alone.Close)() // nothing else ends a send that is under way
+	defer alone.Close()
+	for ctx.Err() == nil {
+		one, ok := s.flight.NextSuspect(g)
+		if !ok {
+			return
+		}
+		for !s.trust.trusted() && ctx.Err() == nil {
+			loop.Rest(ctx, 10*time.Millisecond)
+		}
+		if !s.flight.Owns(one.Task) {
+			s.flight.DropSuspect(one.Task)
+			continue
+		}
+		if s.flight.NotNow(g, one.Task) {
+			s.answeredBy(one.Task, one.Record, errUnresponsive, true)
+			continue
+		}
+		before := lost.Count()
+		r, err := alone.ProduceSync(ctx, one.Record).First()
+		if ctx.Err() == nil {
+			s.answeredBy(one.Task, r, lost.Judge(err, before), true)
+		}
+	}
+}
+
+// errUnresponsive ends the turn of a suspect that is not to be sent now: nothing is in the topic of it, and it is put off.
+var errUnresponsive = fmt.Errorf("%w: its target does not answer", kafka.ErrNotSent)

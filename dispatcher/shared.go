@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,4 +78,52 @@ func (sh *shared) until(ctx context.Context, what string, f func(context.Context
 		}
 		loop.Rest(ctx, pauseAfter(failures))
 	}
+}
+
+// lastCall is what came of the latest call of a kind. Any loop notes it.
+type lastCall struct{ failed atomic.Pointer[failedCall] }
+
+type failedCall struct {
+	err error
+	at  time.Time
+}
+
+func (l *lastCall) note(err error) {
+	if err == nil {
+		l.failed.Store(nil)
+		return
+	}
+	l.failed.Store(&failedCall{err, time.Now()})
+}
+
+// noteWrite notes what came of a write. A database that refuses it for its epoch, or for what is in it, has answered. A call that was
+// given up because its caller ends says nothing.
+func (l *lastCall) noteWrite(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, store.ErrFenced), errors.Is(err, line.ErrTurned), intake.BadRecord(err):
+		l.note(nil)
+	default:
+		l.note(err)
+	}
+}
+
+// failure returns why the latest call failed, if that is no longer ago than that.
+func (l *lastCall) failure(within time.Duration) error {
+	if f := l.failed.Load(); f != nil && time.Since(f.at) < within {
+		return f.err
+	}
+	return nil
+}
+
+const (
+	// roundPieces is how many pieces are settled before outcomes are noted and done moves: about half a second's work.
+	roundPieces = 4
+)
+
+// observe counts a delivery that was so late.
+func (sh *shared) observe(topic string, late time.Duration) {
+	seconds := max(late.Seconds(), 0)
+	sh.metrics.lateness.Observe(seconds)
+	sh.targetMetrics.observe(topic, seconds)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/store/look"
 )
@@ -103,13 +102,6 @@ func (m *targetMetrics) observe(topic string, seconds float64) {
 		named = m.other
 	}
 	named.Observe(seconds)
-}
-
-// observe counts a delivery that was so late.
-func (sh *shared) observe(topic string, late time.Duration) {
-	seconds := max(late.Seconds(), 0)
-	sh.metrics.lateness.Observe(seconds)
-	sh.targetMetrics.observe(topic, seconds)
 }
 
 // rank names the targets with the most traffic. One that is named already stays unless another has twice as much.
@@ -215,40 +207,4 @@ func (m *targetMetrics) forget() {
 	m.due.Reset()
 	m.pending.Reset()
 	m.oldest.Reset()
-}
-
-// targetLoop ranks, and counts what waits if this dispatcher owns slot 0: so one of all does it.
-func (d *Dispatcher) targetLoop(ctx context.Context) {
-	rank := time.NewTicker(rankEvery)
-	defer rank.Stop()
-	measure := time.NewTimer(measureEvery)
-	defer measure.Stop()
-	m := d.targetMetrics
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-rank.C:
-			m.rank()
-		case <-measure.C:
-			began := time.Now()
-			d.measureTargets(ctx)
-			measure.Reset(max(measureEvery, measureRest*time.Since(began)))
-		}
-	}
-}
-
-func (d *Dispatcher) measureTargets(ctx context.Context) {
-	if !d.flight.OwnsFirst() {
-		d.targetMetrics.forget()
-		return
-	}
-	bound, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	if err := d.targetMetrics.measure(bound, look.New(d.store), d.clock.Millis()); err != nil {
-		d.targetMetrics.forget() // old figures would look like new ones
-		if ctx.Err() == nil {
-			d.log.Debug("counting what waits for targets failed", zap.Error(err))
-		}
-	}
 }

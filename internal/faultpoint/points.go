@@ -32,7 +32,7 @@ const (
 	// StoreMaking: under the locks of timers and slots, runs are inserted, and their timers have not
 	// moved on (store/intake/runs.go). Error: the transaction fails.
 	StoreMaking = "store.making"
-	// DispatcherMade: runs of timers are committed, and nobody is told (dispatcher/runmaker.go). Error:
+	// DispatcherMade: runs of timers are committed, and nobody is told (dispatcher/runs.go). Error:
 	// the reply is lost.
 	DispatcherMade = "dispatcher.made"
 	// DispatcherWindow: a page of the near future is read and not yet in the index
@@ -51,7 +51,7 @@ const (
 	// (dispatcher/send.go). Error: the answer is lost.
 	DispatcherSent = "dispatcher.sent"
 	// DispatcherAcknowledged: outcomes are about to be written to the send log
-	// (dispatcher/outcome.go). Error: that fails.
+	// (dispatcher/settle.go). Error: that fails.
 	DispatcherAcknowledged = "dispatcher.acknowledged"
 	// DispatcherNoted: outcomes are in the send log and about to be settled (dispatcher/settle.go).
 	// Error: the database refuses.
