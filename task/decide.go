@@ -7,29 +7,6 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Change is one intake record: a request, a report, or a record that the scanner rejected.
-type Change struct {
-	Seq      int64 // see Seq
-	Request  *schemas.Request
-	Report   *schemas.Report
-	Rejected *DeadLetter
-	// Beyond is the quota of its intake in which a request found no room: it may open no task and, beyond QuotaBytes, make none larger.
-	Beyond string `json:",omitempty"`
-}
-
-// QuotaBytes is the quota of the bytes of pending tasks, as the configuration names it.
-const QuotaBytes = "pending-bytes"
-
-// Verdict is what a change makes of the task that has its identity.
-type Verdict struct {
-	Next        *Task         // the task afterwards: the pointer that came in when nothing changed
-	Event       schemas.Event // State "": there is no event
-	Dead        *DeadLetter
-	Wait        bool // the task is being delivered: decide again when its outcome is known
-	Cost        int  // of merging: see mergeCost
-	ToldTooLate bool // the caller learns that it is too late: the task must not become pending again
-}
-
 // Decide is the whole state machine of what callers and consumers can do to a task. It depends only
 // on the task (nil: none is known), its phase, the change and the time in Unix ms; only the jitter
 // of a backoff is random. The store places the result in its slot's line.

@@ -30,3 +30,49 @@ func (t *Task) line(spread slots.Spread) int {
 	}
 	return spread.Of(t.Topic, key, Hashed(t.Seq, t.Replay, t.ID))
 }
+
+// Phase is where a task stands, given its slot's offsets.
+type Phase int8
+
+const (
+	Pending  Phase = iota // nobody has taken it: it can be cancelled, replaced, merged, fired
+	InFlight              // its slot's owner has it
+	Between               // between attempts, or until a report comes
+	Ended                 // delivered, cancelled, reported, dead
+	SentOnce              // in flight, and a delivery of it is the only one: for reports
+	Unsure                // not claimed as far as the database remembers, but it may have forgotten a claim
+)
+
+// Phase returns where the task stands, in a slot that is sure. Everything in its slot up to claimed belongs to the slot's
+// owner, and everything up to done is settled.
+func (t *Task) Phase(claimed, done int64) Phase {
+	switch {
+	case t.Slot == OutOfLine, t.Pos <= done:
+		return Ended
+	case t.Pos <= claimed:
+		return InFlight
+	case t.State == StateLine:
+		return Pending
+	default:
+		return Between
+	}
+}
+
+// heldFrom is where the places of held tasks begin. A place below it is an instant, Unix ms, and no due time comes near it.
+const heldFrom = int64(1) << 50
+
+// Held returns the place of a task that its target's policy keeps from being released: in the slot's
+// line, but beyond every claim, in the order of the instants at which the tasks should have been
+// released. The task stays pending: it can be cancelled, replaced and fired like any other.
+func Held(at int64) int64 { return heldFrom + min(max(at, 0), heldFrom-1) }
+
+// IsHeld tells whether a place is one of held tasks.
+func IsHeld(pos int64) bool { return pos >= heldFrom }
+
+// HeldSince returns the instant that a held place stands for; of any other place it is the place itself.
+func HeldSince(pos int64) int64 {
+	if IsHeld(pos) {
+		return pos - heldFrom
+	}
+	return pos
+}

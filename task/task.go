@@ -1,4 +1,21 @@
+// Package task has the rules about tasks. A task and what happened to it go in; what becomes of it
+// comes out.
+//
+// Nothing here reads or writes anything. The store turns the rules into SQL, and its transactions
+// say in which order they take effect. The dispatcher and the programs of recovery use the same
+// rules, so that a task means the same everywhere.
 package task
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/notyet/notyet/schemas"
+)
 
 // State is what a task's row says by itself. Whether a row in the line is pending, in flight or
 // delivered follows from its place between its slot's offsets: nothing is written for a task that
@@ -42,3 +59,84 @@ type Task struct {
 // MadeByCancel tells whether no task of this identity is known, only a cancel with a version that
 // came before it.
 func (t *Task) MadeByCancel() bool { return t.State == StateTombstone && t.Due == 0 }
+
+// A task's seq names the intake record that made it: its source and its offset there.
+// The offset has the low 48 bits. Sources are at most 1<<15 - 1, so a seq is never negative.
+const offsetBits = 48
+
+// Seq returns the seq of the record at an offset of a source.
+func Seq(source int, offset int64) int64 { return int64(source)<<offsetBits | offset }
+
+// SplitSeq is the inverse of Seq.
+func SplitSeq(seq int64) (source int, offset int64) {
+	return int(seq >> offsetBits), seq & (1<<offsetBits - 1)
+}
+
+// replayShift leaves room for sixteen million attempts between two replays of a task.
+const replayShift = 24
+
+// SendNumber numbers an attempt (from 1) among all attempts that a task ever sees. A replay counts its
+// attempts from 1 again, and none of them may be taken for one that was made before it.
+func SendNumber(replay, attempt int) int32 { return int32(replay)<<replayShift + int32(attempt) }
+
+// SplitSendNumber is the inverse of SendNumber.
+func SplitSendNumber(number int32) (replay, attempt int) {
+	return int(number >> replayShift), int(number & (1<<replayShift - 1))
+}
+
+// Ident returns the identity of a task, (topic, id), in 16 bytes: short enough for a unique index,
+// and too long to collide. Ids that end in a slash and a number, as default ids do, are ordered by
+// that number. Tasks that arrive together are therefore written to few pages of the index; hashes
+// alone would scatter them over all of it.
+func Ident(topic, id string) [16]byte {
+	b := make([]byte, 0, 512)
+	b = append(b, topic...)
+	b = append(b, 0) // never part of a topic name
+	b = append(b, id...)
+	sum := sha256.Sum256(b)
+	ident := [16]byte(sum[:16])
+	if i := strings.LastIndexByte(id, '/'); i >= 0 {
+		if n, err := strconv.ParseUint(id[i+1:], 10, 64); err == nil {
+			ident[0] = byte(xxhash.Sum64String(id[:i]))
+			binary.BigEndian.PutUint32(ident[1:], uint32(n))
+		}
+	}
+	return ident
+}
+
+// Published tells whether a task with this setting has the state published on the results topic.
+func Published(e schemas.Events, state schemas.State) bool {
+	switch {
+	case state == schemas.StateRejected, e == schemas.EventsAll:
+		return true
+	case e == schemas.EventsFinal:
+		return state.Final()
+	}
+	return false
+}
+
+// RunSource is the source of the seqs of runs, which have no intake record.
+const RunSource = 3
+
+// Change is one intake record: a request, a report, or a record that the scanner rejected.
+type Change struct {
+	Seq      int64 // see Seq
+	Request  *schemas.Request
+	Report   *schemas.Report
+	Rejected *DeadLetter
+	// Beyond is the quota of its intake in which a request found no room: it may open no task and, beyond QuotaBytes, make none larger.
+	Beyond string `json:",omitempty"`
+}
+
+// QuotaBytes is the quota of the bytes of pending tasks, as the configuration names it.
+const QuotaBytes = "pending-bytes"
+
+// Verdict is what a change makes of the task that has its identity.
+type Verdict struct {
+	Next        *Task         // the task afterwards: the pointer that came in when nothing changed
+	Event       schemas.Event // State "": there is no event
+	Dead        *DeadLetter
+	Wait        bool // the task is being delivered: decide again when its outcome is known
+	Cost        int  // of merging: see mergeCost
+	ToldTooLate bool // the caller learns that it is too late: the task must not become pending again
+}

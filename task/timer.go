@@ -75,9 +75,6 @@ func (k Kept) AllClaimed(claimed int64) bool {
 	return true
 }
 
-// RunSource is the source of the seqs of runs, which have no intake record.
-const RunSource = 3
-
 // TimerVerdict is what a request makes of a timer.
 type TimerVerdict struct {
 	Next  *Timer        // the timer afterwards: the pointer that came in when nothing changed

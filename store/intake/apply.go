@@ -4,33 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"strings"
 
-	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/handle"
-	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/store/internal/tables"
 )
-
-// Batch is a run of intake records with the offsets they cover. All of it happens, or nothing.
-type Batch struct {
-	Advance []Advance     // each source once
-	Changes []task.Change // in intake order for each source
-	Gaps    []Gap         // offsets that Advance covers and Changes do not bring, in order for each source: see Skip
-	// Epochs are the leader epochs of the sources that the batch moves, where they are known.
-	Epochs map[int]Epoch
-	// Resolve also looks at the requests that wait for the outcome of these identities.
-	Resolve [][16]byte
-}
-
-// Applied is what a batch has done.
-type Applied struct {
-	Events  []handle.Box // events that are decided and stored, to be published and then deleted
-	Added   []handle.Place
-	Removed []handle.Place
-	Timers  []int          // slots of timers that were set or enabled: their first runs are to be made
-	Waiting int            // requests that wait for a delivery's outcome
-	Dead    map[string]int // dead letters that it has stored, by kind
-	Opened  map[int]Size   // what has become pending, by source
-}
 
 // Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced
 // says that the offsets are not where the batch begins, so at least a part of it is stored already;
@@ -78,44 +57,6 @@ func (in Intake) apply(ctx context.Context, b Batch, now func() int64, reconcili
 		return err
 	})
 	return out, err
-}
-
-// work is one attempt at one batch.
-type work struct {
-	intake    Intake
-	tx        *sql.Tx
-	insert    *sql.Stmt // of preparedRows tasks; nil: there is none
-	clock     func() int64
-	now       int64 // of the clock, when what is decided next was locked
-	spread    slots.Spread
-	resolving bool // it also looks at what waits
-	mode
-
-	slots map[int]handle.Slot // locked
-	fresh []*task.Task        // no task of their identity was known
-	late  []*task.Task        // the same, but their due time is about to be claimed, or was
-	taken []int64             // of tasks in flight: see verdict
-	outcomes
-	merged  merged
-	known   int // bytes that it has read: see knownBudget
-	timers  timerWork
-	applied Applied
-}
-
-// mode says how a batch is decided.
-type mode struct {
-	reconciling bool // no request is still to come that might be older than a proof
-	first       bool // the first try assumes that default ids are new; if the unique key disagrees, the next try looks them up
-	several     bool // the batch has more than one change, or a scanner looks at more than one identity: it can be cut
-}
-
-// identity gathers what a batch asks of one task.
-type identity struct {
-	key     [16]byte
-	before  *task.Task
-	now     *task.Task
-	changes []task.Change
-	queue   requestQueue
 }
 
 func (w *work) run(ctx context.Context, b Batch) error {
@@ -192,4 +133,50 @@ func (w *work) finish(ctx context.Context) error {
 		w.applied.Events = append(w.applied.Events, box.Box)
 	}
 	return nil
+}
+
+// advance moves the stored offsets, in the transaction that stores the tasks. It fails with
+// ErrFenced if one of them is not at Advance.From, or its source is retired: the records are stored
+// already, another reader has them, or the partition was restarted.
+func (in Intake) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
+	return tables.Chunks(b.Advance, func(part []Advance) error {
+		var to, from, sources []any
+		for _, a := range part {
+			to = append(to, a.Source, a.To)
+			from = append(from, a.Source, a.From)
+			sources = append(sources, a.Source)
+		}
+		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
+		epochs, values := setEpochs(part, b.Epochs)
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+tables.Marks(len(part))+") AND retired_at = 0 AND next_offset "+in.h.Conditions.Expected+" "+cases, slices.Concat(to, values, sources, from)...)
+		if err != nil {
+			return fmt.Errorf("moving the offsets of %d sources: %w", len(part), err)
+		}
+		if n, err := res.RowsAffected(); err != nil {
+			return err
+		} else if n != int64(len(part)) {
+			return fmt.Errorf("moving the offsets of sources %v: %w", part, handle.ErrFenced)
+		}
+		return nil
+	})
+}
+
+// setEpochs returns the part of an update that stores the sources' epochs, as far as they are known.
+func setEpochs(part []Advance, epochs map[int]Epoch) (string, []any) {
+	var numbers, from, to []any
+	for _, a := range part {
+		if e, ok := epochs[a.Source]; ok {
+			numbers = append(numbers, a.Source, e.Number)
+			from = append(from, a.Source, e.From)
+			to = append(to, a.Source, e.To)
+		}
+	}
+	if len(numbers) == 0 {
+		return "", nil
+	}
+	var set strings.Builder
+	for _, column := range []string{"epoch", "epoch_from", "epoch_to"} {
+		set.WriteString(", " + column + " = CASE src" + strings.Repeat(" WHEN ? THEN ?", len(numbers)/2) + " ELSE " + column + " END")
+	}
+	return set.String(), append(append(numbers, from...), to...)
 }

@@ -100,27 +100,52 @@ func (w *work) addOutcome(c task.Change, v task.Verdict) {
 	w.addEvent(w.now, c.Seq, v.Event)
 }
 
-// phase returns the phase of the identity's task after the changes so far. What this transaction
-// has made is pending, waiting or ended by construction, unless a life before has made the same and
-// it was forgotten.
-func (w *work) phase(id *identity) task.Phase {
-	switch {
-	case id.now == nil:
-		return task.Ended
-	case id.now == id.before:
-		return w.nowUnsure(id.now, id.now.Phase(w.slots[id.now.Slot].Claimed, w.slots[id.now.Slot].Done))
-	case id.now.Slot == task.OutOfLine:
-		return task.Ended
-	case id.now.State != task.StateLine:
-		return w.nowUnsure(id.now, task.Between)
-	}
-	return w.nowUnsure(id.now, task.Pending)
-}
-
 func (w *work) reject(c task.Change) {
 	w.closeFullBoxes()
 	d := *c.Rejected
 	d.DiedAt = w.now
 	w.dead = append(w.dead, &d)
 	w.addEvent(w.now, c.Seq, schemas.Event{Topic: d.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Kind: d.Kind, Reason: d.Reason, Request: w.intake.known.position(c.Seq)})
+}
+
+// mayBeForgotten tells whether a change is a cancel that would be remembered for a task of which nothing
+// is known, while a slot is unsure: the database may have forgotten the task, and a dispatcher have it.
+// Nothing waits for an unknown task, because a request that only schedules does not look whether
+// something waits.
+func (w *work) mayBeForgotten(t *task.Task, c task.Change) bool {
+	if t != nil || c.Request == nil || c.Request.Op != schemas.OpCancel || c.Request.Version < 0 || w.intake.evidence != nil {
+		return false
+	}
+	for _, s := range w.slots {
+		if s.Unsure {
+			return true
+		}
+	}
+	return false
+}
+
+// proven returns the proof about a task, if it goes beyond what the row knows.
+func proven(e Evidence, t *task.Task) (task.Proof, bool) {
+	p, ok := e.Of(t)
+	return p, ok && p.Exceeds(t)
+}
+
+// applyEvidence brings a task to where its deliveries had taken it before the change c came (nil: by
+// now).
+func (w *work) applyEvidence(id *identity, c *task.Change) {
+	if w.intake.evidence == nil || id.now == nil || w.phase(id) == task.Ended {
+		return
+	}
+	p, ok := proven(w.intake.evidence, id.now)
+	if !ok || c != nil && c.Request != nil && p.Follows(c.Request) {
+		return
+	}
+	v := task.Prove(id.now, p, w.now)
+	id.now = v.Next
+	if v.Dead != nil {
+		w.dead = append(w.dead, v.Dead)
+	}
+	if v.Event.State != "" {
+		w.proven = append(w.proven, v.Event)
+	}
 }

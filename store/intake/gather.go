@@ -104,7 +104,7 @@ func renameTaken(list []*identity) (renamed []task.Change) {
 func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
 
 // splitFresh decides the common case before any lock: identities of which nothing is known and that
-// are scheduled, once. A second request depends on the slot: see unsure.go.
+// are scheduled, once. A second request depends on the slot: see nowUnsure.
 func (w *work) splitFresh(list *[]*identity) error {
 	rest := (*list)[:0]
 	for _, id := range *list {

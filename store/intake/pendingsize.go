@@ -7,23 +7,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/store/internal/tables"
-	"github.com/notyet/notyet/task"
 )
-
-// Size is how many tasks there are, and how many bytes their bodies have.
-type Size struct{ Tasks, Bytes int64 }
-
-// Plus returns the sum of two sizes.
-func (s Size) Plus(o Size) Size { return Size{s.Tasks + o.Tasks, s.Bytes + o.Bytes} }
-
-// opened notes what has become pending by the record seq.
-func (a *Applied) opened(seq int64, tasks, bytes int) {
-	if a.Opened == nil {
-		a.Opened = map[int]Size{}
-	}
-	source, _ := task.SplitSeq(seq)
-	a.Opened[source] = a.Opened[source].Plus(Size{int64(tasks), int64(bytes)})
-}
 
 // pendingPatience limits a statement that counts one slot.
 const pendingPatience = 10 * time.Second

@@ -8,44 +8,6 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Evidence returns proofs, after a database was restored from a backup. It must compare more of the
-// task than its seq: two sources that were made again after the backup may have exchanged their
-// numbers. It is asked inside transactions, so it must answer at once.
-type Evidence interface {
-	Of(t *task.Task) (task.Proof, bool)
-}
-
-// SetEvidence has the evidence take part in what every Intake of the store decides from now on: a task
-// that is proven to have been sent ends, or waits for its report, before a request that came after that.
-// For tasks that no request is about, see SettleProven. The store must not be used by others at the same time.
-func (in Intake) SetEvidence(e Evidence) { in.evidence = e }
-
-// proven returns the proof about a task, if it goes beyond what the row knows.
-func proven(e Evidence, t *task.Task) (task.Proof, bool) {
-	p, ok := e.Of(t)
-	return p, ok && p.Exceeds(t)
-}
-
-// applyEvidence brings a task to where its deliveries had taken it before the change c came (nil: by
-// now).
-func (w *work) applyEvidence(id *identity, c *task.Change) {
-	if w.intake.evidence == nil || id.now == nil || w.phase(id) == task.Ended {
-		return
-	}
-	p, ok := proven(w.intake.evidence, id.now)
-	if !ok || c != nil && c.Request != nil && p.Follows(c.Request) {
-		return
-	}
-	v := task.Prove(id.now, p, w.now)
-	id.now = v.Next
-	if v.Dead != nil {
-		w.dead = append(w.dead, v.Dead)
-	}
-	if v.Event.State != "" {
-		w.proven = append(w.proven, v.Event)
-	}
-}
-
 // SettleProven brings those of the tasks that are proven to have been sent to where their
 // deliveries had taken them. First apply every request that the intake holds: an older one that
 // came after this would be judged as too late.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -160,5 +161,20 @@ func TestDefaultIDsOfATopicThatWasMadeAnew(t *testing.T) {
 		require.Equal(t, schemas.StateScheduled, s.answer(s.schedule("in/0/7", value("replaced"))), "who names the id means the task")
 		require.Equal(t, "replaced", string(s.body("in/0/7").Value))
 		require.Equal(t, schemas.StateCancelled, s.answer(s.cancel(theirs)))
+	})
+}
+
+func TestWhyASourceStands(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a"))
+		require.Empty(t, current(t, s).Stands)
+		require.NoError(t, s.Stands(s.ctx, s.source.ID, 1, "no room"))
+		require.Equal(t, "no room", current(t, s).Stands)
+		require.NoError(t, s.Stands(s.ctx, s.source.ID, 0, "said too late"))
+		require.Equal(t, "no room", current(t, s).Stands)
+		require.NoError(t, s.Stands(s.ctx, s.source.ID, 1, strings.Repeat("x", 5000)))
+		require.Len(t, current(t, s).Stands, maxStands)
+		s.do(s.schedule("b"))
+		require.Empty(t, current(t, s).Stands, "it has moved since")
 	})
 }

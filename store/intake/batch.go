@@ -1,0 +1,137 @@
+package intake
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/task"
+)
+
+// Batch is a run of intake records with the offsets they cover. All of it happens, or nothing.
+type Batch struct {
+	Advance []Advance     // each source once
+	Changes []task.Change // in intake order for each source
+	Gaps    []Gap         // offsets that Advance covers and Changes do not bring, in order for each source: see Skip
+	// Epochs are the leader epochs of the sources that the batch moves, where they are known.
+	Epochs map[int]Epoch
+	// Resolve also looks at the requests that wait for the outcome of these identities.
+	Resolve [][16]byte
+}
+
+// Advance says which intake offsets a batch covers: [From, To) of one source.
+type Advance struct {
+	Source   int
+	From, To int64
+}
+
+// Gap is the offsets [From, To) of a source that bring no change: Kafka has no record there, or one
+// that asks for nothing.
+type Gap struct {
+	Source   int
+	From, To int64
+}
+
+// Epoch is the leader epoch of the last record that was stored of a source. Kafka numbers the
+// leaders of a partition: in one log, an offset and an epoch name one record.
+type Epoch struct {
+	Number int32 // -1: not known
+	From   int64 // where the records of that epoch begin
+	To     int64 // behind the last stored record of it; a scanner of an older version moves Source.Next without it
+}
+
+// Next is the epoch once the record at offset is stored too.
+func (e Epoch) Next(number int32, offset int64) Epoch {
+	switch {
+	case number < 0: // the broker or the batch does not say
+	case number == e.Number:
+		e.To = offset + 1
+	default:
+		e = Epoch{number, offset, offset + 1}
+	}
+	return e
+}
+
+// Skip says that the offsets [from, to) of a source bring no change. An empty range is ignored.
+func (b *Batch) Skip(source int, from, to int64) {
+	if from >= to {
+		return
+	}
+	if n := len(b.Gaps); n > 0 && b.Gaps[n-1].Source == source && b.Gaps[n-1].To == from {
+		b.Gaps[n-1].To = to
+		return
+	}
+	b.Gaps = append(b.Gaps, Gap{source, from, to})
+}
+
+// offsets is how many offsets the batch covers.
+func (b *Batch) offsets() (n int64) {
+	for _, a := range b.Advance {
+		n += a.To - a.From
+	}
+	return n
+}
+
+// ErrUncovered says that a batch moves a source's offset over records that it does not contain. If
+// it were stored, they would be lost.
+var ErrUncovered = errors.New("the batch does not bring all the offsets that it covers")
+
+// check verifies that the changes and gaps of a batch are, offset by offset, what its advances cover.
+func (b *Batch) check() error {
+	next := make(map[int]int64, len(b.Advance)) // the offset that each source expects
+	for _, a := range b.Advance {
+		next[a.Source] = a.From
+	}
+	gaps := make(map[int][]Gap, len(b.Gaps))
+	for _, g := range b.Gaps {
+		gaps[g.Source] = append(gaps[g.Source], g)
+	}
+	skip := func(source int) {
+		for g := gaps[source]; len(g) > 0 && g[0].From == next[source] && g[0].To > g[0].From; g = gaps[source] {
+			next[source], gaps[source] = g[0].To, g[1:]
+		}
+	}
+	for _, c := range b.Changes {
+		source, offset := task.SplitSeq(c.Seq)
+		if next[source] != offset {
+			skip(source)
+		}
+		if at, ok := next[source]; !ok || at != offset {
+			return fmt.Errorf("source %d: offset %d follows where %d is to come: %w", source, offset, at, ErrUncovered)
+		}
+		next[source]++
+	}
+	for _, a := range b.Advance {
+		skip(a.Source)
+		if at := next[a.Source]; at != a.To || len(gaps[a.Source]) > 0 {
+			return fmt.Errorf("source %d: the offsets [%d, %d) are covered up to %d: %w", a.Source, a.From, a.To, at, ErrUncovered)
+		}
+	}
+	return nil
+}
+
+// Applied is what a batch has done.
+type Applied struct {
+	Events  []handle.Box // events that are decided and stored, to be published and then deleted
+	Added   []handle.Place
+	Removed []handle.Place
+	Timers  []int          // slots of timers that were set or enabled: their first runs are to be made
+	Waiting int            // requests that wait for a delivery's outcome
+	Dead    map[string]int // dead letters that it has stored, by kind
+	Opened  map[int]Size   // what has become pending, by source
+}
+
+// Size is how many tasks there are, and how many bytes their bodies have.
+type Size struct{ Tasks, Bytes int64 }
+
+// Plus returns the sum of two sizes.
+func (s Size) Plus(o Size) Size { return Size{s.Tasks + o.Tasks, s.Bytes + o.Bytes} }
+
+// opened notes what has become pending by the record seq.
+func (a *Applied) opened(seq int64, tasks, bytes int) {
+	if a.Opened == nil {
+		a.Opened = map[int]Size{}
+	}
+	source, _ := task.SplitSeq(seq)
+	a.Opened[source] = a.Opened[source].Plus(Size{int64(tasks), int64(bytes)})
+}
