@@ -1,7 +1,6 @@
 package scanner
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -25,12 +24,6 @@ func newDecoder(cfg Config, metrics *metrics, log *zap.Logger) *decoder {
 	d := &decoder{reports: cfg.Reports, limits: cfg.Limits, metrics: metrics, log: log}
 	d.byTopic.Store(&cfg.IntakeLimits)
 	return d
-}
-
-// SetLimits replaces Config.IntakeLimits while the scanner runs. Each record is judged by the limits that are in force when it is stored.
-// A record that is read again after it was stored is left out, so no limits judge it a second time, unless the database has forgotten it.
-func (s *Scanner) SetLimits(byTopic map[string]schemas.Limits) {
-	s.worker.decoder.byTopic.Store(&byTopic)
 }
 
 // decode makes a change of an intake record. A bad request becomes a rejection. A bad report
@@ -67,12 +60,4 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 // noCallbacks refuses every URL.
 func noCallbacks(c schemas.CallbackURL) *schemas.Rejection {
 	return &schemas.Rejection{Header: schemas.HeaderURL, Value: c.Origin, Problem: "is an HTTP callback, and this installation makes none", Fix: "name a topic in " + schemas.HeaderTopic + ", or ask the operator to set callback.enabled"}
-}
-
-func rejected(seq int64, r *kgo.Record, err error) *task.DeadLetter {
-	var rej *schemas.Rejection
-	if !errors.As(err, &rej) {
-		rej = &schemas.Rejection{}
-	}
-	return rejectedRecord(seq, r, rej.Topic, rej.ID, err)
 }

@@ -33,6 +33,13 @@ func (a announcer) announce(done intake.Applied) {
 	a.results.Stored(done.Events)
 }
 
+// Index is what the scanner needs of the index: internal/index has one in Redis, and one that is the database.
+type Index interface {
+	Add(ctx context.Context, entries []index.Entry) error
+	Remove(ctx context.Context, entries []index.Entry) error
+	Wake(ctx context.Context, at []index.SlotPos) error
+}
+
 // indexer tells the index what transactions have done, and wakes dispatchers.
 type indexer struct {
 	index   Index

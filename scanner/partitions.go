@@ -11,11 +11,6 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-type partitionKey struct {
-	topic     string
-	partition int32
-}
-
 // partitions is the state of the assigned intake partitions: which source each one is, how far the
 // database has it, how this process reads it, and whether it is halted. All of it is under one
 // lock, because revoking, restarting or setting back a partition changes several of these at once.

@@ -14,6 +14,11 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
+type partitionKey struct {
+	topic     string
+	partition int32
+}
+
 // reading is one partition as this process reads it. It begins when the partition is assigned or
 // set back. It ends when the partition is revoked or set back, or when a batch of it fails. From
 // then on, nothing that was read in it is stored, except a batch that is being stored already. So

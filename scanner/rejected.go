@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -42,4 +43,12 @@ func atQuota(c task.Change, r *kgo.Record, quota string) task.Change {
 func bareRejection(seq int64, r *kgo.Record, reason string) *task.DeadLetter {
 	id := schemas.DefaultID(r.Topic, r.Partition, r.Offset)
 	return &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, TaskID: schemas.CutUTF8(id, schemas.MaxIDLen), Reason: schemas.CutUTF8(reason, maxReason)}
+}
+
+func rejected(seq int64, r *kgo.Record, err error) *task.DeadLetter {
+	var rej *schemas.Rejection
+	if !errors.As(err, &rej) {
+		rej = &schemas.Rejection{}
+	}
+	return rejectedRecord(seq, r, rej.Topic, rej.ID, err)
 }

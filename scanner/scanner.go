@@ -13,7 +13,6 @@
 package scanner
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -24,8 +23,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/notyet/notyet/events"
-	"github.com/notyet/notyet/internal/defaults"
-	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/tracing"
@@ -34,61 +31,6 @@ import (
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/outbox"
 )
-
-// Config of a scanner. The zero value works.
-type Config struct {
-	// Group is the consumer group that shares the intake partitions. Default "notyet-scanner".
-	Group string
-	// Installation is the id of the installation, which is noted with the group's offsets. Default none.
-	Installation string
-	// Intake are the topics with requests. Default notyet.intake.
-	Intake []string
-	// Reports is the topic with consumers' reports. Default notyet.reports.
-	Reports string
-	// Read are those of these topics that are read. Default all.
-	Read []string
-	// Results is the topic that events go to. Default notyet.results.
-	Results string
-	// Limits of a request.
-	Limits schemas.Limits
-	// IntakeLimits replace Limits for the intake topics that they name.
-	IntakeLimits map[string]schemas.Limits
-	// Quotas bound what is taken from the intake topics that they name. Default none.
-	Quotas map[string]Quota
-	// Window is the near future that the index holds. Default 2 h.
-	Window time.Duration
-	// Workers is how many batches are stored at the same time, each on its own connection. A
-	// partition is with one worker at a time. Default 4: more do not make the database faster
-	// (measured: one connection 28k rows/s, four 50k, limited by its CPU).
-	Workers int
-	// BatchRecords limits a transaction. Default 2000: about 60 ms of work for the database. The
-	// slots are locked during the last few of them.
-	BatchRecords int
-	// CommitEvery is how often Kafka is told what is stored, for lag monitors. Default 1 s; below 0: never.
-	CommitEvery time.Duration
-}
-
-func (c Config) withDefaults() Config {
-	c.Group = cmp.Or(c.Group, defaults.ScannerGroup)
-	c.Reports = cmp.Or(c.Reports, schemas.TopicReports)
-	c.Results = cmp.Or(c.Results, schemas.TopicResults)
-	c.Window = cmp.Or(c.Window, defaults.Window)
-	c.Workers = cmp.Or(c.Workers, 4)
-	c.BatchRecords = cmp.Or(c.BatchRecords, 2000)
-	c.CommitEvery = cmp.Or(c.CommitEvery, time.Second)
-	if len(c.Intake) == 0 {
-		c.Intake = []string{schemas.TopicIntake}
-	}
-	if len(c.Read) == 0 {
-		c.Read = append([]string{c.Reports}, c.Intake...)
-	}
-	return c
-}
-
-// applier stores batches: intake.Intake.
-type applier interface {
-	Apply(ctx context.Context, b intake.Batch, now func() int64) (intake.Applied, error)
-}
 
 // Deps are what a scanner works with. All of them are required but Tracer.
 type Deps struct {
@@ -100,13 +42,6 @@ type Deps struct {
 
 	// Tracer makes spans of records whose senders are traced. nil: none.
 	Tracer *tracing.Tracer
-}
-
-// Index is what the scanner needs of the index: internal/index has one in Redis, and one that is the database.
-type Index interface {
-	Add(ctx context.Context, entries []index.Entry) error
-	Remove(ctx context.Context, entries []index.Entry) error
-	Wake(ctx context.Context, at []index.SlotPos) error
 }
 
 // Scanner is one member of the group. Make it with New. It has no state of its own but its parts,
@@ -255,6 +190,12 @@ func (s *Scanner) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// SetLimits replaces Config.IntakeLimits while the scanner runs. Each record is judged by the limits that are in force when it is stored.
+// A record that is read again after it was stored is left out, so no limits judge it a second time, unless the database has forgotten it.
+func (s *Scanner) SetLimits(byTopic map[string]schemas.Limits) {
+	s.worker.decoder.byTopic.Store(&byTopic)
 }
 
 // leavePatience limits the request to leave the group. That request waits for a join that is under
