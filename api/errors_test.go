@@ -30,6 +30,7 @@ func TestProblemsNameTheField(t *testing.T) {
 		{"PUT", "/targets/a", `{"rate":-1}`, "body.rate", "rate is not 0.001 to 1000000"},
 		{"PUT", "/timers/a%20b/c", `{"every":"1h"}`, "path.topic", "topic is not a topic name: write"},
 		{"POST", "/tasks", `{"topic":"orders","delay":"1h","dealy":"1h"}`, "body.dealy", "dealy unexpected property: leave it out"},
+		{"POST", "/tasks", `{"topic":"orders","Topic":"other","delay":"1h"}`, "body.Topic", "Topic unexpected property: leave it out"},
 		{"POST", "/tasks", `{`, "body", "body unexpected end of JSON input"},
 		{"POST", "/tasks", `{"topic":"orders"}`, "body.at", "at is missing: send at or delay"},
 	} {

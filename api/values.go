@@ -6,6 +6,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
+// A field in another case is an unknown one: of "topic" and "Topic" in one body, the library would take the last.
+func init() { huma.ValidateStrictCasing = true }
+
 // maxValues limits how many values a body has. A value of two bytes takes a hundred once it is
 // parsed, and as many again in a problem document if it is wrong. The largest useful body has 128
 // headers, or 1000 ids.
