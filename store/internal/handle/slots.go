@@ -5,11 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 
-	place "github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -71,7 +74,7 @@ func (s Slot) GivenUp() bool { return s.Base > 0 && s.Slot >= s.Count() }
 func (s Slot) MayHaveMoved() bool { return s.Unsure && s.Changing() }
 
 // SlotPos is a position in a slot's order.
-type SlotPos = place.Pos
+type SlotPos = slots.Pos
 
 // SlotEpoch is a slot that its owner holds under an epoch.
 type SlotEpoch struct {
@@ -156,3 +159,119 @@ func (h *Handle) Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error
 	}
 	return out, nil
 }
+
+// Place is where a task stands in the line, for the index.
+type Place struct {
+	slots.Place
+	Due int64 // when its next attempt is to be made; earlier than Pos if the line was already claimed beyond that
+}
+
+func PlaceOf(t *task.Task) Place { return NewPlace(t.Slot, t.Pos, t.Seq, t.Due) }
+
+func NewPlace(slot int, pos, seq, due int64) Place {
+	return Place{slots.Place{Slot: slot, Pos: pos, Seq: seq}, due}
+}
+
+// SlotSet collects slots to lock: ascending, and each once. Because all transactions use one order,
+// they do not deadlock.
+type SlotSet map[int]struct{}
+
+func (set SlotSet) Add(slot int) {
+	if slot >= 0 {
+		set[slot] = struct{}{}
+	}
+}
+
+func (set SlotSet) sorted() []int { return slices.Sorted(maps.Keys(set)) }
+
+// LockSlots reads the slots under a lock that keeps their claimed where it is until the transaction ends. All of them must exist.
+func (h *Handle) LockSlots(ctx context.Context, tx *sql.Tx, set SlotSet, clause string) (map[int]Slot, error) {
+	out, err := h.LockSlotsThere(ctx, tx, set, clause)
+	if err == nil && len(out) != len(set) {
+		h.ForgetSpread()
+		return nil, fmt.Errorf("locking slots %s: only %d of them exist: %w", strings.Trim(fmt.Sprint(set.sorted()), "[]"), len(out), ErrSpread)
+	}
+	return out, err
+}
+
+// LockSlotsThere is LockSlots of those that exist.
+func (h *Handle) LockSlotsThere(ctx context.Context, tx *sql.Tx, set SlotSet, clause string) (map[int]Slot, error) {
+	slots := set.sorted()
+	if len(slots) == 0 {
+		return nil, nil
+	}
+	rows, err := tables.Fetch(ctx, tx, ScanSlot, "SELECT "+h.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") ORDER BY slot"+h.Locking(clause), tables.Args(slots)...)
+	if err != nil {
+		return nil, fmt.Errorf("locking %d slots: %w", len(slots), err)
+	}
+	out := make(map[int]Slot, len(rows))
+	for _, r := range rows {
+		out[r.Slot] = r
+	}
+	return out, nil
+}
+
+// claimedHint is the last claimed offset seen of each slot.
+type claimedHint [4096]atomic.Int64
+
+// LastClaimed is the last claimed offset seen of a slot. With it, most tasks get their final place before the lock is
+// taken. It may be outdated: the place is judged again under the lock.
+func (h *Handle) LastClaimed(slot int) int64 { return h.hint[slot].Load() }
+
+// LearnClaimed notes what was read of slots.
+func (h *Handle) LearnClaimed(slots map[int]Slot) {
+	for n, slot := range slots {
+		h.hint[n].Store(slot.Claimed)
+	}
+}
+
+// ErrSpread says that a transaction has placed tasks by an outdated spread of keys over slots. The next
+// try reads the spread again.
+var ErrSpread = errors.New("the number of slots is being changed")
+
+// SpreadIn returns how keys are spread over slots. It is read once, and again after CheckSpread has found
+// it outdated. q is the caller's transaction.
+func (h *Handle) SpreadIn(ctx context.Context, q dialect.Querier) (slots.Spread, error) {
+	if known := h.spread.Load(); known != nil {
+		return *known, nil
+	}
+	rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *Slot) error { return r.Scan(&v.Slot, &v.Base, &v.Target, &v.Spread) },
+		"SELECT slot, base, target, spread FROM slots ORDER BY slot")
+	if err != nil {
+		return slots.Spread{}, fmt.Errorf("reading how keys are spread over slots: %w", err)
+	}
+	if len(rows) == 0 {
+		return slots.Spread{}, ErrNotMigrated
+	}
+	spread := SpreadOf(rows)
+	h.spread.Store(&spread)
+	return spread, nil
+}
+
+// SpreadOf is how all slots' rows, in order, spread keys.
+func SpreadOf(rows []Slot) slots.Spread {
+	var split []bool
+	for i, r := range rows {
+		if r.Split() {
+			if split == nil {
+				split = make([]bool, len(rows))
+			}
+			split[i] = true
+		}
+	}
+	return slots.Changing(rows[0].Base, rows[0].Target, len(rows), split)
+}
+
+// CheckSpread verifies, under the lock of slots, the spread by which tasks were placed in them.
+func (h *Handle) CheckSpread(spread slots.Spread, locked map[int]Slot) error {
+	for n, row := range locked {
+		if row.Base != spread.Base() || row.Target != spread.Target() || row.Spread != spread.Count(n) {
+			h.ForgetSpread()
+			return ErrSpread
+		}
+	}
+	return nil
+}
+
+// ForgetSpread has the spread read again: it may be outdated.
+func (h *Handle) ForgetSpread() { h.spread.Store(nil) }
