@@ -15,8 +15,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A task, the slot in which it stands and the outlet through which it goes know one another, so they stand together here. Their methods are in
-// the files of what happens to them.
+// A task, its slot and its outlet name one another, so their types stand together here. The methods of
+// each type stand in the file of the step that they belong to.
 
 type status uint8
 
