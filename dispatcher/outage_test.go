@@ -108,7 +108,7 @@ func TestSilentPartitionDelaysOnlyItself(t *testing.T) {
 	f.partitioned("parts", 2)
 	answer := f.mutePartition("parts", 0, kerr.NotEnoughReplicas)
 	lively, parts := f.read("lively"), f.read("parts")
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond, StageTasks: 40})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: time.Second, StageTasks: 40})
 	f.schedule(ask("parts", idFor(1, 0), time.Now()))
 	f.eventually("the other partition takes tasks", func() bool { return parts.count() == 1 })
 	const rounds = 20
