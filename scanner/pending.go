@@ -15,13 +15,16 @@ import (
 )
 
 const (
-	// pendingEvery is the least time between two counts of what is pending. The next one comes after countShare times what the last one
-	// took, so that counting takes at most a twentieth of the time.
-	pendingEvery = 5 * time.Second
+	// pendingEvery is the least time between two counts of what is pending. An intake takes at most its quota between two. The next count
+	// comes after countShare times what the shorter one of the last two took, so that counting takes a twentieth of the time, and
+	// one stall of the database or of this process makes no long wait.
+	pendingEvery = time.Second
 	countShare   = 20
 	// pendingLook is how often the counter looks whether a count is wanted.
 	pendingLook = 200 * time.Millisecond
-	// failedPause is the longest time between two counts that fail and without which nothing passes.
+	// failedEvery is the least time from a count that failed to the next one, and failedPause the longest: without a count, nothing may
+	// pass any more.
+	failedEvery = 5 * time.Second
 	failedPause = 30 * time.Second
 	// atLimitFor is how long after an intake has reached a limit of what may be pending it is counted again and again.
 	atLimitFor = time.Minute
@@ -193,15 +196,12 @@ func (p *pacer) countPending(ctx context.Context) {
 	began := time.Now()
 	err := p.countAll(ctx)
 	took := time.Since(began)
-	pause := max(pendingEvery, countShare*took)
+	pause := max(pendingEvery, countShare*min(took, p.countTook))
 	if err != nil {
-		if urgent { // nothing passes meanwhile
-			pause = min(pause, failedPause)
-		}
+		pause = min(max(pause, failedEvery), failedPause)
 		p.log.Warn("counting what is pending of intakes with quotas failed: the last count stands, with all that was taken since; what was never counted waits", zap.Error(err))
 	}
-	p.countAfter = time.Now().Add(pause)
-	p.countFailed = err
+	p.countAfter, p.countTook, p.countFailed = time.Now().Add(pause), took, err
 	p.parts.wakePoller()
 }
 

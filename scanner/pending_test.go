@@ -83,8 +83,8 @@ func TestAnIntakeAtItsQuotaOfPendingTasksWaits(t *testing.T) {
 		require.EqualValues(t, 6, follow(t, 0, p.release()))
 		require.Empty(t, p.release())
 		require.Equal(t, pollPause, p.next(kafka.PollAtMost), "something is on the way")
-		time.Sleep(time.Second)
-		require.Equal(t, time.Second, p.intakes[noisy].waitAt(quotaTasks))
+		time.Sleep(pendingEvery / 2)
+		require.Equal(t, pendingEvery/2, p.intakes[noisy].waitAt(quotaTasks))
 		require.Zero(t, p.intakes[noisy].waitAt(quotaRequests))
 
 		p.store(d, 0, 6, tasks(2)) // the others were replacements
@@ -145,8 +145,14 @@ func TestACountThatFailsMakesNoRoom(t *testing.T) {
 		p.divide()
 		require.Empty(t, p.release())
 		d.takes = 0
-		require.True(t, time.Now().Before(p.countAfter.Add(-countShare*59*time.Minute)), "it took an hour, so the next one comes in twenty")
-		time.Sleep(countShare * time.Hour)
+		require.Equal(t, failedEvery, time.Until(p.countAfter), "the one before was short")
+		d.takes = time.Hour
+		time.Sleep(failedEvery)
+		d.err = errors.New("away")
+		p.count(t)
+		require.Equal(t, failedPause, time.Until(p.countAfter), "though two of them took an hour")
+		d.takes, d.err = 0, nil
+		time.Sleep(failedPause)
 		p.count(t)
 		require.EqualValues(t, 20, follow(t, 10, p.release()))
 	})
@@ -377,6 +383,52 @@ func TestWhatACountFindsLittleOfIsNotRejected(t *testing.T) {
 			p.count(t)
 		}
 		require.Zero(t, p.intakes[noisy].rejected.Load())
+	})
+}
+
+// Little is pending of tasks that are delivered at once, so an intake takes its quota of them by each count.
+func TestTasksThatAreDeliveredAtOnceWaitForSecondsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, reject := range []bool{false, true} {
+			p := pacingAt(Quota{PendingTasks: 20, Reject: reject}, &database{takes: time.Millisecond})
+			at := follow(t, 0, p.take(t, noisy, 0, 0, 200))
+			began := time.Now()
+			for at < 200 && time.Since(began) < time.Hour {
+				time.Sleep(pendingLook)
+				p.count(t)
+				at = follow(t, at, p.release())
+				p.store(p.counter.(*database), 0, at, intake.Size{}) // delivered, by the next count
+				p.intakes[noisy].pending.add(tasks(min(at, 10)))
+			}
+			require.Less(t, time.Since(began), 25*time.Second, "10 pass by each count")
+			require.Zero(t, p.intakes[noisy].rejected.Load())
+		}
+	})
+}
+
+// After a count for which the database, or this process, stood still, the next one comes soon: it finds the room that there is by then, and
+// a partition that another scanner had is counted.
+func TestOneSlowCountMakesNoLongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, failure := range []error{nil, errors.New("away")} {
+			d := &database{takes: time.Millisecond}
+			p := pacingAt(Quota{PendingTasks: 20}, d)
+			p.count(t)
+			p.store(d, 0, follow(t, 0, p.take(t, noisy, 0, 0, 20)), tasks(10))
+			time.Sleep(pendingEvery)
+			d.takes, d.err = 15*time.Second, failure
+			p.count(t)
+			d.takes, d.err, d.pending[0] = time.Millisecond, nil, tasks(0)
+			p.parts.drop(map[string][]int32{noisy: {1}})
+			p.parts.sources[partitionKey{noisy, 1}] = nil
+			began, to := time.Now(), int64(10)
+			for to == 10 && time.Since(began) < time.Hour {
+				p.count(t)
+				time.Sleep(pendingLook)
+				to = follow(t, 10, p.release())
+			}
+			require.LessOrEqual(t, time.Since(began), failedEvery+2*pendingLook)
+		}
 	})
 }
 

@@ -74,8 +74,9 @@ type pacer struct {
 
 	// Only countPending's goroutine uses these.
 	counter     pendingCounter
-	countAfter  time.Time // the next count comes not before
-	countFailed error     // the last one; nil: it did not fail
+	countAfter  time.Time     // the next count comes not before
+	countTook   time.Duration // the last one
+	countFailed error         // the last one; nil: it did not fail
 }
 
 // paced is an intake with a quota.

@@ -141,6 +141,9 @@ func newChecker(h *history.History, bounds Bounds) *checker {
 	each(h.Events, func(e *history.Event) *life { return c.lives[ident{e.Topic, e.ID}] }, func(l *life, e *history.Event) { l.events = append(l.events, e) })
 	each(h.Reports, func(r *history.Report) *life { return c.lives[ident{r.Topic, r.ID}] }, func(l *life, r *history.Report) { l.reports = append(l.reports, r) })
 	each(h.Letters, func(d *history.Letter) *life { return c.lives[ident{d.Topic, d.ID}] }, func(l *life, d *history.Letter) { l.letters = append(l.letters, d) })
+	for _, l := range c.lives {
+		l.letters = l.deaths()
+	}
 	each(h.Looks, func(k *history.Look) *life { return c.lives[ident{k.Topic, k.ID}] }, func(l *life, k *history.Look) { l.looks = append(l.looks, k) })
 	for _, l := range c.lives {
 		slices.SortFunc(l.ops, func(a, b *history.Op) int {

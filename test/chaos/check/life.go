@@ -221,6 +221,18 @@ func (w *walk) end() {
 	}
 }
 
+// deaths returns the dead letters, except one for each request that was rejected.
+func (l *life) deaths() []*history.Letter {
+	rejected := len(slices.DeleteFunc(slices.Clone(l.ops), func(o *history.Op) bool { return !o.Invalid }))
+	return slices.DeleteFunc(l.letters, func(d *history.Letter) bool {
+		if d.Kind != "rejected" {
+			return false
+		}
+		rejected--
+		return rejected >= 0
+	})
+}
+
 // outdated reports whether a newer version than the request's is known.
 func (w *walk) outdated(o *history.Op) bool {
 	return w.known && o.Version >= 0 && o.Version < w.version

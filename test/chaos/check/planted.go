@@ -27,6 +27,9 @@ var Bugs = append([]Bug{
 	{"a cancel is never answered", "I1", func(h *history.History) { untell(h, "cancelled", "cancelled") }},
 	{"an invalid request is swallowed", "I1", func(h *history.History) { untell(h, "invalid", "rejected") }},
 	{"a task that is not due yet is forgotten", "I1", func(h *history.History) { h.Rest = history.Rest{Until: h.Rest.Until} }},
+	{"a task dies beside a request that was rejected", "I1", func(h *history.History) {
+		h.Letters = append(h.Letters, history.Letter{Topic: "target", ID: "resident", Kind: "rejected"})
+	}},
 	{"a healthy target's task dies", "I1", func(h *history.History) { op(h, "mortal").MayDie = false }},
 	{"a delivery is 1 ms early", "I2", func(h *history.History) { delivery(h, "second", 1).At = op(h, "second").Due - 1 }},
 	{"a value is changed on the way", "I3", func(h *history.History) { delivery(h, "second", 1).Hash++ }},

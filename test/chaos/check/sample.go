@@ -17,8 +17,9 @@ func Sample() *history.History {
 	s.cancelled("cancelled", base+20_000)
 	s.replaced("replaced", base+30_000)
 	s.overtaken("overtaken", base+40_000)
-	s.invalid("invalid", base+41_000)
+	s.invalid("invalid", history.Schedule, base+41_000)
 	s.resident("resident", base+5_000_000)
+	s.invalid("resident", history.Fire, base+42_000)
 	s.reported("reported", base+50_000)
 	s.exhausted("exhausted", base+60_000)
 	s.died("mortal", base+70_000)
@@ -106,8 +107,8 @@ func (s *sample) overtaken(id string, due int64) {
 	s.tell(id, "stale", 0, due-9000)
 }
 
-func (s *sample) invalid(id string, due int64) {
-	s.op(history.Op{Kind: history.Schedule, ID: id, Due: due, Version: -1, Invalid: true})
+func (s *sample) invalid(id, kind string, due int64) {
+	s.op(history.Op{Kind: kind, ID: id, Due: due, Version: -1, Invalid: true})
 	s.tell(id, "rejected", 0, due)
 	s.Letters = append(s.Letters, history.Letter{Topic: "target", ID: id, Kind: "rejected"})
 }
