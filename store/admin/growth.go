@@ -105,11 +105,15 @@ func (a Admin) SetSlots(ctx context.Context, n int) (Growth, error) {
 	if n < 1 || n > MostSlots {
 		return Growth{}, ErrSlots
 	}
-	for began := time.Now(); ; {
+	for began, waited := time.Now(), error(nil); ; {
 		g, err := a.setSlots(ctx, n)
+		if err != nil && ctx.Err() != nil && waited != nil {
+			err = waited // the caller's time is over: this says why
+		}
 		if !errors.Is(err, ErrNotCompared) || time.Since(began) > comparedWithin || loop.Rest(ctx, comparedWithin/20) != nil {
 			return g, err
 		}
+		waited = err
 	}
 }
 
