@@ -17,7 +17,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"strings"
@@ -27,7 +26,6 @@ import (
 	"github.com/glebarez/sqlite"
 	"github.com/go-sql-driver/mysql"
 	"go.uber.org/zap"
-	"go.uber.org/zap/exp/zapslog"
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -89,15 +87,12 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler := zapslog.NewHandler(log.Core())
 	db, err := gorm.Open(dialector, &gorm.Config{
 		DisableAutomaticPing:   true, // Ping below says it in one line
 		SkipDefaultTransaction: true,
 		TranslateError:         true,
 		NowFunc:                func() time.Time { return time.Now().UTC() },
-		Logger: logger.NewSlogLogger(slog.New(handler), logger.Config{
-			SlowThreshold: time.Second, LogLevel: logger.Error, IgnoreRecordNotFoundError: true, ParameterizedQueries: true,
-		}),
+		Logger:                 logger.Discard, // each error goes to the caller
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)

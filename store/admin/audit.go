@@ -95,15 +95,8 @@ func detailText(fields map[string]any, longest int) string {
 // RetireAudit deletes entries that were written before the given time (Unix ms), the oldest first
 // and a piece at a time. more says that there may be others.
 func (a Admin) RetireAudit(ctx context.Context, before int64) (n int, more bool, err error) {
-	ids, err := tables.Fetch(ctx, a.h.DB, func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?", before, tables.MaxRows)
-	if err != nil {
-		return 0, false, fmt.Errorf("looking for old entries of the audit log: %w", err)
+	if n, more, err = a.h.Retire(ctx, "audit", "at", before, tables.MaxRows); err != nil {
+		return 0, false, fmt.Errorf("deleting old entries of the audit log: %w", err)
 	}
-	if len(ids) == 0 {
-		return 0, false, nil
-	}
-	if _, err := a.h.Exec(ctx, "DELETE FROM audit WHERE id IN ("+tables.Marks(len(ids))+")", tables.Args(ids)...); err != nil {
-		return 0, false, fmt.Errorf("deleting %d old entries of the audit log: %w", len(ids), err)
-	}
-	return len(ids), len(ids) == tables.MaxRows, nil
+	return n, more, nil
 }

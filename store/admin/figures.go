@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"gorm.io/gorm/clause"
+
 	"github.com/notyet/notyet/store/internal/handle"
-	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // MaxFigures and MaxMinute limit what a service says of its work, in bytes: with its name on the
@@ -28,11 +29,16 @@ func (a Admin) SaveMinute(ctx context.Context, process string, minute int64, dat
 	if len(data) > MaxMinute {
 		return fmt.Errorf("saving the figures of a minute: %d bytes are more than the %d that a minute may have", len(data), MaxMinute)
 	}
-	again, old := a.h.Dialect.Upsert("minute, process", "data"), a.h.Dialect.DeleteOldest("figures", "minute", "minute, process")
-	if _, err := a.h.Exec(ctx, "INSERT INTO figures (minute, process, data) VALUES (?, ?, ?)"+again, minute, tables.CutText(process, 255), data); err != nil {
+	row := struct {
+		Minute  int64  `gorm:"primaryKey"`
+		Process string `gorm:"primaryKey;size:255;serializer:text"`
+		Data    []byte
+	}{minute, process, data}
+	if err := a.h.Cold(ctx, "figures").Clauses(clause.OnConflict{UpdateAll: true}).Create(&row).Error; err != nil {
 		return fmt.Errorf("saving the figures of a minute: %w", err)
 	}
 	// Others forget the same rows at the same time. It is enough if one of them succeeds.
+	old := a.h.Dialect.DeleteOldest("figures", "minute", "minute, process")
 	if _, err := a.h.Exec(ctx, old, minute-FiguresMemory, figuresBite); err != nil && !handle.Contended(err) {
 		return fmt.Errorf("forgetting old figures: %w", err)
 	}

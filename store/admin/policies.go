@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	"gorm.io/gorm"
+
 	"github.com/notyet/notyet/store/internal/handle"
-	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
 // Policy is what an operator has said about a target. It stays in force until it is taken back.
 type Policy struct {
-	Topic       string
+	Topic       string `gorm:"primaryKey;size:255;serializer:text"`
 	Paused      bool
 	Rate        float64 // tasks a second, of all dispatchers together; 0: no limit
 	MaxInFlight int     // records that are with the producers at once; 0: no limit
@@ -33,10 +34,8 @@ const heardWithin = time.Minute
 var ErrTooManyPolicies = fmt.Errorf("%d targets have a policy, and no more can: resume some of them, or take their limits back", MaxPolicies)
 
 // Policies reads all of them by topic, those that restrict nothing as well.
-func (a Admin) Policies(ctx context.Context) ([]Policy, error) {
-	out, err := tables.Fetch(ctx, a.h.DB, func(r *sql.Rows, p *Policy) error {
-		return r.Scan(&p.Topic, &p.Paused, &p.Rate, &p.MaxInFlight, &p.Changed)
-	}, "SELECT topic, paused, rate, max_in_flight, changed FROM targets ORDER BY topic LIMIT ?", 2*MaxPolicies) // some may have come at once
+func (a Admin) Policies(ctx context.Context) (out []Policy, err error) {
+	err = a.h.Cold(ctx, "targets").Order("topic").Limit(2 * MaxPolicies).Find(&out).Error // some may have come at once
 	if err != nil {
 		return nil, fmt.Errorf("reading the targets' policies: %w", err)
 	}
@@ -48,27 +47,22 @@ func (a Admin) Policies(ctx context.Context) ([]Policy, error) {
 func (a Admin) SetPolicy(ctx context.Context, topic string, now int64, change func(Policy) Policy) (Policy, error) {
 	var out Policy
 	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
-		key := []byte(topic)
-		rows, err := tables.Fetch(ctx, tx, func(r *sql.Rows, p *Policy) error { return r.Scan(&p.Paused, &p.Rate, &p.MaxInFlight) },
-			"SELECT paused, rate, max_in_flight FROM targets WHERE topic = ?"+a.h.Locking(handle.LockExclusive), key)
-		if err != nil {
-			return err
-		}
 		before := Policy{Topic: topic}
-		if len(rows) > 0 {
-			before = rows[0]
-			before.Topic = topic
+		found := a.h.ColdIn(ctx, tx, "targets").Raw("SELECT * FROM targets WHERE topic = ?"+a.h.Locking(handle.LockExclusive), []byte(topic)).Scan(&before)
+		if found.Error != nil {
+			return found.Error
 		}
 		out = change(before)
 		out.Topic, out.Changed = topic, now
+		var err error
 		switch {
-		case len(rows) > 0:
-			_, err = tx.ExecContext(ctx, "UPDATE targets SET paused = ?, rate = ?, max_in_flight = ?, changed = ? WHERE topic = ?", out.Paused, out.Rate, out.MaxInFlight, now, key)
+		case found.RowsAffected > 0:
+			err = a.h.ColdIn(ctx, tx, "targets").Select("*").Updates(&out).Error
 		case !out.Open():
 			if err := a.roomForPolicy(ctx, tx, now); err != nil {
 				return err
 			}
-			_, err = tx.ExecContext(ctx, "INSERT INTO targets (topic, paused, rate, max_in_flight, changed) VALUES (?, ?, ?, ?, ?)", key, out.Paused, out.Rate, out.MaxInFlight, now)
+			err = a.h.ColdIn(ctx, tx, "targets").Create(&out).Error // of two at once, the second is a duplicate: tried again
 		}
 		if err == nil {
 			_, err = a.h.Audit(ctx, tx, 1)
@@ -83,28 +77,26 @@ func (a Admin) SetPolicy(ctx context.Context, topic string, now int64, change fu
 
 // roomForPolicy makes room for one more row: it forgets one that restricts nothing and whose held tasks have all gone.
 func (a Admin) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error {
-	var n int
-	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM targets").Scan(&n); err != nil || n < MaxPolicies {
+	var n int64
+	if err := a.h.ColdIn(ctx, tx, "targets").Count(&n).Error; err != nil || n < MaxPolicies {
 		return err
 	}
-	open, err := tables.Fetch(ctx, tx, func(r *sql.Rows, topic *[]byte) error { return r.Scan(topic) },
-		"SELECT topic FROM targets WHERE paused = 0 AND rate = 0 AND max_in_flight = 0 AND changed < ? ORDER BY changed", now-heardWithin.Milliseconds())
-	if err != nil {
+	restrictsNothing := func() *gorm.DB {
+		return a.h.ColdIn(ctx, tx, "targets").Where("paused = 0 AND rate = 0 AND max_in_flight = 0 AND changed < ?", now-heardWithin.Milliseconds())
+	}
+	var open []string
+	if err := restrictsNothing().Order("changed").Pluck("topic", &open).Error; err != nil {
 		return err
 	}
 	for _, topic := range open {
-		held, err := a.h.HeldTasks(ctx, tx, string(topic), nil, 1)
+		held, err := a.h.HeldTasks(ctx, tx, topic, nil, 1)
 		if err != nil {
 			return err
 		}
 		if len(held) == 0 {
-			// An operator may have paused it since it was read.
-			gone, err := tx.ExecContext(ctx, "DELETE FROM targets WHERE topic = ? AND paused = 0 AND rate = 0 AND max_in_flight = 0 AND changed < ?", topic, now-heardWithin.Milliseconds())
-			if err != nil {
-				return err
-			}
-			if n, err := gone.RowsAffected(); err != nil || n > 0 {
-				return err
+			gone := restrictsNothing().Where("topic = ?", []byte(topic)).Delete(nil) // an operator may have paused it since it was read
+			if gone.Error != nil || gone.RowsAffected > 0 {
+				return gone.Error
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 
+	"gorm.io/gorm/clause"
+
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -20,7 +22,6 @@ const serviceMemory = 3_600_000
 
 // Beat notes that a service is alive, and what it says of its work.
 func (a Admin) Beat(ctx context.Context, v Service) error {
-	again := a.h.Dialect.Upsert("id", "owner", "seen", "http", "figures", "spreads")
 	if v.Figures == nil || len(v.Figures) > MaxFigures { // a part of it would be worth nothing
 		v.Figures = []byte{}
 	}
@@ -28,13 +29,17 @@ func (a Admin) Beat(ctx context.Context, v Service) error {
 	if err != nil {
 		return err
 	}
+	v.Seen = now.UnixMilli()
+	row := struct {
+		Service
+		Spreads int // it knows that the number of slots can change
+	}{v, 1}
+	again := clause.OnConflict{Columns: []clause.Column{{Name: "id"}}, DoUpdates: clause.AssignmentColumns([]string{"owner", "seen", "http", "figures", "spreads"})}
 	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM services WHERE seen < ?", now.UnixMilli()-serviceMemory); err != nil {
+		if err := a.h.ColdIn(ctx, tx, "services").Where("seen < ?", v.Seen-serviceMemory).Delete(nil).Error; err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen, figures, spreads) VALUES (?,?,?,?,?,?,?,?,1)"+again,
-			tables.CutText(v.ID, 255), tables.CutText(v.Kind, 16), tables.CutText(v.Member, 255), tables.CutText(v.Version, 64), tables.CutText(v.HTTP, 255), v.Started, now.UnixMilli(), v.Figures)
-		return err
+		return a.h.ColdIn(ctx, tx, "services").Clauses(again).Create(&row).Error
 	})
 	if err != nil {
 		return fmt.Errorf("noting that the service %s is alive: %w", v.ID, err)
@@ -47,7 +52,7 @@ func (a Admin) Beat(ctx context.Context, v Service) error {
 func (a Admin) Leave(ctx context.Context, id string) error {
 	now, err := a.h.Time(ctx)
 	if err == nil {
-		_, err = a.h.Exec(ctx, "DELETE FROM services WHERE id = ?", tables.CutText(id, 255))
+		err = a.h.Cold(ctx, "services").Where("id = ?", tables.CutText(id, 255)).Delete(nil).Error
 	}
 	if err == nil {
 		_, err = a.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name = ? AND NOT EXISTS (SELECT 1 FROM services WHERE seen > ?)", []byte(indexKind.name), now.UnixMilli()-ServiceLease)

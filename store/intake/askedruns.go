@@ -79,7 +79,7 @@ func (in Intake) askRuns(ctx context.Context, topic, id string, most int, entry,
 			return err
 		}
 		if entry > 0 {
-			return handle.AuditMore(ctx, tx, entry, int64(out.Made))
+			return in.h.AuditMore(ctx, tx, entry, int64(out.Made))
 		}
 		out.Entry, err = in.h.Audit(ctx, tx, int64(out.Made))
 		return err

@@ -163,7 +163,7 @@ func (in Intake) cancelTasks(ctx context.Context, tasks []selected, f CancelFilt
 		done, again, waits = c.done, c.again, c.waits
 		done.Entry = out.Entry
 		if n := done.Cancelled; n > 0 && done.Entry > 0 {
-			return handle.AuditMore(ctx, tx, done.Entry, n)
+			return in.h.AuditMore(ctx, tx, done.Entry, n)
 		} else if n > 0 {
 			done.Entry, err = in.h.Audit(ctx, tx, n)
 			return err

@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
-	"go.uber.org/zap"
 )
 
 // What one transaction makes. Writers of tasks wait for its locks on rows, and a claim for its lock on

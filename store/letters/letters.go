@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
 
@@ -39,11 +40,11 @@ func (ls Letters) Read(ctx context.Context, ids []int64, body bool) (out []task.
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	query := ls.h.Gorm.WithContext(ctx).Table("dead_letters").Where("id IN ?", ids).Order("id")
+	query := ls.h.Cold(ctx, "dead_letters").Where("id IN ?", ids).Order("id")
 	if !body {
 		query = query.Omit("body")
 	}
-	if err = query.Find(&out).Error; err != nil {
+	if err = tables.Timely(query.Find(&out).Error); err != nil {
 		return nil, fmt.Errorf("reading %d dead letters: %w", len(ids), err)
 	}
 	return out, nil

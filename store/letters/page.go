@@ -2,7 +2,6 @@ package letters
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"github.com/notyet/notyet/store/internal/tables"
@@ -18,18 +17,16 @@ func (ls Letters) SelectWithBodies(ctx context.Context, f Filter) (Page, error) 
 	if err != nil || len(page.IDs) == 0 {
 		return page, err
 	}
-	type letter struct {
-		id    int64
-		bytes int
+	var found []struct {
+		ID    int64
+		Bytes int
 	}
-	found, err := tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, l *letter) error { return r.Scan(&l.id, &l.bytes) },
-		"SELECT id, LENGTH(body) FROM dead_letters WHERE id IN ("+tables.Marks(len(page.IDs))+")", tables.Args(page.IDs)...)
-	if err != nil {
-		return Page{}, fmt.Errorf("measuring %d dead letters: %w", len(page.IDs), err)
+	if err := ls.h.Cold(ctx, "dead_letters").Select("id, LENGTH(body) AS bytes").Where("id IN ?", page.IDs).Find(&found).Error; err != nil {
+		return Page{}, fmt.Errorf("measuring %d dead letters: %w", len(page.IDs), tables.Timely(err))
 	}
 	sizes := make(map[int64]int, len(found))
 	for _, l := range found {
-		sizes[l.id] = l.bytes
+		sizes[l.ID] = l.Bytes
 	}
 	bytes := 0
 	for i, id := range page.IDs {

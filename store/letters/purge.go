@@ -5,18 +5,17 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // Last is the highest id of a dead letter; 0: there are none. A run over many pages ends at
 // that id, so it does not meet tasks that die while it runs.
 func (ls Letters) Last(ctx context.Context) (int64, error) {
-	var id sql.NullInt64
-	if err := ls.h.Reads().QueryRowContext(ctx, "SELECT MAX(id) FROM dead_letters").Scan(&id); err != nil {
-		return 0, fmt.Errorf("looking for the last dead letter: %w", err)
+	var id int64
+	if err := ls.h.Cold(ctx, "dead_letters").Select("COALESCE(MAX(id), 0)").Scan(&id).Error; err != nil {
+		return 0, fmt.Errorf("looking for the last dead letter: %w", tables.Timely(err))
 	}
-	return id.Int64, nil
+	return id, nil
 }
 
 // Purge deletes the first f.Limit dead letters (0: 1000) that the filter selects, and returns
@@ -36,11 +35,11 @@ func (ls Letters) Purge(ctx context.Context, f Filter) (deleted, next int64, err
 		var n int64
 		var written int64
 		err := ls.h.Transact(ctx, func(tx *sql.Tx) (err error) {
-			if n, err = purgeIDs(ctx, tx, part, f.Replayed); err != nil || n == 0 {
+			if n, err = ls.purgeIDs(ctx, tx, part, f.Replayed); err != nil || n == 0 {
 				return err
 			}
 			if entry > 0 {
-				return handle.AuditMore(ctx, tx, entry, n)
+				return ls.h.AuditMore(ctx, tx, entry, n)
 			}
 			written, err = ls.h.Audit(ctx, tx, n)
 			return err
@@ -59,14 +58,11 @@ func (ls Letters) Purge(ctx context.Context, f Filter) (deleted, next int64, err
 }
 
 // purgeIDs deletes letters, and spares those that were replayed meanwhile unless replayed is true.
-func purgeIDs(ctx context.Context, tx *sql.Tx, ids []int64, replayed bool) (int64, error) {
-	spared := ""
+func (ls Letters) purgeIDs(ctx context.Context, tx *sql.Tx, ids []int64, replayed bool) (int64, error) {
+	these := ls.h.ColdIn(ctx, tx, "dead_letters").Where("id IN ?", ids)
 	if !replayed {
-		spared = " AND replayed_at = 0"
+		these = these.Where("replayed_at = 0")
 	}
-	res, err := tx.ExecContext(ctx, "DELETE FROM dead_letters WHERE id IN ("+tables.Marks(len(ids))+")"+spared, tables.Args(ids)...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+	gone := these.Delete(nil)
+	return gone.RowsAffected, gone.Error
 }

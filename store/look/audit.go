@@ -2,7 +2,6 @@ package look
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math"
 
@@ -60,7 +59,7 @@ func (f *AuditFilter) wants(e handle.AuditEntry) bool {
 }
 
 // readAudit reads the next n entries in the order of time, the newest first.
-func (r Reader) readAudit(ctx context.Context, f AuditFilter, n int) ([]handle.AuditEntry, error) {
+func (r Reader) readAudit(ctx context.Context, f AuditFilter, n int) (out []handle.AuditEntry, err error) {
 	last := AuditPlace{math.MaxInt64, math.MaxInt64}
 	if f.To > 0 {
 		last.At = f.To - 1
@@ -68,13 +67,10 @@ func (r Reader) readAudit(ctx context.Context, f AuditFilter, n int) ([]handle.A
 	if f.After != nil && f.After.At <= last.At {
 		last = *f.After
 	}
-	where, a := "at >= ? AND at <= ? AND (at < ? OR id < ?)", []any{f.From, last.At, last.At, last.ID}
+	query := r.h.Cold(ctx, "audit").Where("at >= ? AND at <= ? AND (at < ? OR id < ?)", f.From, last.At, last.At, last.ID)
 	if f.TaskID != "" {
-		where, a = "task_id = ? AND "+where, append([]any{[]byte(f.TaskID)}, a...)
+		query = query.Where("task_id = ?", []byte(f.TaskID))
 	}
-	return tables.Ask(ctx, r.h.Reads(), scanAudit, "SELECT id, at, who, via, os_user, what, topic, task_id, detail, amount FROM audit WHERE "+where+" ORDER BY at DESC, id DESC LIMIT ?", append(a, n)...)
-}
-
-func scanAudit(r *sql.Rows, e *handle.AuditEntry) error {
-	return r.Scan(&e.ID, &e.At, &e.Who, &e.Via, &e.User, &e.What, &e.Topic, &e.TaskID, &e.Detail, &e.Count)
+	err = query.Order("at DESC, id DESC").Limit(n).Find(&out).Error
+	return out, tables.Timely(err)
 }

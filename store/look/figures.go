@@ -2,7 +2,6 @@ package look
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"github.com/notyet/notyet/store/internal/handle"
@@ -17,11 +16,10 @@ type MinuteFigures struct {
 
 // Minutes returns what all processes did from one minute to another, the latter included, in the
 // order of the minutes. Ask for few at a time: each has up to as many rows as there are processes.
-func (r Reader) Minutes(ctx context.Context, from, to int64) ([]MinuteFigures, error) {
-	out, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *MinuteFigures) error { return r.Scan(&v.Minute, &v.Data) },
-		"SELECT minute, data FROM figures WHERE minute >= ? AND minute <= ? ORDER BY minute LIMIT ?", from, to, (to-from+1)*handle.MaxServices)
-	if err != nil {
-		return nil, fmt.Errorf("reading the figures of minutes: %w", err)
+func (r Reader) Minutes(ctx context.Context, from, to int64) (out []MinuteFigures, err error) {
+	rows := r.h.Cold(ctx, "figures").Select("minute, data").Where("minute BETWEEN ? AND ?", from, to).Order("minute").Limit(int(to-from+1) * handle.MaxServices)
+	if err := rows.Find(&out).Error; err != nil {
+		return nil, fmt.Errorf("reading the figures of minutes: %w", tables.Timely(err))
 	}
 	return out, nil
 }

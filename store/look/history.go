@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
@@ -30,9 +29,10 @@ func (r Reader) GetHistory(ctx context.Context, topic, id string) (View, History
 	if err != nil {
 		return View{}, History{}, err
 	}
-	letters, err := tables.Fetch(ctx, r.h.Reads(), tables.ScanDead, "SELECT "+strings.TrimSuffix(tables.DeadColumns, "body")+"'' FROM dead_letters WHERE task_id = ? AND topic = ? ORDER BY id DESC LIMIT ?", []byte(id), []byte(topic), historyOf)
-	if err != nil {
-		return View{}, History{}, fmt.Errorf("reading the dead letters of the task: %w", err)
+	var letters []task.DeadLetter
+	newest := r.h.Cold(ctx, "dead_letters").Omit("body").Where("task_id = ? AND topic = ?", []byte(id), []byte(topic)).Order("id DESC").Limit(historyOf)
+	if err := newest.Find(&letters).Error; err != nil {
+		return View{}, History{}, fmt.Errorf("reading the dead letters of the task: %w", tables.Timely(err))
 	}
 	slices.Reverse(letters)
 	h := History{Events: task.History(&t, t.Phase(slot.Claimed, slot.Done), letters)}

@@ -96,7 +96,7 @@ var stages = []string{"producer", "consumer", "store", "events", "scanner", "dis
 // once. The first part is the library's home; the others are its doubles in tests. A library is every package whose path
 // begins with the key.
 var homes = map[string][]string{
-	"gorm.io/":                       {"store", "store/internal"},
+	"gorm.io/":                       {"store", "store/internal", "store/admin"},
 	"github.com/glebarez/sqlite":     {"store"},
 	"github.com/redis/go-redis/":     {"internal/index"},
 	"github.com/go-zookeeper/zk":     {"internal/election", "test/zkfake"},

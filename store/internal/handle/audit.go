@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"gorm.io/gorm"
+
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
@@ -13,7 +15,7 @@ import (
 type Actor struct {
 	Who  string // name of the token, or user@host of a command that works on the database itself
 	Via  string // ViaAPI or ViaCLI
-	User string // user@host of a command that used a token, as it says; "" otherwise
+	User string `gorm:"column:os_user"` // user@host of a command that used a token, as it says; "" otherwise
 }
 
 // How a change came.
@@ -39,7 +41,7 @@ type AuditEntry struct {
 	Topic  string // target topic; "": several
 	TaskID string // of one task; "": several, or not known yet
 	Detail string // a JSON object, see AuditDetail
-	Count  int64  // how many were changed; of a request that goes through Kafka, how many it asks to change
+	Count  int64  `gorm:"column:amount"` // how many were changed; of a request that goes through Kafka, how many it asks to change
 }
 
 type (
@@ -83,11 +85,11 @@ func (h *Handle) Audit(ctx context.Context, tx *sql.Tx, n int64) (id int64, err 
 }
 
 // AuditMore adds to the count of an entry whose change takes several transactions.
-func AuditMore(ctx context.Context, tx *sql.Tx, id, n int64) error {
+func (h *Handle) AuditMore(ctx context.Context, tx *sql.Tx, id, n int64) error {
 	if id == 0 || n == 0 {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE audit SET amount = amount + ? WHERE id = ?", n, id); err != nil {
+	if err := h.ColdIn(ctx, tx, "audit").Where("id = ?", id).Update("amount", gorm.Expr("amount + ?", n)).Error; err != nil {
 		return fmt.Errorf("counting in the audit log: %w", err)
 	}
 	return nil

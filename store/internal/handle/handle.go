@@ -12,12 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+	"gorm.io/gorm"
+
 	place "github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
-	"go.uber.org/zap"
-	"gorm.io/gorm"
 )
 
 // ErrNotMigrated means that the tables are missing or older than this program.
@@ -40,7 +41,7 @@ type Handle struct {
 // Config is what the store knows of an open database.
 type Config struct {
 	DB      *sql.DB
-	Gorm    *gorm.DB         // the same database, for tables that few write
+	Gorm    *gorm.DB         // the same database, for tables that few write: see Cold
 	Dialect dialect.Dialect  // says in the database's own words what SQLite and MySQL do differently
 	Serial  bool             // this process makes writers serial, with writing
 	Now     func() time.Time // of a database that is simulated; nil: the database is asked

@@ -2,11 +2,11 @@ package handle
 
 // Service is a process that says that it is alive.
 type Service struct {
-	ID      string // names this start of the process
-	Kind    string // scanner, dispatcher, all, dev
-	Member  string // of a dispatcher: its name as the owner of slots
-	Version string
-	HTTP    string // where it serves
+	ID      string `gorm:"size:255;serializer:text"`              // names this start of the process
+	Kind    string `gorm:"size:16;serializer:text"`               // scanner, dispatcher, all, dev
+	Member  string `gorm:"column:owner;size:255;serializer:text"` // of a dispatcher: its name as the owner of slots
+	Version string `gorm:"size:64;serializer:text"`
+	HTTP    string `gorm:"size:255;serializer:text"` // where it serves
 	Started int64  // Unix ms
 	Seen    int64  // Unix ms, by the database's clock
 	Figures []byte // what it says of its work, at most MaxFigures bytes; empty: nothing

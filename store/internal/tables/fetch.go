@@ -35,11 +35,16 @@ func Fetch[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *
 // statement then. The end of ctx alone only closes the connection, and the server works on.
 func Ask[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {
 	out, err := Fetch(ctx, q, scan, Limited(ctx, query), args...)
+	return out, Timely(err)
+}
+
+// Timely makes the error of a statement that the server has ended for its time the caller's own: its context's deadline.
+func Timely(err error) error {
 	var my *mysql.MySQLError
 	if errors.As(err, &my) && (my.Number == 1969 || my.Number == 3024) { // ER_STATEMENT_TIMEOUT of MariaDB, ER_QUERY_TIMEOUT of MySQL
-		return nil, fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
-	return out, err
+	return err
 }
 
 // Limited adds to a query, which begins with SELECT, how long the server may take. MariaDB reads the

@@ -1,0 +1,79 @@
+package handle
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"reflect"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/schema"
+
+	"github.com/notyet/notyet/store/internal/tables"
+)
+
+// Cold begins a statement of gorm about a table that few write. Its model is a struct with the table's columns. Each
+// statement begins with a call of its own: gorm adds to what it has begun.
+//
+// The server ends a read with ctx; see tables.Timely for the error.
+func (h *Handle) Cold(ctx context.Context, table string) *gorm.DB {
+	return h.cold(ctx, pool{h.DB, h}, table)
+}
+
+// ColdIn is Cold in a transaction.
+func (h *Handle) ColdIn(ctx context.Context, tx *sql.Tx, table string) *gorm.DB {
+	return h.cold(ctx, tx, table)
+}
+
+func (h *Handle) cold(ctx context.Context, q gorm.ConnPool, table string) *gorm.DB {
+	db := h.Gorm.WithContext(ctx)
+	db.Statement.ConnPool = q
+	return db.Table(table)
+}
+
+// Retire deletes the rows of a cold table with the lowest values of a column, below a value, at most so many. more says
+// that there may be others.
+func (h *Handle) Retire(ctx context.Context, table, column string, below int64, most int) (n int, more bool, err error) {
+	var ids []int64
+	err = h.Cold(ctx, table).Where(column+" < ?", below).Order(column).Limit(most).Pluck("id", &ids).Error
+	if err == nil && len(ids) > 0 {
+		err = h.Cold(ctx, table).Where("id IN ?", ids).Delete(nil).Error
+	}
+	return len(ids), len(ids) == most, tables.Timely(err)
+}
+
+// pool is the database as gorm sees it outside transactions.
+type pool struct {
+	*sql.DB
+	h *Handle
+}
+
+func (p pool) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return p.h.Exec(ctx, query, args...)
+}
+
+func (p pool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return p.DB.QueryContext(ctx, tables.Limited(ctx, query), args...)
+}
+
+func init() { schema.RegisterSerializer("text", text{}) }
+
+// text is how fields of models are stored that are marked `serializer:text`: as bytes, because SQLite compares bytes with
+// bytes alone, and cut to the column's width, because nobody has checked them before.
+type text struct{}
+
+func (text) Value(_ context.Context, f *schema.Field, _ reflect.Value, value any) (any, error) {
+	return tables.CutText(value.(string), f.Size), nil
+}
+
+func (text) Scan(ctx context.Context, f *schema.Field, model reflect.Value, value any) error {
+	switch value := value.(type) {
+	case []byte:
+		f.ReflectValueOf(ctx, model).SetString(string(value))
+	case string:
+		f.ReflectValueOf(ctx, model).SetString(value)
+	default:
+		return fmt.Errorf("reading the column %s: %T is no text", f.DBName, value)
+	}
+	return nil
+}
