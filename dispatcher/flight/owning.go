@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/task"
 )
 
 // OwnsFirst says that slot 0 is owned: its owner does what one dispatcher does for all.
@@ -309,4 +310,21 @@ func (fl *Flight) AsAssigned(assigned []int) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return len(fl.slots) == len(assigned) && len(fl.missing(assigned)) == 0 && len(fl.strays) == 0
+}
+
+// leaveBehind ends delivered tasks one by one, where a task before them holds done back: its target does not answer, or its body is not
+// read yet. That task may take longer than the slot stays here, and the next owner would send all behind it again. A settlement that
+// is under way may count those that it can close, and only those.
+func (fl *Flight) leaveBehind(l *ownedSlot) {
+	to, _ := l.closable()
+	for _, t := range l.open() {
+		if t.status == settled && t.pos > to {
+			fl.settleApart(t)
+		}
+	}
+}
+
+// settleApart ends a delivered task by itself.
+func (fl *Flight) settleApart(t *Task) {
+	fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
 }

@@ -12,18 +12,6 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// leaveBehind ends delivered tasks one by one, where a task before them holds done back: its target does not answer, or its body is not
-// read yet. That task may take longer than the slot stays here, and the next owner would send all behind it again. A settlement that
-// is under way may count those that it can close, and only those.
-func (fl *Flight) leaveBehind(l *ownedSlot) {
-	to, _ := l.closable()
-	for _, t := range l.open() {
-		if t.status == settled && t.pos > to {
-			fl.settleApart(t)
-		}
-	}
-}
-
 // unsentPause is for how long a task is put off that was not sent.
 const unsentPause = 5 * time.Second
 
@@ -110,11 +98,6 @@ func (fl *Flight) leave(t *Task, e Transition) {
 	t.status = leaving
 	fl.inbox.leaves(e)
 	fl.kicks.Settle.Now()
-}
-
-// settleApart ends a delivered task by itself.
-func (fl *Flight) settleApart(t *Task) {
-	fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
 }
 
 // A task that was put back is called back when it may be sent after all: its outlet answers again, or its target's gate has room. It stands in

@@ -88,18 +88,6 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 	return nil
 }
 
-// keepTaken makes sure that tasks in flight never become pending again: callers were told that it is too late.
-func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
-	slices.Sort(seqs)
-	return tables.Chunks(slices.Compact(seqs), func(part []int64) error {
-		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ? WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{int(task.StateRetry)}, tables.Args(part)...)...)
-		if err != nil {
-			return fmt.Errorf("keeping %d tasks from becoming pending again: %w", len(part), err)
-		}
-		return nil
-	})
-}
-
 func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return tables.Chunks(seqs, func(part []int64) error {

@@ -12,41 +12,6 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// epochLeap is how many epochs NextEpoch leaves out when the database has begun another life: more than can have been allocated in what
-// the database has forgotten.
-const epochLeap = 1_000_000
-
-// NextEpoch allocates a fencing epoch. Each call returns a higher one, whatever else was lost or rebuilt. Where the database itself was
-// set back, the epoch is higher than those of the slots, because their owners have taken them anew, and than those that were forgotten: see
-// store/life.go.
-func (l Line) NextEpoch(ctx context.Context) (int64, error) {
-	var epoch int64
-	name := []byte("epoch")
-	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
-		var taken int64
-		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(epoch), 0) FROM slots").Scan(&taken); err != nil {
-			return err
-		}
-		// MySQL assigns from left to right. A program of the version before notes no life.
-		res, err := tx.ExecContext(ctx, "UPDATE meta SET value = CASE WHEN value < ? THEN ? ELSE value END + CASE WHEN LENGTH(data) = 0 OR data = "+l.h.Life+" THEN 1 ELSE ? END, data = "+l.h.Life+" WHERE name = ?", taken, taken, epochLeap, name)
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil {
-			return err
-		} else if n == 0 {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value, data) VALUES (?, ?, "+l.h.Life+")", name, taken+1); err != nil {
-				return err
-			}
-		}
-		return tx.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?", name).Scan(&epoch)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("allocating an epoch: %w", err)
-	}
-	return epoch, nil
-}
-
 // Acquire makes owner the owner of the slots under epoch, and returns them as they were before, in
 // order. It leaves out slots that another owner holds at epoch or above, and slots that were given
 // back under epoch. From the commit on, all writes of the previous owner fail, and the slots are
