@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/bench"
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/test/bench"
 )
 
 type cancelCmd struct {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/notyet/notyet/bench"
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/test/bench"
 )
 
 // comparison is the load of measurements that compare an installation with itself.

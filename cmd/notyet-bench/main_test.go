@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/bench"
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/test/bench"
 	"github.com/notyet/notyet/test/program"
 )
 

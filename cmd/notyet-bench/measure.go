@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/notyet/notyet/bench"
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/test/bench"
 	"go.uber.org/zap"
 )
 

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/notyet/notyet/bench"
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/test/bench"
 )
 
 type reportCmd struct {

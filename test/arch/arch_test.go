@@ -104,6 +104,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"a double may use its library":            {"test/zkfake/server_test.go", "github.com/go-zookeeper/zk", ""},
 		"a test may use a double":                 {"scanner/run_test.go", module + "test/tracingtest", ""},
 		"a simulator may use a double":            {"test/sim/world.go", module + "test/zkfake", ""},
+		"the program that measures may measure":   {"cmd/notyet-bench/main.go", module + "test/bench", ""},
 
 		"a question imports an index":      {"store/look/list.go", module + "internal/index", "store/look may import only schemas, task, store/internal, store of ours"},
 		"a stage opens the store's handle": {"scanner/run.go", module + "store/internal/handle", "scanner may import only"},
@@ -125,6 +126,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"the ZooKeeper client in a stage":      {"dispatcher/ownership.go", "github.com/go-zookeeper/zk", "is internal/election"},
 		"spans made in a stage":                {"scanner/run.go", "go.opentelemetry.io/otel/trace", "is internal/tracing"},
 		"a double in the program":              {"cmd/notyet/dev.go", module + "test/zkfake", "test/zkfake is imported only by tests"},
+		"measurements in the program":          {"cmd/notyet/dev.go", module + "test/bench", "test/bench is imported only by tests"},
 		"a fake server in what people run":     {"scanner/run.go", "github.com/alicebob/miniredis/v2", "only by internal/embedded and by tests"},
 		"a package whose name begins a part's": {"storefront/x.go", "fmt", "package storefront (storefront/x.go) belongs to no part"},
 	} {
