@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
@@ -19,8 +18,7 @@ import (
 )
 
 const (
-	// maxSecretsFile limits what is read if the path is wrong, for example a device.
-	maxSecretsFile = 4 << 20
+	maxSecretsFile = 4 << 20 // bytes
 
 	// maxSecrets is how many secrets an origin has at a time: the new one and the one before it.
 	maxSecrets = 2
@@ -58,17 +56,9 @@ func (s *Secrets) of(origin string) signers {
 }
 
 func readSecrets(file string) (map[string]signers, error) {
-	f, err := os.Open(file)
+	text, err := reload.ReadFile(file, maxSecretsFile)
 	if err != nil {
 		return nil, fmt.Errorf("callback.secrets: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSecretsFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("callback.secrets: %w", err)
-	}
-	if len(text) > maxSecretsFile {
-		return nil, fmt.Errorf("callback.secrets: %s is larger than %d bytes", file, maxSecretsFile)
 	}
 	out, err := parseSecrets(text)
 	if err != nil {

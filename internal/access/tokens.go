@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -54,8 +53,7 @@ type grant struct {
 	caller Caller // without a name
 }
 
-// maxTokensFile limits what is read if the path is wrong, for example a device.
-const maxTokensFile = 1 << 20
+const maxTokensFile = 1 << 20 // bytes
 
 // tokensGrace is for how long the tokens before stay in force when the file cannot be used: an editor
 // that is writing it must lock nobody out, and a revoked token must not live on behind a mistake.
@@ -147,17 +145,9 @@ func (t *Tokens) Unusable() time.Duration {
 
 // readTokens reads a file, which may have groups if there is an issuer.
 func readTokens(file string, groups bool) (entries, error) {
-	f, err := os.Open(file)
+	text, err := reload.ReadFile(file, maxTokensFile)
 	if err != nil {
 		return entries{}, fmt.Errorf("http.tokens: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxTokensFile+1))
-	if err != nil {
-		return entries{}, fmt.Errorf("http.tokens: %w", err)
-	}
-	if len(text) > maxTokensFile {
-		return entries{}, fmt.Errorf("http.tokens: %s is larger than %d bytes", file, maxTokensFile)
 	}
 	out, err := parseTokens(text)
 	if err == nil && !groups && len(out.groups) > 0 {

@@ -108,12 +108,26 @@ func read(path string, most int64) ([]byte, error) {
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, err
 	}
+	return begin(path, most)
+}
+
+// begin returns what a file has at its beginning.
+func begin(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// ReadFile returns what is in a file. One that is larger than most bytes is an error: the path may be wrong, and lead to a device.
+func ReadFile(path string, most int64) ([]byte, error) {
+	content, err := begin(path, most+1)
+	if err == nil && int64(len(content)) > most {
+		err = fmt.Errorf("%s is larger than %d bytes", path, most)
+	}
+	return content, err
 }
 
 // ReadText returns the one text of a file, such as a password, without the line feeds at its end. An
