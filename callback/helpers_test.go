@@ -91,6 +91,16 @@ func serveMemory(t *testing.T, cfg Config, h http.HandlerFunc) (*Sender, func())
 	}
 }
 
+// Send makes one attempt, or returns at once if there is no room for it.
+func (s *Sender) Send(ctx context.Context, r Request) Outcome {
+	target, _ := schemas.ParseCallbackURL([]byte(r.URL))
+	p, absence := s.Enter(target.Origin)
+	if p == nil {
+		return Outcome{Verdict: NotSent, After: absence.Wait}
+	}
+	return p.Send(ctx, r)
+}
+
 func requestTo(url string) Request {
 	return Request{
 		URL: url, Body: []byte("\x00body\xff"), Headers: []kgo.RecordHeader{{Key: "content-type", Value: []byte("application/octet-stream")}},

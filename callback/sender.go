@@ -97,9 +97,8 @@ type Seat struct {
 
 // Absence says why there is no Seat.
 type Absence struct {
-	Wait  time.Duration // for how long to put the request off; an answer may make room earlier
-	Down  bool          // the origin does not answer, and is asked by one request at a time
-	cause string
+	Wait time.Duration // for how long to put the request off; an answer may make room earlier
+	Down bool          // the origin does not answer, and is asked by one request at a time
 }
 
 // Enter takes room for a request to the origin. Without room it returns no Seat.
@@ -107,7 +106,7 @@ func (s *Sender) Enter(origin string) (*Seat, Absence) {
 	p, why, wait := s.room.enter(origin, time.Now())
 	if why != "" {
 		s.metrics.notSent.WithLabelValues(why).Inc()
-		return nil, Absence{Wait: wait, Down: why == whyCircuit, cause: why}
+		return nil, Absence{Wait: wait, Down: why == whyCircuit}
 	}
 	return &Seat{sender: s, permit: p}, Absence{}
 }
@@ -151,24 +150,6 @@ func (p *Seat) Send(ctx context.Context, r Request) Outcome {
 	}
 	s.metrics.attempt(o, failure, p.permit.probe, time.Since(started))
 	return o
-}
-
-// Send does both: it returns at once if the request cannot be sent now.
-func (s *Sender) Send(ctx context.Context, r Request) Outcome {
-	target, rej := schemas.ParseCallbackURL([]byte(r.URL))
-	if rej == nil {
-		rej = s.guard.Check(target)
-	}
-	if rej != nil {
-		o := refusal(rej.Error())
-		s.metrics.attempt(o, "refused", false, 0)
-		return o
-	}
-	p, absence := s.Enter(target.Origin)
-	if p == nil {
-		return Outcome{Verdict: NotSent, After: absence.Wait, Reason: target.Origin + ": " + absence.cause}
-	}
-	return p.Send(ctx, r)
 }
 
 // attempt sends the request and reads the answer. failure is the kind of what went wrong below HTTP.
