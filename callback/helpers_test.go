@@ -79,9 +79,8 @@ func serveMemory(t *testing.T, cfg Config, h http.HandlerFunc) (*Sender, func())
 	if !cfg.URLRules.Enabled {
 		cfg.URLRules = everyone
 	}
-	guard, err := NewGuard(cfg.URLRules)
-	require.NoError(t, err)
-	s, err := newSender(cfg, guard, m.dial, zap.NewNop(), prometheus.NewRegistry())
+	cfg.Dial = m.dial
+	s, err := New(cfg, zap.NewNop(), prometheus.NewRegistry())
 	require.NoError(t, err)
 	return s, func() {
 		s.Close()

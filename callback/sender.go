@@ -40,19 +40,13 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Sender, error
 	if err != nil {
 		return nil, err
 	}
-	dial := guard.dial
-	if cfg.Dial != nil {
-		dial = cfg.Dial
-	}
-	return newSender(cfg, guard, dial, log, reg)
-}
-
-func newSender(cfg Config, guard *Guard, dial dialFunc, log *zap.Logger, reg prometheus.Registerer) (*Sender, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
+	if cfg, err = cfg.withDefaults(); err != nil {
 		return nil, err
 	}
-	s := &Sender{cfg: cfg, guard: guard, dial: dial, room: newRoom(cfg.MaxInFlight, cfg.MaxInFlightTotal), log: log}
+	s := &Sender{cfg: cfg, guard: guard, dial: guard.dial, room: newRoom(cfg.MaxInFlight, cfg.MaxInFlightTotal), log: log}
+	if cfg.Dial != nil {
+		s.dial = cfg.Dial
+	}
 	s.Limit(cfg.MaxInFlight, cfg.MaxInFlightTotal, cfg.MaxTimeout)
 	if s.cfg.Now == nil {
 		s.cfg.Now = time.Now
@@ -65,9 +59,6 @@ func newSender(cfg Config, guard *Guard, dial dialFunc, log *zap.Logger, reg pro
 	s.metrics = newMetrics(reg, s.room)
 	return s, nil
 }
-
-// Guard returns the Sender's guard, for checks at the intake.
-func (s *Sender) Guard() *Guard { return s.guard }
 
 // Limit replaces MaxInFlight, MaxInFlightTotal and MaxTimeout. Requests that are under way go on by those before, and count.
 func (s *Sender) Limit(inFlight, total int, timeout time.Duration) {

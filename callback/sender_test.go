@@ -398,10 +398,8 @@ func TestMetricsAreBounded(t *testing.T) {
 		})}
 		var running sync.WaitGroup
 		running.Go(func() { _ = server.Serve(m) })
-		guard, err := NewGuard(everyone)
-		require.NoError(t, err)
 		reg := prometheus.NewRegistry()
-		s, err := newSender(Config{URLRules: everyone}, guard, m.dial, zap.NewNop(), reg)
+		s, err := New(Config{URLRules: everyone, Dial: m.dial}, zap.NewNop(), reg)
 		require.NoError(t, err)
 		series := func() (n int) {
 			families, err := reg.Gather()
@@ -436,8 +434,6 @@ func TestConnectionsThatAreBeingMadeEndWithTheirRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var dialing, open atomic.Int32
-				guard, err := NewGuard(everyone)
-				require.NoError(t, err)
 				dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 					if c.connect {
 						client, _ := net.Pipe()
@@ -449,7 +445,7 @@ func TestConnectionsThatAreBeingMadeEndWithTheirRequest(t *testing.T) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
-				s, err := newSender(Config{URLRules: everyone}, guard, dial, zap.NewNop(), prometheus.NewRegistry())
+				s, err := New(Config{URLRules: everyone, Dial: dial}, zap.NewNop(), prometheus.NewRegistry())
 				require.NoError(t, err)
 				for i := range 20 {
 					r := requestTo(fmt.Sprintf("%s://%d.example/", c.scheme, i))
@@ -483,14 +479,12 @@ func (c *closeCounted) Close() error {
 // A handshake that is not answered ends before its request.
 func TestAHandshakeThatIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		guard, err := NewGuard(everyone)
-		require.NoError(t, err)
 		dial := func(context.Context, string, string) (net.Conn, error) {
 			client, server := net.Pipe()
 			go func() { _, _ = io.Copy(io.Discard, server) }()
 			return client, nil
 		}
-		s, err := newSender(Config{URLRules: everyone}, guard, dial, zap.NewNop(), prometheus.NewRegistry())
+		s, err := New(Config{URLRules: everyone, Dial: dial}, zap.NewNop(), prometheus.NewRegistry())
 		require.NoError(t, err)
 		started := time.Now()
 		o := s.Send(t.Context(), requestTo("https://shop.example/"))
