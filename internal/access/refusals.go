@@ -118,11 +118,10 @@ func (g *Guard) EachRefused(keep func([]Refused) error) error {
 
 // refusalOf returns why a token is refused.
 func refusalOf(err error) *refusal {
-	var no *refusal
-	if !errors.As(err, &no) {
-		no = &refusal{"wrong_token", http.StatusUnauthorized, err.Error()}
+	if no, ok := errors.AsType[*refusal](err); ok {
+		return no
 	}
-	return no
+	return &refusal{"wrong_token", http.StatusUnauthorized, err.Error()}
 }
 
 // shortened keeps what a caller chooses from filling the log.
@@ -137,7 +136,8 @@ func (g *Guard) Collectors() []prometheus.Collector {
 		if g.tokens == nil {
 			return 0
 		}
-		return g.tokens.Unusable().Seconds()
+		_, unusable := g.tokens.entries.Age()
+		return unusable.Seconds()
 	}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "notyet_http_issuer_unread_seconds",
 		Help: "For how long the keys of the issuer in http.jwt could not be read. Those that were read before stay in force.",

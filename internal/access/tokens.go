@@ -137,12 +137,6 @@ func granted(grants []grant, groups []string) (c Caller, ok bool) {
 	return c, ok
 }
 
-// Unusable returns for how long the file has not been usable. 0: it is.
-func (t *Tokens) Unusable() time.Duration {
-	_, d := t.entries.Age()
-	return d
-}
-
 // readTokens reads a file, which may have groups if there is an issuer.
 func readTokens(file string, groups bool) (entries, error) {
 	text, err := reload.ReadFile(file, maxTokensFile)
