@@ -27,10 +27,7 @@ const (
 
 // wait returns 0 if a request may be sent now, otherwise for how long to put it off.
 func (c *circuit) wait(now time.Time) time.Duration {
-	switch {
-	case !c.open:
-		return 0
-	case c.probing || now.Before(c.next):
+	if c.open && (c.probing || now.Before(c.next)) {
 		return max(c.next.Sub(now), firstPause)
 	}
 	return 0

@@ -111,10 +111,7 @@ func (g *Guard) Check(c schemas.CallbackURL) *schemas.Rejection {
 }
 
 func (g *Guard) allowsHost(host string) bool {
-	if len(g.rules.AllowedHosts) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(g.rules.AllowedHosts, func(pattern string) bool {
+	return len(g.rules.AllowedHosts) == 0 || slices.ContainsFunc(g.rules.AllowedHosts, func(pattern string) bool {
 		ok, err := path.Match(pattern, host)
 		return ok && err == nil
 	})

@@ -130,12 +130,7 @@ func ownHeaders(headers []kgo.RecordHeader) http.Header {
 // ends, which receivers strip. An ASCII id can look like an encoded one, so a header of its own says
 // which it is.
 func encodeID(id string) (value string, encoded bool) {
-	for i := 0; i < len(id); i++ {
-		if id[i] < ' ' || id[i] > '~' {
-			return url.PathEscape(id), true
-		}
-	}
-	if strings.TrimSpace(id) != id {
+	if strings.TrimSpace(id) != id || strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return url.PathEscape(id), true
 	}
 	return id, false

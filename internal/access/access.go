@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"time"
 )
 
@@ -66,15 +67,10 @@ func (c Caller) AllTopics() bool { return c.Topics == nil }
 
 // Topic reports whether the caller may see and change the tasks of a target topic. No topic stands for all of them.
 func (c Caller) Topic(topic string) bool {
-	if c.AllTopics() {
-		return true
-	}
-	for _, p := range c.Topics {
-		if ok, err := path.Match(p, topic); ok && err == nil && topic != "" { // * matches an empty name too
-			return true
-		}
-	}
-	return false
+	return c.AllTopics() || slices.ContainsFunc(c.Topics, func(pattern string) bool {
+		ok, err := path.Match(pattern, topic)
+		return ok && err == nil && topic != "" // * matches an empty name too
+	})
 }
 
 type callerKey struct{}

@@ -240,10 +240,8 @@ func CheckName(name string) error {
 	if name == "" || len(name) > 64 {
 		return errors.New("name: write 1 to 64 characters")
 	}
-	for _, c := range name {
-		if c <= ' ' || c > '~' {
-			return errors.New("name: write ASCII letters, digits and punctuation, without blanks")
-		}
+	if strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return errors.New("name: write ASCII letters, digits and punctuation, without blanks")
 	}
 	if strings.HasPrefix(name, jwtPrefix) {
 		return errors.New("name: names that begin with " + jwtPrefix + " are callers of the issuer in http.jwt: write another")
