@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -180,10 +181,6 @@ func withGrace(ctx context.Context, d time.Duration) (context.Context, context.C
 // rebalancedAway reports whether the group continued without this member. The messages that it
 // handled since the last commit come again, to this member or another.
 func rebalancedAway(err error) bool {
-	for _, e := range []error{kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress, kerr.StaleMemberEpoch} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	away := []error{kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress, kerr.StaleMemberEpoch}
+	return slices.ContainsFunc(away, func(e error) bool { return errors.Is(err, e) })
 }

@@ -11,7 +11,7 @@ import (
 // RetryAfter makes an error that asks for the next attempt after d instead of the task's backoff. d
 // is at least 0 and is rounded up to a millisecond.
 func RetryAfter(d time.Duration, err error) error {
-	return &retryAfter{max(d, 0), orDefault(err, "retry")}
+	return &retryAfter{orDefault(err, "retry"), max(d, 0)}
 }
 
 // Fail makes an error that ends the task: it becomes a dead letter without another attempt.
@@ -32,28 +32,24 @@ type PanicError struct {
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
 type retryAfter struct {
+	cause
 	after time.Duration
-	cause error
 }
 
-func (e *retryAfter) Error() string { return e.cause.Error() }
-func (e *retryAfter) Unwrap() error { return e.cause }
+type permanent struct{ cause }
 
-type permanent struct{ cause error }
+type stopError struct{ cause }
 
-func (e *permanent) Error() string { return e.cause.Error() }
-func (e *permanent) Unwrap() error { return e.cause }
+// cause is a handler's error, of which more is known.
+type cause struct{ error }
 
-type stopError struct{ cause error }
+func (c cause) Unwrap() error { return c.error }
 
-func (e *stopError) Error() string { return e.cause.Error() }
-func (e *stopError) Unwrap() error { return e.cause }
-
-func orDefault(err error, text string) error {
+func orDefault(err error, text string) cause {
 	if err == nil {
-		return errors.New(text)
+		err = errors.New(text)
 	}
-	return err
+	return cause{err}
 }
 
 // outcome translates a handler's error into a report. Fail takes precedence over RetryAfter.
