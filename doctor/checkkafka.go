@@ -10,15 +10,6 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-func ofCluster(judge func(facts, string) []Finding) func(facts) []Finding {
-	return func(f facts) []Finding {
-		if f.cluster == nil {
-			return nil
-		}
-		return judge(f, strings.Join(f.Kafka.Brokers, ","))
-	}
-}
-
 // role is what a topic is for.
 type role int
 
@@ -95,11 +86,11 @@ func ofTopics(judge func(Config, topic) []Finding) func(facts) []Finding {
 	}
 }
 
-func kafkaVersion(f facts, where string) []Finding {
-	if len(f.cluster.versions) == 0 {
+func kafkaVersion(_ Config, k *cluster, where string) []Finding {
+	if len(k.versions) == 0 {
 		return nil
 	}
-	return found(where, OK, "speaks the protocol of Kafka "+strings.Join(f.cluster.versions, ", "), "")
+	return found(where, OK, "speaks the protocol of Kafka "+strings.Join(k.versions, ", "), "")
 }
 
 func topicExists(_ Config, t topic) []Finding {
@@ -236,12 +227,12 @@ func topicRights(_ Config, t topic) []Finding {
 	return out
 }
 
-func groupRights(f facts, _ string) []Finding {
-	where := "group " + f.Settings.Scanner.Group
+func groupRights(c Config, k *cluster, _ string) []Finding {
+	where := "group " + c.Settings.Scanner.Group
 	switch {
-	case f.cluster.groupErr != nil:
-		return found(where, Warning, "cannot be looked at: "+oneLine(f.cluster.groupErr), "try again")
-	case !f.cluster.mayJoin:
+	case k.groupErr != nil:
+		return found(where, Warning, "cannot be looked at: "+oneLine(k.groupErr), "try again")
+	case !k.mayJoin:
 		return found(where, Failure, "this user may not join it: scanners stand", "grant Read on the group (scanner.group) to notyet's user")
 	}
 	return found(where, OK, "this user may join it", "")
@@ -249,15 +240,15 @@ func groupRights(f facts, _ string) []Finding {
 
 // kafkaClock compares the newest record that a broker stamped with the database's clock. A broker's clock that is behind does not
 // show.
-func kafkaClock(f facts, where string) []Finding {
-	if f.database == nil || f.database.Embedded {
+func kafkaClock(f facts) []Finding {
+	if f.cluster == nil || f.database == nil || f.database.Embedded {
 		return nil
 	}
 	now := time.Now().Add(f.database.Ahead + f.database.Within)
 	for _, name := range f.Settings.OwnTopics() {
 		t := f.cluster.topics[name]
 		if ahead := t.Newest.Sub(now); t.Configs["message.timestamp.type"] == "LogAppendTime" && ahead > clockWarning {
-			return found(where, Warning, fmt.Sprintf("a broker stamped a record of %s at least %s ahead of the database's clock: delays count from there", name, ahead.Round(time.Millisecond)), "let brokers and database keep their time by NTP or chrony")
+			return found(kafkaAt(f.Config), Warning, fmt.Sprintf("a broker stamped a record of %s at least %s ahead of the database's clock: delays count from there", name, ahead.Round(time.Millisecond)), "let brokers and database keep their time by NTP or chrony")
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/notyet/notyet/internal/access"
@@ -11,16 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 )
 
-func ofRedis(judge func(*index.Examined, string) []Finding) func(facts) []Finding {
-	return func(f facts) []Finding {
-		if f.redis == nil {
-			return nil
-		}
-		return judge(f.redis, strings.Join(f.Index.Addrs, ","))
-	}
-}
-
-func eviction(x *index.Examined, where string) []Finding {
+func eviction(_ Config, x *index.Examined, where string) []Finding {
 	switch {
 	case x.Policy == "":
 		return found(where, Note, "its version and maxmemory-policy are not known: this user may not ask (INFO)", "see that maxmemory-policy is noeviction")
@@ -30,15 +20,8 @@ func eviction(x *index.Examined, where string) []Finding {
 	return found(where, OK, "is Redis "+x.Version+", and evicts nothing", "")
 }
 
-func redisClock(x *index.Examined, where string) []Finding { return clock(where, x.Ahead, x.Within) }
-
-func ofEnsemble(judge func(Config, *election.Examined, string) []Finding) func(facts) []Finding {
-	return func(f facts) []Finding {
-		if f.ensemble == nil {
-			return nil
-		}
-		return judge(f.Config, f.ensemble, strings.Join(f.Election.Servers, ",")+f.Election.Root)
-	}
+func redisClock(_ Config, x *index.Examined, where string) []Finding {
+	return clock(where, x.Ahead, x.Within)
 }
 
 func members(c Config, e *election.Examined, where string) []Finding {
@@ -60,15 +43,6 @@ func ensembleClock(_ Config, e *election.Examined, where string) []Finding {
 		return nil
 	}
 	return clock(where, e.Ahead, e.Within)
-}
-
-func ofDisk(judge func(Config, *sendlog.Examined, string) []Finding) func(facts) []Finding {
-	return func(f facts) []Finding {
-		if f.disk == nil {
-			return nil
-		}
-		return judge(f.Config, f.disk, f.Settings.SendLog.Dir)
-	}
 }
 
 // slowSync is how long a disk may take to make a batch durable. Each delivery waits for two of them.
@@ -94,15 +68,6 @@ func sendLogDisk(c Config, d *sendlog.Examined, where string) []Finding {
 		return found(where, OK, fmt.Sprintf("%s; its disk syncs in %s and has %d GiB left", use, d.Sync.Round(100*time.Microsecond), d.Free/gib), "")
 	}
 	return out
-}
-
-func ofIssuer(judge func(Config, *access.Examined, string) []Finding) func(facts) []Finding {
-	return func(f facts) []Finding {
-		if f.issuer == nil {
-			return nil
-		}
-		return judge(f.Config, f.issuer, f.Issuer.Issuer)
-	}
 }
 
 func issuerKeys(_ Config, x *access.Examined, where string) []Finding {

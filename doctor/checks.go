@@ -6,6 +6,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/sendlog"
 )
 
 // check is one question about the answers. It returns nothing where the server in question was not asked.
@@ -40,7 +45,7 @@ var checks = []check{
 	{"kafka.settings", ofTopics(settingsShown)},
 	{"kafka.rights", ofTopics(topicRights)},
 	{"kafka.group", ofCluster(groupRights)},
-	{"kafka.clock", ofCluster(kafkaClock)},
+	{"kafka.clock", kafkaClock},
 
 	{"redis.eviction", ofRedis(eviction)},
 	{"redis.clock", ofRedis(redisClock)},
@@ -52,6 +57,28 @@ var checks = []check{
 	{"issuer.sign-in", ofIssuer(signIn)},
 	{"installation", installation},
 	{"passwords", passwords},
+}
+
+// Each of these judges what one server has answered, if it has.
+var (
+	ofDatabase = of(databaseAt, func(f facts) *database { return f.database })
+	ofCluster  = of(kafkaAt, func(f facts) *cluster { return f.cluster })
+	ofRedis    = of(redisAt, func(f facts) *index.Examined { return f.redis })
+	ofEnsemble = of(ensembleAt, func(f facts) *election.Examined { return f.ensemble })
+	ofDisk     = of(sendLogAt, func(f facts) *sendlog.Examined { return f.disk })
+	ofIssuer   = of(issuerAt, func(f facts) *access.Examined { return f.issuer })
+)
+
+func of[A any](where func(Config) string, answer func(facts) *A) func(judge func(Config, *A, string) []Finding) func(facts) []Finding {
+	return func(judge func(Config, *A, string) []Finding) func(facts) []Finding {
+		return func(f facts) []Finding {
+			a := answer(f)
+			if a == nil {
+				return nil
+			}
+			return judge(f.Config, a, where(f.Config))
+		}
+	}
 }
 
 // Bounds from which on a difference of clocks is a warning. Time synchronisation keeps it far lower.
@@ -78,11 +105,10 @@ func installation(f facts) []Finding {
 	if f.database == nil || f.database.installation == "" {
 		return nil
 	}
-	mine, well := f.database.installation, true
+	mine := f.database.installation
 	var out []Finding
 	compare := func(where, theirs, mine, fix string) {
 		if theirs != "" && mine != "" && theirs != mine {
-			well = false
 			out = append(out, Finding{Where: where, Level: Failure, Found: "belongs to " + theirs + ", and the database to " + mine, Fix: fix})
 		}
 	}
@@ -95,7 +121,7 @@ func installation(f facts) []Finding {
 	if f.disk != nil {
 		compare("sendlog.dir "+f.Settings.SendLog.Dir, f.disk.Installation, mine, "set sendlog.dir to a directory of this installation's own")
 	}
-	if well {
+	if len(out) == 0 {
 		return found("installation "+mine, OK, "no server that was asked belongs to another one", "")
 	}
 	return out

@@ -7,17 +7,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/internal/config"
-	"github.com/notyet/notyet/store"
 )
-
-func ofDatabase(judge func(Config, *database, string) []Finding) func(facts) []Finding {
-	return func(f facts) []Finding {
-		if f.database == nil {
-			return nil
-		}
-		return judge(f.Config, f.database, store.Address(f.Store.DSN))
-	}
-}
 
 func databaseVersion(_ Config, d *database, where string) []Finding {
 	if d.Embedded {

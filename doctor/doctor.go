@@ -85,10 +85,7 @@ type answers struct {
 func Look(ctx context.Context, cfg Config, log *zap.Logger) []Finding {
 	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
 	f := facts{Config: cfg, answers: &answers{}}
-	var out []Finding
-	for _, found := range f.ask(ctx, log) {
-		out = append(out, found...)
-	}
+	out := slices.Concat(f.ask(ctx, log)...)
 	f.mu.Lock() // a server that answers too late is not heard any more
 	defer f.mu.Unlock()
 	for _, c := range checks {

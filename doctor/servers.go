@@ -29,40 +29,48 @@ var servers = []server{
 	{
 		name: "mysql", fix: "see that the server runs and is reached, and that mysql.dsn (address, user, password) and mysql.tls are right",
 		configured: func(c Config) bool { return c.Store != nil },
-		where:      func(c Config) string { return store.Address(c.Store.DSN) },
+		where:      databaseAt,
 		ask:        askDatabase,
 	},
 	{
 		name: "kafka", fix: "see that a broker of kafka.brokers runs and is reached, and that kafka.tls and kafka.sasl are right",
 		configured: func(c Config) bool { return c.Kafka != nil },
-		where:      func(c Config) string { return strings.Join(c.Kafka.Brokers, ",") },
+		where:      kafkaAt,
 		ask:        askKafka,
 	},
 	{
 		name: "redis", fix: "see that the server runs and is reached, and that redis.user and redis.password may do what docs/security.md lists; meanwhile tasks are delivered, up to a second late",
 		configured: func(c Config) bool { return c.Index != nil },
-		where:      func(c Config) string { return strings.Join(c.Index.Addrs, ",") },
+		where:      redisAt,
 		ask:        askRedis,
 	},
 	{
 		name: "zookeeper", fix: "see that a server of zookeeper.servers runs and is reached, and that zookeeper.auth and zookeeper.tls are those of all dispatchers",
 		configured: func(c Config) bool { return c.Election != nil },
-		where:      func(c Config) string { return strings.Join(c.Election.Servers, ",") + c.Election.Root },
+		where:      ensembleAt,
 		ask:        askEnsemble,
 	},
 	{
 		name: "sendlog", fix: "give the dispatcher's user a directory of its own on a local disk (sendlog.dir)",
 		configured: func(c Config) bool { return c.Disk },
-		where:      func(c Config) string { return c.Settings.SendLog.Dir },
+		where:      sendLogAt,
 		ask:        askDisk,
 	},
 	{
 		name: "issuer", fix: "see that the OpenID provider runs and is reached from here, and that http.jwt.issuer and http.jwt.ca are right; meanwhile nobody can sign in there, and JWTs count whose keys were read before",
 		configured: func(c Config) bool { return c.Issuer != nil },
-		where:      func(c Config) string { return c.Issuer.Issuer },
+		where:      issuerAt,
 		ask:        askIssuer,
 	},
 }
+
+// Where each of them is, as findings name it.
+func databaseAt(c Config) string { return store.Address(c.Store.DSN) }
+func kafkaAt(c Config) string    { return strings.Join(c.Kafka.Brokers, ",") }
+func redisAt(c Config) string    { return strings.Join(c.Index.Addrs, ",") }
+func ensembleAt(c Config) string { return strings.Join(c.Election.Servers, ",") + c.Election.Root }
+func sendLogAt(c Config) string  { return c.Settings.SendLog.Dir }
+func issuerAt(c Config) string   { return c.Issuer.Issuer }
 
 // database is what the database answered.
 type database struct {
