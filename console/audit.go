@@ -24,9 +24,7 @@ func (c *Console) audit(r *http.Request) (view, error) {
 	set(q, "id", d.ID)
 	set(q, "cursor", r.FormValue("cursor"))
 	var page api.AuditLog
-	if err := c.inside.get(r.Context(), "/audit", q, &page); err != nil {
-		return view{}, err
-	}
+	err := c.inside.get(r.Context(), "/audit", q, &page)
 	d.Entries, d.Next = page.Entries, next(r, "/audit", page.Cursor, "who", "what", "topic", "id")
-	return view{page: "audit", title: "Audit", data: d}, nil
+	return view{page: "audit", title: "Audit", data: d}, err
 }

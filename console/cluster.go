@@ -17,8 +17,6 @@ func (c *Console) cluster(r *http.Request) (view, error) {
 	if err := c.inside.get(r.Context(), "/cluster", nil, &d.Cluster); err != nil {
 		return view{}, err
 	}
-	if err := c.inside.get(r.Context(), "/slots", nil, &d.Change); err != nil {
-		return view{}, err
-	}
-	return view{page: "cluster", title: "Cluster", data: d}, nil
+	err := c.inside.get(r.Context(), "/slots", nil, &d.Change)
+	return view{page: "cluster", title: "Cluster", data: d}, err
 }

@@ -48,7 +48,7 @@ func Mount(mux *http.ServeMux, version string) {
 	}
 }
 
-// handler makes one page. An error is shown as a page of its own.
+// handler makes one page. An error is shown as a page of its own, whatever the view.
 type handler func(r *http.Request) (view, error)
 
 // isPage reports whether a path is the console's. The others are the API's and the profiles'.

@@ -71,11 +71,9 @@ func (c *Console) letters(r *http.Request) (view, error) {
 	q.Set("limit", "50")
 	set(q, "cursor", r.FormValue("cursor"))
 	var page api.Letters
-	if err := c.inside.get(r.Context(), "/deadletters", q, &page); err != nil {
-		return view{}, err
-	}
+	err := c.inside.get(r.Context(), "/deadletters", q, &page)
 	d.Letters, d.Next = page.Letters.Letters, next(r, "/deadletters", page.Cursor, "kind", "topic", "task_id", "reason", "replayed")
-	return view{page: "deadletters", title: "Dead letters", data: d}, nil
+	return view{page: "deadletters", title: "Dead letters", data: d}, err
 }
 
 type letterData struct {
@@ -89,11 +87,9 @@ func (c *Console) letter(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, badForm("id", "is no number of a dead letter")
 	}
-	if err := c.inside.get(r.Context(), "/deadletters/"+strconv.FormatInt(id, 10), nil, &d.Letter); err != nil {
-		return view{}, err
-	}
+	err = c.inside.get(r.Context(), "/deadletters/"+strconv.FormatInt(id, 10), nil, &d.Letter)
 	d.Content = newContent(d.Letter.Content)
-	return view{page: "deadletter", title: "Dead letter " + strconv.FormatInt(id, 10), data: d}, nil
+	return view{page: "deadletter", title: "Dead letter " + strconv.FormatInt(id, 10), data: d}, err
 }
 
 // progress is how far a replay or a purge has come. Each request does one page; the script, or the
@@ -146,23 +142,20 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 
 // letterPage does one page, and says in p where the next begins.
 func (c *Console) letterPage(r *http.Request, p *progress) error {
-	var following int64
-	if p.Do == "replay" {
-		var page deadletter.Page
-		_, err := c.inside.call(r.Context(), http.MethodPost, "/deadletters/replay", api.ReplayRequest{LetterFilter: p.Filter.api(), All: p.Filter.all(), After: p.After, UpTo: p.UpTo}, &page)
-		if err != nil {
-			return err
-		}
-		p.Done, following, p.UpTo = p.Done+int64(len(page.Letters)), page.Next, page.UpTo
-	} else {
-		var page deadletter.Purged
-		_, err := c.inside.call(r.Context(), http.MethodPost, "/deadletters/purge", api.PurgeRequest{LetterFilter: p.Filter.api(), All: p.Filter.all(), After: p.After, UpTo: p.UpTo}, &page)
-		if err != nil {
-			return err
-		}
-		p.Done, following, p.UpTo = p.Done+page.Deleted, page.Next, page.UpTo
+	var page struct {
+		deadletter.Page       // a replay's; a purge's too, without letters
+		Deleted         int64 `json:"deleted"`
 	}
-	p.After, p.Last = following, following == 0
+	replay := api.ReplayRequest{LetterFilter: p.Filter.api(), All: p.Filter.all(), After: p.After, UpTo: p.UpTo}
+	var request any = replay
+	if p.Do == "purge" {
+		request = api.PurgeRequest(replay)
+	}
+	if _, err := c.inside.call(r.Context(), http.MethodPost, "/deadletters/"+p.Do, request, &page); err != nil {
+		return err
+	}
+	p.Done += int64(len(page.Letters)) + page.Deleted
+	p.After, p.UpTo, p.Last = page.Next, page.UpTo, page.Next == 0
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -40,9 +41,9 @@ func isText(b []byte) bool {
 
 // visibleLines is visible for text of several lines.
 func visibleLines(s string) string {
-	lines := bytes.Split([]byte(s), []byte("\n"))
+	lines := strings.Split(s, "\n")
 	for i, l := range lines {
-		lines[i] = []byte(visible(string(bytes.ReplaceAll(bytes.TrimSuffix(l, []byte("\r")), []byte("\t"), []byte("    ")))))
+		lines[i] = visible(strings.ReplaceAll(strings.TrimSuffix(l, "\r"), "\t", "    "))
 	}
-	return string(bytes.Join(lines, []byte("\n")))
+	return strings.Join(lines, "\n")
 }

@@ -10,10 +10,8 @@ import (
 
 func (c *Console) targets(r *http.Request) (view, error) {
 	var d api.Targets
-	if err := c.inside.get(r.Context(), "/targets", nil, &d); err != nil {
-		return view{}, err
-	}
-	return view{page: "targets", title: "Targets", data: d}, nil
+	err := c.inside.get(r.Context(), "/targets", nil, &d)
+	return view{page: "targets", title: "Targets", data: d}, err
 }
 
 var targetActions = map[string]string{"pause": "Pause", "resume": "Resume", "limit": "Limit"}
@@ -51,10 +49,8 @@ func (c *Console) changeTarget(r *http.Request) (view, error) {
 		return view{page: "confirm", title: what, data: confirmation{What: what, Name: topic, Path: "/targets", Back: "/targets", Danger: paused, Detail: detail,
 			Fields: []field{{"do", do}, {"topic", topic}, {"rate", r.PostFormValue("rate")}, {"max_in_flight", r.PostFormValue("max_in_flight")}}}}, nil
 	}
-	if _, err := c.inside.call(r.Context(), http.MethodPatch, "/targets/"+api.Segment(topic), ch, nil); err != nil {
-		return view{}, err
-	}
-	return view{to: "/targets"}, nil
+	_, err := c.inside.call(r.Context(), http.MethodPatch, "/targets/"+api.Segment(topic), ch, nil)
+	return view{to: "/targets"}, err
 }
 
 func limit(n float64, unit string) string {

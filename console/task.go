@@ -138,10 +138,7 @@ func (c *Console) changeTask(r *http.Request) (view, error) {
 	} else {
 		status, err = c.inside.call(r.Context(), http.MethodPost, "/tasks/"+ch.Do+"?wait="+answerWait, target(&t), &e)
 	}
-	if err != nil {
-		return view{}, err
-	}
-	return view{page: "outcome", title: what, data: newOutcome(status, e, back, ch.Do == "move")}, nil
+	return view{page: "outcome", title: what, data: newOutcome(status, e, back, ch.Do == "move")}, err
 }
 
 // target names a task with its key, so that the request stays in order with the task's others.

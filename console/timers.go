@@ -34,11 +34,9 @@ func (c *Console) timers(r *http.Request) (view, error) {
 	set(q, "id-prefix", d.Prefix)
 	set(q, "cursor", r.FormValue("cursor"))
 	var page api.Timers
-	if err := c.inside.get(r.Context(), "/timers", q, &page); err != nil {
-		return view{}, err
-	}
+	err := c.inside.get(r.Context(), "/timers", q, &page)
 	d.Timers, d.Next = page.Timers, next(r, "/timers", page.Cursor, "topic", "prefix")
-	return view{page: "timers", title: "Timers", data: d}, nil
+	return view{page: "timers", title: "Timers", data: d}, err
 }
 
 type timerData struct {
@@ -146,14 +144,11 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	default:
 		status, err = c.inside.call(r.Context(), http.MethodPost, path+"/"+do+"?wait="+answerWait, nil, &e)
 	}
-	if err != nil {
-		return view{}, err
-	}
 	back := timerPath(f.Topic, f.ID)
 	if do == "delete" {
 		back = "/timers"
 	}
-	return view{page: "outcome", title: what, data: newOutcome(status, e, back, false)}, nil
+	return view{page: "outcome", title: what, data: newOutcome(status, e, back, false)}, err
 }
 
 func empty(_ string, v any) bool { return v == "" }
