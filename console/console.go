@@ -10,6 +10,7 @@ package console
 import (
 	"embed"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/notyet/notyet/internal/access"
@@ -53,12 +54,8 @@ type handler func(r *http.Request) (view, error)
 
 // isPage reports whether a path is the console's. The others are the API's and the profiles'.
 func isPage(path string) bool {
-	for _, other := range []string{"/api/", "/openapi", "/debug/"} {
-		if strings.HasPrefix(path, other) {
-			return false
-		}
-	}
-	return true
+	others := []string{"/api/", "/openapi", "/debug/"}
+	return !slices.ContainsFunc(others, func(other string) bool { return strings.HasPrefix(path, other) })
 }
 
 // maxForm limits the body of a form.

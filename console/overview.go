@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -70,8 +71,5 @@ func text(err error) string {
 		return ""
 	}
 	p := asProblem(err)
-	if p.Detail != "" {
-		return p.Detail
-	}
-	return p.Title
+	return cmp.Or(p.Detail, p.Title)
 }

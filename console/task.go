@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -68,21 +69,13 @@ func line(t *api.Task) []moment {
 		if a.At == 0 || b.At == 0 {
 			return 0
 		}
-		return int(min(max(a.At-b.At, -1), 1))
+		return cmp.Compare(a.At, b.At)
 	})
 	if t.Next > 0 {
-		out = append(out, moment{At: t.Next, What: map[string]string{"waiting_report": "the wait for its report ends", "waiting_retry": "next attempt"}[t.State]})
-		if out[len(out)-1].What == "" {
-			out[len(out)-1].What = "due"
-		}
+		next := map[string]string{"waiting_report": "the wait for its report ends", "waiting_retry": "next attempt"}[t.State]
+		out = append(out, moment{At: t.Next, What: cmp.Or(next, "due")})
 	}
 	return out
-}
-
-// change is what a form asks for.
-type change struct {
-	Do, Topic, ID string
-	At            string // of a move
 }
 
 // confirmation asks once more, and names what is meant.
@@ -109,36 +102,36 @@ const answerWait = "5s"
 var taskActions = map[string]string{"cancel": "Cancel", "fire": "Deliver now", "move": "Move"}
 
 func (c *Console) changeTask(r *http.Request) (view, error) {
-	ch := change{Do: r.PostFormValue("do"), Topic: r.PostFormValue("topic"), ID: r.PostFormValue("id"), At: strings.TrimSpace(r.PostFormValue("at"))}
-	what, known := taskActions[ch.Do]
+	do, topic, id, at := r.PostFormValue("do"), r.PostFormValue("topic"), r.PostFormValue("id"), strings.TrimSpace(r.PostFormValue("at"))
+	what, known := taskActions[do]
 	if !known {
 		return view{}, badForm("do", "is none of cancel, fire and move")
 	}
 	if err := needs(r, access.Operate); err != nil {
 		return view{}, err
 	}
-	back := taskPath(ch.Topic, ch.ID)
+	back := taskPath(topic, id)
 	if r.PostFormValue("confirmed") == "" {
-		conf := confirmation{What: what, Name: ch.Topic + " " + ch.ID, Path: "/task", Back: back, Danger: ch.Do == "cancel",
-			Fields: []field{{"do", ch.Do}, {"topic", ch.Topic}, {"id", ch.ID}, {"at", ch.At}}}
-		if ch.Do == "move" {
-			conf.Detail = "New due time: " + ch.At
+		conf := confirmation{What: what, Name: topic + " " + id, Path: "/task", Back: back, Danger: do == "cancel",
+			Fields: []field{{"do", do}, {"topic", topic}, {"id", id}, {"at", at}}}
+		if do == "move" {
+			conf.Detail = "New due time: " + at
 		}
 		return view{page: "confirm", title: what, data: conf}, nil
 	}
 	var t api.Task
-	if err := c.inside.get(r.Context(), "/task", url.Values{"topic": {ch.Topic}, "id": {ch.ID}}, &t); err != nil {
+	if err := c.inside.get(r.Context(), "/task", url.Values{"topic": {topic}, "id": {id}}, &t); err != nil {
 		return view{}, err
 	}
 	var e api.Event
 	var status int
 	var err error
-	if ch.Do == "move" {
-		status, err = c.move(r, &t, ch.At)
+	if do == "move" {
+		status, err = c.move(r, &t, at)
 	} else {
-		status, err = c.inside.call(r.Context(), http.MethodPost, "/tasks/"+ch.Do+"?wait="+answerWait, target(&t), &e)
+		status, err = c.inside.call(r.Context(), http.MethodPost, "/tasks/"+do+"?wait="+answerWait, target(&t), &e)
 	}
-	return view{page: "outcome", title: what, data: newOutcome(status, e, back, ch.Do == "move")}, err
+	return view{page: "outcome", title: what, data: newOutcome(status, e, back, do == "move")}, err
 }
 
 // target names a task with its key, so that the request stays in order with the task's others.
