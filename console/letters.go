@@ -22,14 +22,11 @@ type lettersData struct {
 }
 
 // letterFilter is what was typed.
-type letterFilter struct {
-	Kind, Topic, TaskID, Reason string
-	Replayed                    bool
-}
+type letterFilter struct{ api.LetterFilter }
 
 func readFilter(r *http.Request) letterFilter {
 	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
-	return letterFilter{Kind: trim("kind"), Topic: trim("topic"), TaskID: trim("task_id"), Reason: trim("reason"), Replayed: r.FormValue("replayed") != ""}
+	return letterFilter{api.LetterFilter{Kind: trim("kind"), Topic: trim("topic"), TaskID: trim("task_id"), Reason: trim("reason"), Replayed: r.FormValue("replayed") != ""}}
 }
 
 func (f letterFilter) query() url.Values {
@@ -46,10 +43,6 @@ func (f letterFilter) query() url.Values {
 
 func (f letterFilter) all() bool {
 	return f.Kind == "" && f.Topic == "" && f.TaskID == "" && f.Reason == ""
-}
-
-func (f letterFilter) api() api.LetterFilter {
-	return api.LetterFilter{Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Reason: f.Reason, Replayed: f.Replayed}
 }
 
 func (f letterFilter) String() string {
@@ -146,7 +139,7 @@ func (c *Console) letterPage(r *http.Request, p *progress) error {
 		deadletter.Page       // a replay's; a purge's too, without letters
 		Deleted         int64 `json:"deleted"`
 	}
-	replay := api.ReplayRequest{LetterFilter: p.Filter.api(), All: p.Filter.all(), After: p.After, UpTo: p.UpTo}
+	replay := api.ReplayRequest{LetterFilter: p.Filter.LetterFilter, All: p.Filter.all(), After: p.After, UpTo: p.UpTo}
 	var request any = replay
 	if p.Do == "purge" {
 		request = api.PurgeRequest(replay)
