@@ -5,14 +5,11 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // ClusterID returns the id that the cluster gave itself when it was made; "" where it has none.
 func ClusterID(ctx context.Context, client *kgo.Client) (string, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{} // nil would mean all
-	resp, err := req.RequestWith(ctx, client)
+	resp, err := describe(ctx, client)
 	if err != nil {
 		return "", fmt.Errorf("asking for the cluster's id: %w", err)
 	}

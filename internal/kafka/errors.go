@@ -40,8 +40,7 @@ var aboutRecord = []error{
 // fails all that it holds for that partition with the same error (see
 // MaybeCollateral).
 func Permanent(err error) bool {
-	is := func(target error) bool { return errors.Is(err, target) }
-	return slices.ContainsFunc(aboutTopic, is) || slices.ContainsFunc(aboutRecord, is)
+	return MaybeCollateral(err) || slices.ContainsFunc(aboutTopic, func(target error) bool { return errors.Is(err, target) })
 }
 
 // ClockDiffers says that the broker refused the timestamp of a record. Config.Now and the broker's

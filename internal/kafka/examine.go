@@ -43,8 +43,7 @@ func ExamineTopics(ctx context.Context, client *kgo.Client, names ...string) (ma
 	for _, name := range names { // by itself: one that may not be described fails the whole request
 		meta, err := admin.Metadata(kadm.WithAuthorizedOps(ctx), name)
 		if err != nil {
-			var refused *kadm.AuthError
-			if !errors.As(err, &refused) {
+			if _, refused := errors.AsType[*kadm.AuthError](err); !refused {
 				return nil, fmt.Errorf("looking at topic %s: %w", name, err)
 			}
 			out[name] = Topic{Err: err}
@@ -85,26 +84,19 @@ func ExamineTopics(ctx context.Context, client *kgo.Client, names ...string) (ma
 }
 
 func topicOf(d kadm.TopicDetail) Topic {
-	t := Topic{Err: d.Err, Partitions: len(d.Partitions), May: operations(d.AuthorizedOperations)}
-	first := true
-	for _, p := range d.Partitions {
-		if first || len(p.Replicas) < t.Replicas {
+	t := Topic{Err: d.Err, Partitions: len(d.Partitions)}
+	for _, op := range d.AuthorizedOperations {
+		t.May = append(t.May, strings.ToLower(op.String()))
+	}
+	for i, p := range d.Partitions.Sorted() {
+		if i == 0 || len(p.Replicas) < t.Replicas {
 			t.Replicas = len(p.Replicas)
 		}
-		if first || len(p.ISR) < t.InSync {
+		if i == 0 || len(p.ISR) < t.InSync {
 			t.InSync = len(p.ISR)
 		}
-		first = false
 	}
 	return t
-}
-
-func operations(ops []kadm.ACLOperation) []string {
-	out := make([]string, 0, len(ops))
-	for _, op := range ops {
-		out = append(out, strings.ToLower(op.String()))
-	}
-	return out
 }
 
 // MayJoin reports whether this client may read for a consumer group. It sends a heartbeat of a member that does not exist, which

@@ -27,16 +27,6 @@ func (o Offsets) each(f func(topic string, partition int32, at kgo.EpochOffset))
 	}
 }
 
-func plainOffsets(listed kadm.ListedOffsets) Offsets {
-	out := Offsets{}
-	listed.Each(func(o kadm.ListedOffset) {
-		if o.Err == nil {
-			out.Set(o.Topic, o.Partition, o.Offset)
-		}
-	})
-	return out
-}
-
 // Ends returns, for each partition, the offset behind the last record that is in it by now, in a transaction that is over
 // or in none. A topic that does not exist is left out.
 func Ends(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
@@ -75,7 +65,13 @@ func list(ctx context.Context, client *kgo.Client, topics []string, ask func(con
 	if err != nil {
 		err = fmt.Errorf("listing offsets of %d topics: %w", len(topics), err)
 	}
-	return plainOffsets(listed), err
+	out := Offsets{}
+	listed.Each(func(o kadm.ListedOffset) {
+		if o.Err == nil {
+			out.Set(o.Topic, o.Partition, o.Offset)
+		}
+	})
+	return out, err
 }
 
 // Scan calls f with every record between two offsets of each partition, until f returns false. It reads past the group

@@ -40,21 +40,20 @@ func Inspect(ctx context.Context, client *kgo.Client, decompressor kgo.Decompres
 	if len(gaps) == 0 {
 		return Inspected{}, nil
 	}
-	in, err := newInspection(ctx, client, topic, partition)
+	in, err := newInspection(ctx, client, decompressor, topic, partition)
 	if err != nil {
 		return Inspected{}, err
 	}
-	in.decompressor = decompressor
 	return in.look(ctx, client, gaps)
 }
 
 // InspectAt looks at the batch that has the record at an offset, and at nothing else.
 func InspectAt(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32, at int64) (*Unreadable, error) {
-	in, err := newInspection(ctx, client, topic, partition)
+	in, err := newInspection(ctx, client, decompressor, topic, partition)
 	if err != nil {
 		return nil, err
 	}
-	in.decompressor, in.bytes = decompressor, 1 // Kafka answers one whole batch, however large
+	in.bytes = 1 // Kafka answers one whole batch, however large
 	out, err := in.look(ctx, client, []Gap{{From: at, To: at + 1}})
 	return out.Bad, err
 }
@@ -112,19 +111,15 @@ type inspection struct {
 	bytes        int32 // of one fetch
 }
 
-func newInspection(ctx context.Context, client *kgo.Client, topic string, partition int32) (*inspection, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = &topic
-	req.Topics = append(req.Topics, t)
-	resp, err := req.RequestWith(ctx, client)
+func newInspection(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32) (*inspection, error) {
+	resp, err := describe(ctx, client, topic)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the leader of %s/%d: %w", topic, partition, err)
 	}
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			if p.Partition == partition && p.Leader >= 0 {
-				return &inspection{leader: client.Broker(int(p.Leader)), topic: topic, id: t.TopicID, partition: partition, bytes: 1 << 20}, nil
+				return &inspection{leader: client.Broker(int(p.Leader)), topic: topic, id: t.TopicID, partition: partition, decompressor: decompressor, bytes: 1 << 20}, nil
 			}
 		}
 	}

@@ -52,11 +52,7 @@ func (m *Mover) Move(offsets Offsets, at func(f func(topic string, partition int
 		m.client.SetOffsets(set) // it leaves a partition alone that was last set to the same offset
 		at(add)
 	}
-	for topic, parts := range offsets {
-		for part, to := range parts {
-			add(topic, part, kgo.EpochOffset{Epoch: -1, Offset: to})
-		}
-	}
+	offsets.each(add)
 	m.client.SetOffsets(set)
 }
 

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ type TopicSpec struct {
 func EnsureTopics(ctx context.Context, client *kgo.Client, specs []TopicSpec) (created []string, err error) {
 	admin := kadm.NewClient(client)
 	for _, s := range specs {
-		_, err := admin.CreateTopic(ctx, orDefault(s.Partitions), orDefault(s.Replication), configs(s.Configs), s.Name)
+		_, err := admin.CreateTopic(ctx, cmp.Or(s.Partitions, -1), cmp.Or(s.Replication, -1), configs(s.Configs), s.Name) // -1: the broker's default
 		switch {
 		case err == nil:
 			created = append(created, s.Name)
@@ -47,14 +48,6 @@ func EnsureTopics(ctx context.Context, client *kgo.Client, specs []TopicSpec) (c
 	return created, nil
 }
 
-// orDefault turns 0 into Kafka's "you choose".
-func orDefault[N int16 | int32](n N) N {
-	if n == 0 {
-		return -1
-	}
-	return n
-}
-
 func configs(m map[string]string) map[string]*string {
 	out := make(map[string]*string, len(m))
 	for k, v := range m {
@@ -69,12 +62,12 @@ func configs(m map[string]string) map[string]*string {
 // Topics are never created by asking. The answer is a broker's of this moment,
 // not the client's memory, which may be seconds old.
 func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[string][16]byte, error) {
-	found, err := describe(ctx, client, topics)
+	found, err := describe(ctx, client, topics...)
 	if err != nil {
 		return nil, fmt.Errorf("reading topic ids: %w", err)
 	}
 	ids := make(map[string][16]byte, len(topics))
-	for _, t := range found {
+	for _, t := range found.Topics {
 		switch err := kerr.ErrorForCode(t.ErrorCode); {
 		case t.Topic == nil || errors.Is(err, kerr.UnknownTopicOrPartition):
 		case err != nil:
@@ -87,7 +80,7 @@ func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[st
 }
 
 // describe asks a broker about topics, and makes none. kadm would return nothing of the others if one may not be described.
-func describe(ctx context.Context, client *kgo.Client, topics []string) ([]kmsg.MetadataResponseTopic, error) {
+func describe(ctx context.Context, client *kgo.Client, topics ...string) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = false
 	req.Topics = []kmsg.MetadataRequestTopic{} // nil would mean all
@@ -96,22 +89,18 @@ func describe(ctx context.Context, client *kgo.Client, topics []string) ([]kmsg.
 		t.Topic = &name
 		req.Topics = append(req.Topics, t)
 	}
-	resp, err := req.RequestWith(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Topics, nil
+	return req.RequestWith(ctx, client)
 }
 
 // Partitions returns the partitions of topics. A topic that does not exist is left out, and so is one that cannot be looked up, which the
 // error names.
 func Partitions(ctx context.Context, client *kgo.Client, topics ...string) (map[string][]int32, error) {
 	out := map[string][]int32{}
-	found, err := describe(ctx, client, topics)
+	found, err := describe(ctx, client, topics...)
 	if err != nil {
 		return out, fmt.Errorf("reading the partitions of %d topics: %w", len(topics), err)
 	}
-	for _, t := range found {
+	for _, t := range found.Topics {
 		switch no := kerr.ErrorForCode(t.ErrorCode); {
 		case t.Topic == nil || errors.Is(no, kerr.UnknownTopicOrPartition):
 		case no != nil:
