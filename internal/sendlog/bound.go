@@ -3,6 +3,7 @@ package sendlog
 import (
 	"errors"
 	"fmt"
+	"sort"
 	"sync/atomic"
 	"time"
 
@@ -107,22 +108,15 @@ func (l *Log) dropOldest(size int64) error {
 		return err
 	}
 	youngest := l.cfg.Now().Add(-keptAtLeast)
-	low, high := first, seek(snap, first, end, youngest.UnixMilli())
-	for low < high { // the first batch from which on the size fits
-		middle := low + (high-low)/2
-		left, err := l.sizeFrom(middle)
-		if err != nil {
-			return err
-		}
-		if left > size {
-			low = middle + 1
-		} else {
-			high = middle
-		}
+	may := seek(snap, first, end, youngest.UnixMilli())
+	keep := first + uint64(sort.Search(int(may-first), func(i int) bool { // the first batch from which on the size fits
+		left, failed := l.sizeFrom(first + uint64(i))
+		err = errors.Join(err, failed)
+		return left <= size
+	}))
+	if err != nil || keep == first {
+		return err
 	}
-	if low == first {
-		return nil
-	}
-	l.log.Warn("the send log reaches its bound: the oldest batches go before their time", zap.Int64("max_bytes", l.cfg.MaxBytes), zap.Uint64("batches", low-first))
-	return l.dropBefore(first, low)
+	l.log.Warn("the send log reaches its bound: the oldest batches go before their time", zap.Int64("max_bytes", l.cfg.MaxBytes), zap.Uint64("batches", keep-first))
+	return l.dropBefore(first, keep)
 }

@@ -141,7 +141,7 @@ func decodeIntents(r *reader, at int64, count uint64, f func(Entry) error) error
 			return errMalformed
 		}
 		if err := f(Entry{At: at, Intent: &e}); err != nil {
-			return &stopped{err}
+			return err
 		}
 	}
 	return nil
@@ -160,16 +160,11 @@ func decodeOutcomes(r *reader, at int64, count uint64, f func(Entry) error) erro
 			return errMalformed
 		}
 		if err := f(Entry{At: at, Outcome: &e}); err != nil {
-			return &stopped{err}
+			return err
 		}
 	}
 	return nil
 }
-
-// stopped carries the callback's own error past those of decoding.
-type stopped struct{ error }
-
-func (s *stopped) Unwrap() error { return s.error }
 
 // reader takes values off b; after the first that does not fit, bad is set and
 // all are zero.
@@ -200,21 +195,15 @@ func (r *reader) uint64() uint64 {
 	return v
 }
 
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
+func (r *reader) uvarint() uint64 { return number(r, binary.Uvarint) }
 
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
+func (r *reader) varint() int64 { return number(r, binary.Varint) }
+
+func number[N int64 | uint64](r *reader, decode func([]byte) (N, int)) N {
+	v, n := decode(r.b)
+	if n <= 0 { // v is 0
 		r.fail()
-		return 0
+		return v
 	}
 	r.b = r.b[n:]
 	return v

@@ -291,49 +291,37 @@ func (l *Log) last() (number uint64, at int64, err error) {
 func (l *Log) Close() error {
 	l.closeOnce.Do(func() {
 		close(l.closing)
-		if err := l.awaitCommitter(); err != nil {
-			// pebble is in no state to be closed. What it holds ends with the
-			// process.
-			l.closeErr = fmt.Errorf("closing the send log: %w", err)
-			return
+		err := l.patiently(func() error { l.committer.Wait(); return l.fault.err() })
+		if err == nil { // otherwise pebble is in no state to be closed, and what it holds ends with the process
+			err = l.patiently(l.closeFiles)
 		}
-		if err := l.closeFiles(); err != nil {
+		if err != nil {
 			l.closeErr = fmt.Errorf("closing the send log: %w", err)
 		}
 	})
 	return l.closeErr
 }
 
-func (l *Log) awaitCommitter() error {
-	idle := make(chan struct{})
-	go func() { l.committer.Wait(); close(idle) }()
+// patiently waits for a step of closing, for as long as the disk may be silent. After that the log is broken.
+func (l *Log) patiently(step func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- step() }()
 	select {
-	case <-l.fault.broken:
-	case <-idle:
-	case <-time.After(l.cfg.Patience):
-		l.fault.breakWith(errSilent(l.cfg.Patience))
-	}
-	return l.fault.err()
-}
-
-// closeFiles waits for readers under way and closes the files, for as long as the disk may be silent. After that they end with
-// the process.
-func (l *Log) closeFiles() error {
-	closed := make(chan error, 1)
-	go func() {
-		l.reading.Lock()
-		defer l.reading.Unlock()
-		l.closed = true
-		closed <- l.release()
-	}()
-	select {
-	case err := <-closed:
+	case err := <-done:
 		return err
 	case <-l.fault.broken:
 	case <-time.After(l.cfg.Patience):
 		l.fault.breakWith(errSilent(l.cfg.Patience))
 	}
 	return l.fault.err()
+}
+
+// closeFiles waits for readers under way and closes the files.
+func (l *Log) closeFiles() error {
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	l.closed = true
+	return l.release()
 }
 
 // release closes what is open, the lock last.

@@ -136,13 +136,13 @@ func pass(ctx context.Context, snap *pebble.Snapshot, number, end uint64, damage
 		found := keyNumber(it.Key())
 		damage.missing(number, found-1)
 		value, err := it.ValueAndErr()
+		var stop error // f's own
 		if err == nil {
-			err = decode(found, value, f)
+			err = decode(found, value, func(e Entry) error { stop = f(e); return stop })
 		}
-		var stop *stopped
 		switch {
-		case errors.As(err, &stop):
-			return 0, errors.Join(stop.error, it.Close())
+		case stop != nil:
+			return 0, errors.Join(stop, it.Close())
 		case err != nil:
 			damage.Corrupt = append(damage.Corrupt, found)
 		}
