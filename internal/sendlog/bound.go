@@ -20,8 +20,6 @@ const (
 	keptAtLeast = time.Hour
 	// checkedEvery is how much is written, as a part of the bound, before the room is measured again.
 	checkedEvery = 64
-	// fullAgainEvery is how often a full log is measured again.
-	fullAgainEvery = 10 * time.Second
 )
 
 // ErrFull says that the log has no room for an intent. It is no lasting failure: time makes room.

@@ -103,7 +103,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Retention = cmp.Or(c.Retention, defaults.SendLogRetention)
 	c.MaxBytes = cmp.Or(c.MaxBytes, defaults.SendLogBytes)
-	c.FullAgainEvery = cmp.Or(c.FullAgainEvery, fullAgainEvery)
+	c.FullAgainEvery = cmp.Or(c.FullAgainEvery, 10*time.Second)
 	c.Patience = cmp.Or(c.Patience, 20*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
