@@ -1,20 +1,11 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"io"
-	"strings"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
-	"github.com/notyet/notyet/internal/config"
-	"github.com/notyet/notyet/store/admin"
 )
 
 type auditCmd struct {
@@ -133,39 +124,4 @@ func (c *auditExportCmd) Run(a *app) error {
 		})
 		return n, err
 	})
-}
-
-// noteTimeout limits the wait for a service that is to note a request.
-const noteTimeout = 3 * time.Second
-
-// note writes a request into the audit log before it is published: into the database if its DSN is
-// set, otherwise through the service at http.addr. Without either the command goes on, because Kafka
-// is all that it needs, and says so.
-func note(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Record) error {
-	e, err := api.Requested(r)
-	if err != nil {
-		return err
-	}
-	if cfg.MySQL.DSN != "" {
-		st, err := openStore(ctx, cfg, zap.NewNop())
-		if err != nil {
-			return fmt.Errorf("noting the request in the audit log, so it was not sent: %w", err)
-		}
-		defer func() { _ = st.Close() }()
-		e.Actor, _ = admin.ActorFrom(ctx)
-		if err := admin.New(st).Audit(ctx, []admin.AuditEntry{e}); err != nil {
-			return fmt.Errorf("%w; nothing was sent", err)
-		}
-		return nil
-	}
-	ccfg, err := command.APIConfig(cfg, operator())
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, noteTimeout)
-		defer cancel()
-		err = api.NewClient(ccfg).Note(ctx, api.Noted{What: e.What, Topic: e.Topic, Task: strings.ToValidUTF8(e.TaskID, "\uFFFD")})
-	}
-	if err != nil {
-		log.Error("this request is not in the audit log: set mysql.dsn, or http.addr to a service", zap.Error(err))
-	}
-	return nil
 }

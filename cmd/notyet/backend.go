@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"os"
-	"os/user"
 	"strconv"
 	"time"
 
@@ -13,18 +11,11 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/config"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/letters"
 )
-
-// asking holds the flags of commands that use servers, and print something.
-type asking struct {
-	command.Settings
-	command.Servers
-	command.AsJSON
-}
 
 // tasks answers queries about tasks, from the database or through a service.
 type tasks interface {
@@ -98,30 +89,26 @@ func (a *app) backend(c asking) (*backend, error) {
 
 func (a *app) direct(cfg *config.Config) (*backend, error) {
 	log := command.NewLogger(cfg.Log, a.Stderr)
-	st, err := openStore(a.Ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
+	st, err := service.OpenStore(a.Ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return nil, err
 	}
 	closes := []func(){func() { _ = st.Close() }}
-	var ix deadletter.Index // without one, dispatchers find replayed tasks at their next look
-	var unindex func(context.Context, []store.Place)
+	var ix service.Index // without one, dispatchers find replayed tasks at their next look
 	if cfg.Index.Kind == config.KindRedis && cfg.IsSet("redis.addrs") || cfg.Index.Kind == config.KindMySQL && cfg.IsSet("kafka.brokers") {
-		opened, err := openIndex(a.Ctx, cfg, st, log)
-		if err != nil {
+		if ix, err = service.OpenIndex(a.Ctx, cfg, st, log); err != nil {
 			closes[0]()
 			return nil, err
 		}
-		ix, unindex, closes = opened, unindexer(opened, log), append(closes, opened.Close)
+		closes = append(closes, ix.Close)
 	}
-	local := api.NewLocal(st, deadletter.NewLocal(st, ix, operator(), log))
-	local.Unindex = unindex
-	local.Lag = lagOf(cfg, st, func(ctx context.Context) (*kgo.Client, error) {
-		client, err := publisher(ctx, cfg, log)
+	local := service.Local(cfg, st, ix, operator(), func(ctx context.Context) (*kgo.Client, error) {
+		client, err := service.Publisher(ctx, cfg, log)
 		if err == nil {
 			closes = append(closes, client.Close)
 		}
 		return client, err
-	})
+	}, log)
 	return &backend{local, func() {
 		for _, f := range closes {
 			f()
@@ -206,12 +193,5 @@ func notSeconds(flag string, ms int64) error {
 	return command.Usage("%s %d: in Unix milliseconds that is %s. If these are seconds, write %d000", flag, ms, stamp(ms), ms)
 }
 
-// operator returns the user of this shell, for the audit of replays.
-func operator() string {
-	host, _ := os.Hostname()
-	name := "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	return name + "@" + host
-}
+// whereFrom explains the two sources of data.
+const whereFrom = `Reads the database if mysql.dsn (NOTYET_MYSQL_DSN) is set, otherwise asks the service at http.addr, such as a running notyet dev.`

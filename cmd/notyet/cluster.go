@@ -1,23 +1,10 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"fmt"
-	"os"
-	"time"
-
-	"github.com/google/uuid"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
-	"github.com/notyet/notyet/internal/config"
-	"github.com/notyet/notyet/internal/loop"
-	"github.com/notyet/notyet/scanner"
-	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/store/admin"
 )
 
 type clusterCmd struct{ asking }
@@ -56,84 +43,4 @@ func (a *app) cluster(found api.Cluster) {
 		rows = append(rows, []any{l.Topic, l.Partition, l.State, l.Lag, shortened(command.Plain(l.Detail), 80)})
 	}
 	a.Table([]any{"TOPIC", "PARTITION", "STATE", "LAG", ""}, rows)
-}
-
-// lagOf returns how api.Local learns how far the intake is stored.
-func lagOf(cfg *config.Config, st *store.Store, client func(context.Context) (*kgo.Client, error)) func(context.Context) ([]api.Lag, error) {
-	return func(ctx context.Context) ([]api.Lag, error) {
-		kafka, err := client(ctx)
-		if err != nil {
-			return nil, err
-		}
-		found, err := (&scanner.Operator{Kafka: kafka, Store: st, Topics: append(cfg.IntakeNames(), cfg.Reports.Topic)}).Partitions(ctx)
-		out := make([]api.Lag, 0, len(found))
-		for _, p := range found {
-			out = append(out, api.Lag{Topic: p.Topic, Partition: p.Partition, State: p.State, Detail: p.Detail, Next: p.Next, End: p.End, Lag: p.Lag})
-		}
-		return out, err
-	}
-}
-
-// heartbeat says in the database that this process is alive, until it leaves, which kind of index it has, and which targets
-// its intakes have. Nothing depends on it but what operators see, and that a service with others does not start.
-type heartbeat struct {
-	store   *store.Store
-	service admin.Service
-	index   string       // the kind of its index
-	intakes []api.Intake // that its scanner reads
-	log     *zap.Logger
-	every   time.Duration // default a third of the lease
-	figures func() []byte // what it says of its work; nil: nothing
-	failing bool          // the last time
-}
-
-func newHeartbeat(st *store.Store, kind, http, index string, log *zap.Logger) *heartbeat {
-	host, _ := os.Hostname()
-	return &heartbeat{store: st, index: index, log: log, service: admin.Service{
-		ID: fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString()[:8]), Kind: kind, Version: command.Version(), HTTP: http, Started: st.Clock().Millis(),
-	}}
-}
-
-// say says it once. The service is in the list before its kind of index is noted: the last one before it, which may end right now,
-// leaves the note to it.
-func (h *heartbeat) say(ctx context.Context) error {
-	if err := admin.New(h.store).Beat(ctx, h.service); err != nil {
-		return err
-	}
-	err := admin.New(h.store).IndexBy(ctx, h.index)
-	for i := 0; err == nil && i < len(h.intakes); i++ {
-		err = admin.New(h.store).IntakeFor(ctx, h.intakes[i].Topic, h.intakes[i].Limits.Target)
-	}
-	return err
-}
-
-// leaveTimeout limits the last word of a process.
-const leaveTimeout = 2 * time.Second
-
-// leave says that the process has ended.
-func (h *heartbeat) leave() {
-	bound, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	if err := admin.New(h.store).Leave(bound, h.service.ID); err != nil {
-		h.log.Debug("leaving the list of services failed; its lease ends soon", zap.Error(err))
-	}
-}
-
-func (h *heartbeat) run(ctx context.Context) error {
-	h.beat(ctx)
-	loop.Every(ctx, cmp.Or(h.every, admin.ServiceLease*time.Millisecond/3), h.beat)
-	return nil
-}
-
-func (h *heartbeat) beat(ctx context.Context) {
-	bound, cancel := context.WithTimeout(ctx, admin.ServiceLease*time.Millisecond/3)
-	defer cancel()
-	if h.figures != nil {
-		h.service.Figures = h.figures()
-	}
-	err := h.say(bound)
-	if err != nil && !h.failing && ctx.Err() == nil {
-		h.log.Warn("saying that this process is alive failed, trying again", zap.Error(err))
-	}
-	h.failing = err != nil
 }

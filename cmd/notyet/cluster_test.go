@@ -1,25 +1,17 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
-	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/figures"
-	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/store/admin"
-	"github.com/notyet/notyet/store/look"
 )
 
 func TestClusterOfDev(t *testing.T) {
@@ -78,84 +70,4 @@ func TestOverviewOfDev(t *testing.T) {
 			require.Contains(t, string(text), "# TYPE "+name+" ", "figures are made of it")
 		}
 	}
-}
-
-// A service that has started keeps its kind of index, though the last one before it ends in the same moment, until it has ended itself.
-func TestTheIndexOfAServiceThatStarts(t *testing.T) {
-	dsn := "sqlite:" + t.TempDir() + "/notyet.db"
-	st, err := store.Open(t.Context(), store.Config{DSN: dsn}, zap.NewNop())
-	require.NoError(t, err)
-	defer func() { _ = st.Close() }()
-	require.NoError(t, st.Migrate(t.Context(), 1))
-	require.NoError(t, admin.New(st).Beat(t.Context(), admin.Service{ID: "before", Kind: "scanner"}))
-	cfg, err := config.Load(config.Sources{Environ: []string{"NOTYET_INDEX_KIND=mysql", "NOTYET_HTTP_ADDR=127.0.0.1:0"}})
-	require.NoError(t, err)
-	cfg.MySQL.DSN = dsn
-	s, err := openService(t.Context(), cfg, "scanner", zap.NewNop(), io.Discard)
-	require.NoError(t, err)
-	defer s.close()
-	require.NoError(t, admin.New(st).Leave(t.Context(), "before"))
-	require.ErrorIs(t, admin.New(st).IndexBy(t.Context(), "redis"), admin.ErrOtherIndex)
-	s.close()
-	require.NoError(t, admin.New(st).IndexBy(t.Context(), "redis"))
-
-	_, err = openService(t.Context(), cfg, "scanner", zap.NewNop(), io.Discard)
-	require.ErrorIs(t, err, admin.ErrOtherIndex)
-	left, err := look.New(st).Services(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, left, "one that could not start keeps nobody")
-}
-
-// A dispatcher whose directory does not tell who had it before does without that.
-func TestADispatcherThatCannotReadWhoHadItsSendLog(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.MkdirAll(dir+"/sendlog/occupant/x", 0o700))
-	dsn := "sqlite:" + dir + "/notyet.db"
-	st, err := store.Open(t.Context(), store.Config{DSN: dsn}, zap.NewNop())
-	require.NoError(t, err)
-	defer func() { _ = st.Close() }()
-	require.NoError(t, st.Migrate(t.Context(), 1))
-	cfg, err := config.Load(config.Sources{Environ: []string{"NOTYET_INDEX_KIND=mysql", "NOTYET_ELECTION_KIND=mysql", "NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_SENDLOG_DIR=" + dir + "/sendlog"}})
-	require.NoError(t, err)
-	cfg.MySQL.DSN = dsn
-	log, logged := observer.New(zap.WarnLevel)
-	s, err := openService(t.Context(), cfg, "dispatcher", zap.New(log), io.Discard)
-	require.NoError(t, err)
-	defer s.close()
-	require.NoError(t, s.joinDispatchers())
-	require.Equal(t, 1, logged.FilterMessageSnippet("sendlog.dir").Len())
-}
-
-// A process that stops is gone at once, and a database that is away does not hold it up.
-func TestHeartbeat(t *testing.T) {
-	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
-	require.NoError(t, err)
-	defer func() { _ = st.Close() }()
-	require.NoError(t, st.Migrate(t.Context(), 1))
-	h := newHeartbeat(st, "scanner", "127.0.0.1:1", "redis", zap.NewNop())
-	h.every = time.Millisecond
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- h.run(ctx) }()
-	alive := func(n int) func() bool {
-		return func() bool {
-			all, err := look.New(st).Services(t.Context())
-			require.NoError(t, err)
-			return len(all) == n
-		}
-	}
-	require.Eventually(t, alive(1), time.Minute, time.Millisecond)
-	require.NoError(t, admin.New(st).Leave(t.Context(), h.service.ID))
-	require.Eventually(t, alive(1), time.Minute, time.Millisecond, "it says so again and again")
-	stop()
-	require.NoError(t, <-ended)
-	h.leave()
-	require.True(t, alive(0)())
-
-	require.NoError(t, st.Close())
-	ctx, stop = context.WithCancel(t.Context())
-	go func() { ended <- h.run(ctx) }()
-	stop()
-	require.NoError(t, <-ended)
-	h.leave()
 }

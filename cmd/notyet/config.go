@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
-
-	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/internal/config"
 )
 
@@ -51,7 +48,9 @@ func (c *configCheckCmd) Run(a *app) error {
 	}
 	cfg, problems := config.Read(src)
 	if len(problems) == 0 {
-		problems = startProblems(cfg, c.Service != "scanner")
+		for _, err := range service.Mistakes(cfg, c.Service != "scanner") {
+			problems = append(problems, problemOf(cfg, err))
+		}
 	}
 	if c.JSON {
 		err = a.JSON(checked{Valid: len(problems) == 0, Problems: append([]config.Problem{}, problems...)})
@@ -70,44 +69,6 @@ func mistaken(problems []config.Problem) error {
 		return nil
 	}
 	return command.UsageError{Err: command.ErrReported}
-}
-
-// startProblems finds the mistakes in what the settings name, such as files, as openService and its parts find
-// them one by one.
-func startProblems(cfg *config.Config, dispatches bool) (out []config.Problem) {
-	note := func(err error) {
-		if err != nil {
-			out = append(out, problemOf(cfg, err))
-		}
-	}
-	_, err := opsConfig(cfg, nil, zap.NewNop())
-	note(err)
-	_, err = command.KafkaConfig(cfg, zap.NewNop())
-	note(err)
-	_, err = command.StoreConfig(cfg, zap.NewNop())
-	note(err)
-	if cfg.Index.Kind == config.KindRedis {
-		_, err = command.IndexConfig(cfg, zap.NewNop())
-		note(err)
-	}
-	if !dispatches {
-		_, err = callback.NewGuard(callbackRules(cfg.Callback))
-		note(err)
-		return out
-	}
-	_, err = electionConfig(cfg, zap.NewNop())
-	note(err)
-	sending, err := callbackConfig(cfg.Callback)
-	note(err)
-	if err != nil {
-		return out
-	}
-	sender, err := callback.New(sending, zap.NewNop(), prometheus.NewRegistry())
-	note(err)
-	if err == nil {
-		sender.Close()
-	}
-	return out
 }
 
 // problemOf finds the key with which such an error begins.

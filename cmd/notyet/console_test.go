@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/cmd/internal/command"
 )
 
 // post sends a form of the console, confirmed.

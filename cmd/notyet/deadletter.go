@@ -1,14 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/progress"
 
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
@@ -111,13 +112,6 @@ func (c *deadListCmd) Run(a *app) error {
 	})
 }
 
-func shortened(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-1]) + "…"
-	}
-	return s
-}
-
 type deadShowCmd struct {
 	asking
 	IDs []int64 `arg:"" help:"Ids of dead letters." name:"id"`
@@ -183,20 +177,174 @@ func (c *deadExportCmd) Run(a *app) error {
 	return a.export(c.Output, "dead letters", func(w io.Writer) (int, error) { return deadletter.Export(a.Ctx, b, f, w) })
 }
 
-// export lets write put things into the file at path, or on standard output if path is empty.
-func (a *app) export(path, things string, write func(io.Writer) (n int, err error)) error {
-	if path == "" {
-		_, err := write(a.Stdout)
+type deadReplayCmd struct {
+	letterChoice
+	DryRun bool    `help:"Print what would happen, and change nothing."`
+	Rate   float64 `help:"At most this many a second." placeholder:"N"`
+}
+
+func (deadReplayCmd) Help() string {
+	return whereFrom + `
+Each letter is replayed once, in the transaction that marks it: a run that was interrupted is simply started again. A run
+takes what is there when it begins; what dies again meanwhile is left for another one. What was rejected, has been replayed ten times, or has a newer task of its id under way, is skipped. A replayed task is delivered
+with notyet-replay. Exit code 1 when ids were named and not all of them could be replayed.
+
+Examples:
+  notyet deadletter replay 17 18
+  notyet deadletter replay -t orders --since 24h --dry-run
+  notyet deadletter replay --reason UNKNOWN_TOPIC --rate 500`
+}
+
+// replayed is what replay prints.
+type replayed struct {
+	Replayed int64            `json:"replayed"`
+	Skipped  int64            `json:"skipped"`
+	Reasons  map[string]int64 `json:"reasons"`
+	DryRun   bool             `json:"dry_run,omitempty"`
+}
+
+func (c *deadReplayCmd) Run(a *app) error {
+	f, err := c.chosen()
+	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // not for other users of the machine
-	if err != nil {
-		return command.Usage("--output: %v", err)
+	if c.Rate < 0 {
+		return command.Usage("--rate %v: write a number of letters per second", c.Rate)
 	}
-	w := bufio.NewWriter(file)
-	n, err := write(w)
-	if err = errors.Join(err, w.Flush(), file.Close()); err == nil {
-		fmt.Fprintf(a.Stderr, "wrote %d %s to %s\n", n, things, path)
+	if len(c.IDs) > 0 {
+		f.Replayed = true // named letters are always tried, and skipped with a reason
+	}
+	b, err := a.backend(c.asking)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	bar := a.bar(b, "replaying", f)
+	result, err := deadletter.Replay(a.Ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: bar.show})
+	bar.end()
+	if c.JSON {
+		err = errors.Join(err, a.JSON(replayed{result.Done, result.Skipped, result.Reasons, c.DryRun}))
+	} else {
+		c.printResult(a, result)
+	}
+	if err == nil && int64(len(c.IDs)) > result.Done {
+		if missing := int64(len(c.IDs)) - result.Done - result.Skipped; missing > 0 {
+			return fmt.Errorf("%d of the ids: %w", missing, deadletter.ErrNotFound)
+		}
+		return command.ErrReported
 	}
 	return err
+}
+
+func (c *deadReplayCmd) printResult(a *app, r deadletter.Result) {
+	verb := "replayed"
+	if c.DryRun {
+		verb = "would replay"
+	}
+	fmt.Fprintf(a.Stdout, "%s %d, skipped %d\n", verb, r.Done, r.Skipped)
+	for reason, n := range r.Reasons {
+		fmt.Fprintf(a.Stdout, "  %d: %s\n", n, reason)
+	}
+}
+
+type deadPurgeCmd struct {
+	letterChoice
+	DryRun bool `help:"Only count them."`
+	Yes    bool `help:"Do not ask." short:"y"`
+}
+
+func (deadPurgeCmd) Help() string {
+	return whereFrom + `
+Purged letters cannot be replayed; export them first if in doubt. Asks for confirmation on a terminal.
+
+Examples:
+  notyet deadletter purge --kind rejected --until 720h
+  notyet deadletter purge 17 18 --yes`
+}
+
+// purged is what purge prints.
+type purged struct {
+	Purged int64 `json:"purged"`
+	DryRun bool  `json:"dry_run,omitempty"`
+}
+
+func (c *deadPurgeCmd) Run(a *app) error {
+	f, err := c.chosen()
+	if err != nil {
+		return err
+	}
+	b, err := a.backend(c.asking)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	n, err := b.CountLetters(a.Ctx, f)
+	if err != nil {
+		return err
+	}
+	if f.Limit > 0 {
+		n = min(n, int64(f.Limit))
+	}
+	if !c.DryRun {
+		if !c.Yes && n > 0 && !a.confirm(fmt.Sprintf("Delete %d dead letters for good?", n)) {
+			return command.Usage("nothing was deleted")
+		}
+		bar := a.bar(b, "purging", f)
+		n, err = deadletter.Purge(a.Ctx, b, f, bar.show)
+		bar.end()
+	}
+	if c.JSON {
+		return errors.Join(err, a.JSON(purged{n, c.DryRun}))
+	}
+	verb := "purged"
+	if c.DryRun {
+		verb = "would purge"
+	}
+	fmt.Fprintf(a.Stdout, "%s %d\n", verb, n)
+	return err
+}
+
+// bar shows a person the progress of a long command.
+type bar struct {
+	writer  progress.Writer
+	tracker *progress.Tracker
+}
+
+// bar returns an empty bar, which shows nothing, unless standard error is a terminal.
+func (a *app) bar(b *backend, what string, f letters.Filter) *bar {
+	if !command.IsTerminal(a.Stderr) {
+		return &bar{}
+	}
+	total, err := b.CountLetters(a.Ctx, f)
+	if err != nil {
+		return &bar{} // the command itself will get the same error
+	}
+	if f.Limit > 0 {
+		total = min(total, int64(f.Limit))
+	}
+	w := progress.NewWriter()
+	w.SetOutputWriter(command.Raw(a.Stderr))
+	w.SetUpdateFrequency(100 * time.Millisecond)
+	w.SetAutoStop(false)
+	t := &progress.Tracker{Message: what, Total: total}
+	w.AppendTracker(t)
+	go w.Render()
+	return &bar{w, t}
+}
+
+func (b *bar) show(p deadletter.Progress) {
+	if b.tracker != nil {
+		b.tracker.SetValue(p.Done + p.Skipped)
+	}
+}
+
+func (b *bar) end() {
+	if b.tracker == nil {
+		return
+	}
+	b.tracker.MarkAsDone()
+	b.writer.Stop()
+	for b.writer.IsRenderInProgress() {
+		time.Sleep(10 * time.Millisecond)
+	}
 }

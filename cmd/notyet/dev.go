@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,17 +9,14 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/internal/config"
-	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/embedded"
-	"github.com/notyet/notyet/internal/loop"
-	"github.com/notyet/notyet/store/intake"
 )
 
 type devCmd struct {
@@ -69,25 +65,7 @@ func (c *devCmd) Run(a *app) error {
 	if _, err := migrateDatabase(a.Ctx, cfg); err != nil {
 		return err
 	}
-	s, err := openService(a.Ctx, cfg, "dev", log, a.Stdout)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	s.kafka.AllowAutoTopicCreation = true
-	if err := s.addScanner(); err != nil {
-		return err
-	}
-	member := fmt.Sprintf("dev-%d-%d", os.Getpid(), time.Now().UnixMilli())
-	sent, err := s.openSendLog()
-	if err != nil {
-		return err
-	}
-	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, intake.New(s.store).Line()), member, sent); err != nil {
-		return err
-	}
-	s.life.add("greeting", func(ctx context.Context) error { return c.greet(ctx, a, s) })
-	return s.run(a.Ctx)
+	return service.Dev(a.App, cfg, log, func(addr string, intakes []api.Intake) { c.greet(a, cfg, addr, intakes) })
 }
 
 // directory returns where everything is kept: the given directory, or a temporary one that is
@@ -160,32 +138,21 @@ func (c *devCmd) startServers(cfg *config.Config, dir string, log *zap.Logger) (
 	return func() { r.Close(); k.Close() }, nil
 }
 
-// greet prints what to type next, as soon as everything is ready.
-func (c *devCmd) greet(ctx context.Context, a *app, s *service) error {
-	for !s.http.Ready() && ctx.Err() == nil {
-		loop.Rest(ctx, 5*time.Millisecond)
-	}
-	if ctx.Err() == nil {
-		c.print(a, s)
-	}
-	<-ctx.Done()
-	return nil
-}
-
-func (c *devCmd) print(a *app, s *service) {
+// greet prints what to type next.
+func (c *devCmd) greet(a *app, cfg *config.Config, addr string, intakes []api.Intake) {
 	kept := "nothing is kept (use --data DIR)"
 	if c.Data != "" {
 		kept = "everything is kept in " + c.Data
 	}
-	broker, web := s.cfg.Kafka.Brokers[0], s.http.Addr()
-	in, _ := api.Pick(*s.in.Load(), "", "orders")
+	broker := cfg.Kafka.Brokers[0]
+	in, _ := api.Pick(intakes, "", "orders")
 	elsewhere := ""
 	if broker != config.Default().Kafka.Brokers[0] {
-		elsewhere += " --kafka-brokers " + broker
+		elsewhere = " --kafka-brokers " + broker
 	}
 	asked := ""
-	if web != config.Default().HTTP.Addr {
-		asked = " --http-addr " + web
+	if addr != config.Default().HTTP.Addr {
+		asked = " --http-addr " + addr
 	}
 	fmt.Fprintf(a.Stdout, `notyet dev is ready; %[1]s. For development, not for production: one process, one copy of everything.
 
@@ -203,7 +170,7 @@ or with any Kafka client:
   echo 'hello, later' | kcat -P -b %[2]s -t %[7]s -H notyet-topic=orders -H notyet-delay=5s
   kcat -C -b %[2]s -t orders -o beginning -f '%%T %%k %%s %%h\n'
 
-`, kept, broker, web, a.Program, elsewhere, asked, in.Topic, fromEnvironment(s.cfg, a.Environ))
+`, kept, broker, addr, a.Program, elsewhere, asked, in.Topic, fromEnvironment(cfg, a.Environ))
 }
 
 // fromEnvironment returns which variables dev uses and which it ignores: a shell may still have

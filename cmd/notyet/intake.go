@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/scanner"
 )
@@ -23,12 +24,12 @@ func (a *app) operate(s command.Settings, more command.Servers, f func(*scanner.
 	if err != nil {
 		return err
 	}
-	st, err := openStore(a.Ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
+	st, err := service.OpenStore(a.Ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	client, err := publisher(a.Ctx, cfg, command.NewLogger(cfg.Log, a.Stderr))
+	client, err := service.Publisher(a.Ctx, cfg, command.NewLogger(cfg.Log, a.Stderr))
 	if err != nil {
 		return err
 	}

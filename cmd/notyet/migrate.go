@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/doctor"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
@@ -217,12 +218,12 @@ func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger, mov
 	if err := command.Reach(ctx, cfg, client); err != nil {
 		return nil, err
 	}
-	st, err := openStore(ctx, cfg, zap.NewNop())
+	st, err := service.OpenStore(ctx, cfg, zap.NewNop())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = st.Close() }()
-	if err := checkKafka(ctx, st, client, moved); err != nil {
+	if err := service.CheckKafka(ctx, st, client, moved); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 )
@@ -86,4 +87,30 @@ func shown(s *string, encoded string) string {
 		return `""`
 	}
 	return command.Plain(*s)
+}
+
+func shortened(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+func orDash(n int) any {
+	if n == 0 {
+		return "-"
+	}
+	return n
+}
+
+// runSettings prints how a task, or each run of a timer, is delivered.
+func runSettings(w io.Writer, s *api.Settings) {
+	if s == nil {
+		return
+	}
+	attempts := fmt.Sprintf("%s, at most %d attempts, %s", s.Ack, s.MaxAttempts, s.Backoff)
+	if s.URL != "" {
+		pairs(w, "calls", s.Method+" "+command.Plain(s.URL))
+	}
+	pairs(w, "ack", attempts, "ack timeout", s.AckTimeout, "max lateness", s.MaxLateness, "priority", s.Priority, "tag", s.Tag, "events", s.Events)
 }

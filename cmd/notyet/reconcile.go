@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
@@ -79,18 +80,18 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.
 	if err := a.atRest(cfg, kcfg, log); err != nil {
 		return none, err
 	}
-	st, err := openStore(a.Ctx, cfg, zap.NewNop())
+	st, err := service.OpenStore(a.Ctx, cfg, zap.NewNop())
 	if err != nil {
 		return none, err
 	}
 	defer func() { _ = st.Close() }()
-	ix, err := openIndex(a.Ctx, cfg, st, log)
+	ix, err := service.OpenIndex(a.Ctx, cfg, st, log)
 	if err != nil {
 		return none, err
 	}
 	defer ix.Close()
 	r.CatchUp = func(ctx context.Context, topics []string) error {
-		scfg := scannerConfig(cfg, unguardedIntakes(cfg))
+		scfg := service.CatchUpConfig(cfg)
 		scfg.Read = topics
 		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: prometheus.NewRegistry(), Log: log}, scfg)
 		if err != nil {
@@ -104,7 +105,7 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.
 // atRest refuses while scanners or dispatchers run. Scanners would decide requests without the
 // logs' evidence, and dispatchers would send tasks that are about to be settled.
 func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) error {
-	client, err := publisher(a.Ctx, cfg, log)
+	client, err := service.Publisher(a.Ctx, cfg, log)
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 	if len(scanners) > 0 {
 		return fmt.Errorf("scanners are at work (group %s): stop %s first. One that was killed counts for 6 s", cfg.Scanner.Group, strings.Join(scanners, ", "))
 	}
-	ecfg, err := electionConfig(cfg, log)
+	ecfg, err := service.ElectionConfig(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 
 // beating returns the dispatchers that show signs of life in the database. It watches for up to a session.
 func beating(ctx context.Context, cfg *config.Config, session time.Duration) ([]string, error) {
-	st, err := openStore(ctx, cfg, zap.NewNop())
+	st, err := service.OpenStore(ctx, cfg, zap.NewNop())
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +159,7 @@ func beating(ctx context.Context, cfg *config.Config, session time.Duration) ([]
 // noting returns the dispatchers that note in the database that they are alive. It watches for a little longer than the pause between two
 // notes: those of a restored database are old.
 func noting(ctx context.Context, cfg *config.Config) ([]string, error) {
-	st, err := openStore(ctx, cfg, zap.NewNop())
+	st, err := service.OpenStore(ctx, cfg, zap.NewNop())
 	if err != nil {
 		return nil, err
 	}

@@ -6,17 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/zap"
-
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
-	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -110,54 +104,6 @@ func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 	}
 	r.Content, err = c.content(c.Key, stdin)
 	return r, err
-}
-
-// publish connects, sends and disconnects.
-func publish(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Record, timeout time.Duration) (api.Published, error) {
-	client, err := publisher(ctx, cfg, log)
-	if err != nil {
-		return api.Published{}, err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if err := note(ctx, cfg, log, r); err != nil {
-		return api.Published{}, err
-	}
-	done, err := api.NewPublisher(client, client).Publish(ctx, r)
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		err = fmt.Errorf("the intake topic %s does not exist: run `notyet migrate`, or name the right one in intake.topics", r.Topic)
-	}
-	if err != nil || !slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == schemas.HeaderDelay || h.Key == schemas.HeaderMaxWait }) {
-		return done, err
-	}
-	if due, err := dueInIntake(ctx, client, r); err != nil {
-		log.Warn("the due time is an estimate by this machine's clock: the record's timestamp, from which delay and max-wait count, cannot be read", zap.Error(err))
-	} else {
-		done.Due = due
-	}
-	return done, nil
-}
-
-// readBackTimeout is how long the due time of a request that Kafka has may take to be read.
-const readBackTimeout = 3 * time.Second
-
-// dueInIntake reads a published record again, and returns its due time: where the broker writes the
-// timestamp, its acknowledgement does not tell the client.
-func dueInIntake(ctx context.Context, client *kgo.Client, r *kgo.Record) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, readBackTimeout)
-	defer cancel()
-	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.Topic: {r.Partition: kgo.NewOffset().At(r.Offset)}})
-	fetches := client.PollRecords(ctx, 1)
-	if err := fetches.Err(); err != nil {
-		return 0, err
-	}
-	stored := fetches.Records()[0]
-	if stored.Offset != r.Offset {
-		return 0, fmt.Errorf("%s/%d has no record at offset %d any more", r.Topic, r.Partition, r.Offset)
-	}
-	again, err := api.ReadPublished(stored)
-	return again.Due, err
 }
 
 func (c *scheduleCmd) tell(a *app, p api.Published) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/internal/config"
 )
 
@@ -11,32 +12,9 @@ var (
 	dispatcherServers = append(scannerServers, "zookeeper.servers")
 )
 
-// serve opens a service, adds its parts and runs it. The required settings must be set, because
-// their defaults are only for trying notyet out.
-func (a *app) serve(s command.Settings, more command.Servers, name string, required []string, parts ...func(*service) error) error {
-	settings := reread(func() (*config.Config, error) { return a.Load(s, more, config.Sources{Require: required}) })
-	defer settings.close()
-	cfg, err := settings.read()
-	if err != nil {
-		return err
-	}
-	log, level := command.NewLevelLogger(cfg.Log, a.Stderr)
-	srv, err := openService(a.Ctx, cfg, name, log, a.Stdout)
-	if err != nil {
-		return err
-	}
-	defer srv.close()
-	srv.take = append(srv.take, func(cfg *config.Config) { _ = level.UnmarshalText([]byte(cfg.Log.Level)) }) // already checked
-	for _, add := range parts {
-		if err := add(srv); err != nil {
-			return err
-		}
-	}
-	if err := srv.examineItself(); err != nil {
-		return err
-	}
-	settings.join(srv)
-	return srv.run(a.Ctx)
+// serve runs a service. The required settings must be set, because their defaults are only for trying notyet out.
+func (a *app) serve(s command.Settings, more command.Servers, name string, required []string, parts ...func(*service.Service) error) error {
+	return service.Serve(a.App, name, func() (*config.Config, error) { return a.Load(s, more, config.Sources{Require: required}) }, parts...)
 }
 
 type scannerCmd struct {
@@ -53,7 +31,7 @@ Example:
 }
 
 func (c *scannerCmd) Run(a *app) error {
-	return a.serve(c.Settings, c.Servers, "scanner", scannerServers, (*service).addWarnedScanner)
+	return a.serve(c.Settings, c.Servers, "scanner", scannerServers, (*service.Service).AddScanner)
 }
 
 type dispatcherCmd struct {
@@ -70,7 +48,7 @@ Example:
 }
 
 func (c *dispatcherCmd) Run(a *app) error {
-	return a.serve(c.Settings, c.Servers, "dispatcher", dispatcherServers, (*service).joinDispatchers)
+	return a.serve(c.Settings, c.Servers, "dispatcher", dispatcherServers, (*service.Service).AddDispatcher)
 }
 
 type allCmd struct {
@@ -86,5 +64,5 @@ Example:
 }
 
 func (c *allCmd) Run(a *app) error {
-	return a.serve(c.Settings, c.Servers, "all", dispatcherServers, (*service).addWarnedScanner, (*service).joinDispatchers)
+	return a.serve(c.Settings, c.Servers, "all", dispatcherServers, (*service.Service).AddScanner, (*service.Service).AddDispatcher)
 }

@@ -55,13 +55,6 @@ func upTo(at int64) string {
 	return time.UnixMilli(at).UTC().Format(time.RFC3339)
 }
 
-func orDash(n int) any {
-	if n == 0 {
-		return "-"
-	}
-	return n
-}
-
 type slotsSetCmd struct {
 	slotsShowCmd
 	Slots int  `arg:"" help:"How many slots there are to be, 1 to 4096." name:"n"`

@@ -2,10 +2,22 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -63,4 +75,145 @@ func (c *watchCmd) Run(a *app) error {
 
 func (c *watchCmd) wanted(e event) bool {
 	return (c.Topic == "" || e.Topic == schemas.TargetName(c.Topic)) && (c.ID == "" || e.ID == c.ID) && (len(c.State) == 0 || slices.Contains(c.State, string(e.State)))
+}
+
+// tail reads the results topic from a position that is fixed before the request is sent, so that no
+// answer is missed.
+type tail struct {
+	client *kgo.Client
+	topic  string
+	unread []event
+}
+
+// event is a result and its JSON.
+type event struct {
+	schemas.Event
+	raw json.RawMessage
+}
+
+// about reports whether the event is about this task. A rejection may lack its topic.
+func (e event) about(topic, id string) bool {
+	return e.ID == id && (e.Topic == topic || e.Topic == "" && e.State == schemas.StateRejected)
+}
+
+// openTail starts at the present end of the results topic.
+func openTail(ctx context.Context, cfg *config.Config, log *zap.Logger) (*tail, error) {
+	return openResults(ctx, cfg, log, false)
+}
+
+func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromStart bool) (*tail, error) {
+	kcfg, err := command.KafkaConfig(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	// An answer in an aborted transaction does not count.
+	client, err := kafka.NewReader(kcfg, log)
+	if err != nil {
+		return nil, err
+	}
+	t := &tail{client: client, topic: cfg.Results.Topic}
+	if err := command.Reach(ctx, cfg, client); err != nil {
+		t.close()
+		return nil, err
+	}
+	if err := t.seek(ctx, fromStart); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *tail) seek(ctx context.Context, fromStart bool) error {
+	ctx, cancel := context.WithTimeout(ctx, command.DialTimeout)
+	defer cancel()
+	list := kadm.NewClient(t.client).ListEndOffsets
+	if fromStart {
+		list = kadm.NewClient(t.client).ListStartOffsets
+	}
+	offsets, err := list(ctx, t.topic)
+	if err == nil {
+		err = offsets.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("looking at the results topic %s (`notyet migrate` makes it): %w", t.topic, err)
+	}
+	from := map[int32]kgo.Offset{}
+	offsets.Each(func(o kadm.ListedOffset) { from[o.Partition] = kgo.NewOffset().At(o.Offset) })
+	t.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{t.topic: from})
+	return nil
+}
+
+func (t *tail) close() { t.client.Close() }
+
+// next waits for one event and skips records that are none.
+func (t *tail) next(ctx context.Context) (event, error) {
+	for len(t.unread) == 0 {
+		fetches := t.client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return event{}, err
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if e, err := schemas.DecodeEvent(r); err == nil {
+				t.unread = append(t.unread, event{Event: e, raw: r.Value})
+			}
+		})
+		if len(t.unread) == 0 {
+			if err := t.failed(ctx, fetches); err != nil {
+				return event{}, err
+			}
+		}
+	}
+	e := t.unread[0]
+	t.unread = t.unread[1:]
+	return e, nil
+}
+
+// failed returns the error of a poll without events that time does not mend, and pauses after any other.
+func (t *tail) failed(ctx context.Context, fetches kgo.Fetches) error {
+	failed := fetches.Errors()
+	for _, f := range failed {
+		if e, ok := errors.AsType[*kerr.Error](f.Err); ok && !e.Retriable && e != kerr.UnknownServerError {
+			return fmt.Errorf("reading the results topic %s: %w", t.topic, e)
+		}
+	}
+	if len(failed) > 0 {
+		loop.Rest(ctx, 100*time.Millisecond)
+	}
+	return nil
+}
+
+// until waits for the first wanted event.
+func (t *tail) until(ctx context.Context, wanted func(event) bool) (event, error) {
+	for {
+		e, err := t.next(ctx)
+		if err != nil || wanted(e) {
+			return e, err
+		}
+	}
+}
+
+// event prints one event.
+func (a *app) event(e event, asJSON bool) error {
+	if asJSON {
+		return a.Line(e.raw)
+	}
+	fmt.Fprintln(a.Stdout, eventText(e.Event))
+	return nil
+}
+
+func eventText(e schemas.Event) string {
+	words := []string{stamp(e.At), fmt.Sprintf("%-10s", command.Plain(string(e.State))), command.Plain(e.Topic), command.Plain(e.ID)}
+	if e.Attempt > 0 {
+		words = append(words, fmt.Sprintf("attempt %d", e.Attempt))
+		if e.KnowsLateness() {
+			words[len(words)-1] += fmt.Sprintf(", %d ms late", e.Lateness)
+		}
+	}
+	if slices.Contains([]schemas.State{schemas.StateScheduled, schemas.StateMerged, schemas.StateKept}, e.State) {
+		words = append(words, "due "+stamp(e.Due))
+	}
+	if e.Reason != "" {
+		words = append(words, "("+command.Plain(e.Reason)+")")
+	}
+	return strings.Join(words, " ")
 }

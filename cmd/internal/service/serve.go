@@ -1,16 +1,84 @@
-package main
+package service
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/store/intake"
 )
+
+// Serve opens a service, adds its parts and runs it until the program is stopped. It reads the configuration at the start and at
+// each SIGHUP.
+func Serve(a *command.App, name string, read func() (*config.Config, error), parts ...func(*Service) error) error {
+	settings := reread(read)
+	defer settings.close()
+	cfg, err := read()
+	if err != nil {
+		return err
+	}
+	log, level := command.NewLevelLogger(cfg.Log, a.Stderr)
+	s, err := open(a.Ctx, cfg, name, log, a.Stdout)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	s.take = append(s.take, func(cfg *config.Config) { _ = level.UnmarshalText([]byte(cfg.Log.Level)) }) // already checked
+	for _, add := range parts {
+		if err := add(s); err != nil {
+			return err
+		}
+	}
+	if err := s.examineItself(); err != nil {
+		return err
+	}
+	settings.join(s)
+	return s.run(a.Ctx)
+}
+
+// Dev runs a scanner and a dispatcher that has every slot, on the servers of notyet dev, which make topics on first use. It calls
+// ready once everything is.
+func Dev(a *command.App, cfg *config.Config, log *zap.Logger, ready func(addr string, intakes []api.Intake)) error {
+	s, err := open(a.Ctx, cfg, "dev", log, a.Stdout)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	s.kafka.AllowAutoTopicCreation = true
+	if err := s.addScanner(); err != nil {
+		return err
+	}
+	member := fmt.Sprintf("dev-%d-%d", os.Getpid(), time.Now().UnixMilli())
+	sent, err := s.openSendLog()
+	if err != nil {
+		return err
+	}
+	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, intake.New(s.store).Line()), member, sent); err != nil {
+		return err
+	}
+	s.life.add("greeting", func(ctx context.Context) error {
+		for !s.http.Ready() && ctx.Err() == nil {
+			loop.Rest(ctx, 5*time.Millisecond)
+		}
+		if ctx.Err() == nil {
+			ready(s.http.Addr(), *s.in.Load())
+		}
+		<-ctx.Done()
+		return nil
+	})
+	return s.run(a.Ctx)
+}
 
 // rereading reads the configuration of a service again at SIGHUP. A service takes over what may change while it runs, and names the rest.
 // Files of secrets and certificates need no signal: internal/reload looks at them.
@@ -35,7 +103,7 @@ func reread(read func() (*config.Config, error)) *rereading {
 func (r *rereading) close() { signal.Stop(r.hangups) }
 
 // join adds the rereading to a service that is set up.
-func (r *rereading) join(s *service) {
+func (r *rereading) join(s *Service) {
 	r.log, r.now, r.take = s.log, s.cfg, s.take
 	r.at = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_read_timestamp_seconds", Help: "When the service last read its configuration and took it over, in Unix seconds."})
 	r.refused = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_refused", Help: "1 if the configuration was wrong when the service last read it again; the one before stays in force. Otherwise 0."})

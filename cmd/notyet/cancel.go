@@ -1,18 +1,54 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/command"
-	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 )
+
+type cancelCmd struct {
+	target
+	many
+}
+
+func (cancelCmd) Help() string {
+	return `With --id, prints the answer: cancelled (no delivery follows), too_late (it was or will be delivered), not_found, or stale.
+Exit code 0 only for cancelled. Use the same key for all requests about a task. A cancel with another key may arrive
+before the schedule request; with --version it takes effect even then.
+
+Without --id, cancels all stored tasks that the filter selects, and prints how many. Those that are being delivered are too late.
+` + whereFrom + ` Asks for confirmation on a terminal.
+
+Examples:
+  notyet cancel -t orders --id-prefix customer-17- --dry-run
+  notyet cancel -t orders --from 0h --to 24h --yes
+  notyet cancel -t orders --id 4711 --key 4711
+  notyet cancel -t orders --id 4711 --version 3 --json
+  notyet cancel -t https://shop.example --id 4711`
+}
+
+func (c *cancelCmd) Run(a *app) error {
+	if c.ID == "" {
+		return c.cancelMany(a, c.target)
+	}
+	if err := c.alone(); err != nil {
+		return err
+	}
+	return c.ask(a, schemas.OpCancel, schemas.StateCancelled)
+}
+
+type fireCmd struct{ target }
+
+func (fireCmd) Help() string {
+	return `Prints the answer: fired, too_late (it was or will be delivered anyway), or not_found. Exit code 0 only for fired.
+
+Example:
+  notyet fire -t orders --id 4711 --key 4711`
+}
+
+func (c *fireCmd) Run(a *app) error { return c.ask(a, schemas.OpFire, schemas.StateFired) }
 
 // many holds the flags of cancel without an id.
 type many struct {
@@ -97,24 +133,6 @@ func cancelAll(a *app, b *backend, r api.CancelMany, dryRun bool) (cancelledMany
 		}
 		if r.Cursor = page.Cursor; r.Cursor == "" {
 			return out, nil
-		}
-	}
-}
-
-// unindexTimeout limits the update of the index. It is a hint: what it does not learn, dispatchers find out.
-const unindexTimeout = 2 * time.Second
-
-// unindexer removes cancelled tasks from the index.
-func unindexer(ix nearFuture, log *zap.Logger) func(context.Context, []store.Place) {
-	return func(ctx context.Context, gone []store.Place) {
-		ctx, cancel := context.WithTimeout(ctx, unindexTimeout)
-		defer cancel()
-		entries := make([]index.Entry, 0, len(gone))
-		for _, p := range gone {
-			entries = append(entries, p.Place)
-		}
-		if err := ix.Remove(ctx, entries); err != nil {
-			log.Warn("the index did not learn of cancelled tasks; dispatchers find that out", zap.Int("tasks", len(gone)), zap.Error(err))
 		}
 	}
 }

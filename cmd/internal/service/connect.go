@@ -1,0 +1,192 @@
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
+)
+
+// ElectionConfig is what a member and a reader of the members have in common.
+func ElectionConfig(cfg *config.Config, log *zap.Logger) (election.Config, error) {
+	if cfg.Election.Kind == config.KindMySQL {
+		return election.Config{SessionTimeout: cfg.Election.SessionTimeout}, nil
+	}
+	t, err := command.TLSConfig("zookeeper.tls", cfg.ZooKeeper.TLS, log)
+	z := cfg.ZooKeeper
+	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err
+}
+
+// OpenStore connects to a migrated database.
+func OpenStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store.Store, error) {
+	scfg, err := command.StoreConfig(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.Open(ctx, scfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.CheckMigrated(ctx); err != nil {
+		_ = st.Close()
+		return nil, err
+	}
+	return st, nil
+}
+
+// Index is the index, of either kind.
+type Index interface {
+	scanner.Index
+	dispatcher.Index
+	deadletter.Index
+	Ping(ctx context.Context) error
+	Close()
+}
+
+// OpenIndex prepares the index of the database's installation.
+func OpenIndex(ctx context.Context, cfg *config.Config, st *store.Store, log *zap.Logger) (Index, error) {
+	if cfg.Index.Kind == config.KindMySQL {
+		kcfg, err := command.KafkaConfig(cfg, log)
+		if err != nil {
+			return nil, err
+		}
+		id, err := st.Installation(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return index.NewDatabase(st, kcfg, cfg.Wakes.Topic, id, log), nil
+	}
+	icfg, err := command.IndexConfig(cfg, log)
+	if err == nil {
+		icfg.Installation, err = st.Installation(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return index.New(icfg, log)
+}
+
+// Intakes returns the intake topics for the API.
+func Intakes(cfg *config.Config) []api.Intake {
+	var out []api.Intake
+	for _, name := range cfg.IntakeNames() {
+		limits, _ := cfg.Limits(name)
+		out = append(out, api.Intake{Topic: name, Limits: limits})
+	}
+	return out
+}
+
+// Publisher connects a producer for single records and checks that Kafka answers. The client alone
+// would retry forever.
+func Publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.Client, error) {
+	kcfg, err := command.KafkaConfig(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kafka.NewSoloProducer(kcfg, log, kgo.RecordPartitioner(api.Partitioner()))
+	if err != nil {
+		return nil, err
+	}
+	if err := command.Reach(ctx, cfg, client); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+// unindexTimeout limits the update of the index. It is a hint: what it does not learn, dispatchers find out.
+const unindexTimeout = 2 * time.Second
+
+// Local returns the backend of the API that works on the database, in the name of who. Without an index, dispatchers find replayed and
+// cancelled tasks at their next look. client reaches Kafka, which knows how far the intake is stored.
+func Local(cfg *config.Config, st *store.Store, ix Index, who string, client func(context.Context) (*kgo.Client, error), log *zap.Logger) *api.Local {
+	local := api.NewLocal(st, deadletter.NewLocal(st, ix, who, log))
+	if ix != nil {
+		local.Unindex = func(ctx context.Context, gone []store.Place) {
+			ctx, cancel := context.WithTimeout(ctx, unindexTimeout)
+			defer cancel()
+			entries := make([]index.Entry, 0, len(gone))
+			for _, p := range gone {
+				entries = append(entries, p.Place)
+			}
+			if err := ix.Remove(ctx, entries); err != nil {
+				log.Warn("the index did not learn of cancelled tasks; dispatchers find that out", zap.Int("tasks", len(gone)), zap.Error(err))
+			}
+		}
+	}
+	local.Lag = func(ctx context.Context) ([]api.Lag, error) {
+		kafka, err := client(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found, err := (&scanner.Operator{Kafka: kafka, Store: st, Topics: append(cfg.IntakeNames(), cfg.Reports.Topic)}).Partitions(ctx)
+		out := make([]api.Lag, 0, len(found))
+		for _, p := range found {
+			out = append(out, api.Lag{Topic: p.Topic, Partition: p.Partition, State: p.State, Detail: p.Detail, Next: p.Next, End: p.End, Lag: p.Lag})
+		}
+		return out, err
+	}
+	return local
+}
+
+// CheckKafka fails with admin.ErrOtherKafka if the database belongs to another Kafka cluster than the client's.
+func CheckKafka(ctx context.Context, st *store.Store, client *kgo.Client, moved bool) error {
+	ctx, cancel := context.WithTimeout(ctx, command.DialTimeout)
+	defer cancel()
+	cluster, err := kafka.ClusterID(ctx, client)
+	if err != nil || cluster == "" {
+		return err
+	}
+	err = admin.New(st).OnKafka(ctx, cluster, moved)
+	if errors.Is(err, admin.ErrOtherKafka) {
+		return fmt.Errorf("%w: correct kafka.brokers or mysql.dsn; if the installation has moved to this Kafka, run notyet migrate --kafka-moved", err)
+	}
+	return err
+}
+
+func callbackRules(c config.Callback) callback.URLRules {
+	return callback.URLRules{Enabled: c.Enabled, AllowHTTP: c.AllowHTTP, AllowedHosts: c.AllowedHosts, AllowedNetworks: c.Networks(), AllowedPorts: c.Ports()}
+}
+
+// callbackConfig configures the dispatcher's sender of HTTP callbacks.
+func callbackConfig(c config.Callback) (callback.Config, error) {
+	out := callback.Config{
+		URLRules: callbackRules(c), Secrets: c.Secrets, MaxInFlight: c.MaxInFlight, MaxInFlightTotal: c.MaxInFlightTotal,
+		MaxTimeout: c.MaxTimeout, UserAgent: "notyet/" + command.Version(),
+	}
+	if c.CA == "" {
+		return out, nil
+	}
+	pem, err := os.ReadFile(c.CA)
+	if err != nil {
+		return out, command.Usage("callback.ca: %v: name a PEM file that notyet can read", err)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return out, command.Usage("callback.ca %q: there is no certificate in PEM form in it: name the file of the authority's certificate", c.CA)
+	}
+	out.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	return out, nil
+}

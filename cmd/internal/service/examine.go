@@ -1,0 +1,120 @@
+package service
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/doctor"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/loop"
+)
+
+// DoctorConfig says how to reach the servers whose settings are set.
+func DoctorConfig(cfg *config.Config) (doctor.Config, error) {
+	out := doctor.Config{Settings: cfg, Version: command.Version(), Targets: cfg.OwnTargets()}
+	kcfg, err := command.KafkaConfig(cfg, zap.NewNop())
+	if err != nil {
+		return out, err
+	}
+	scfg, err := command.StoreConfig(cfg, zap.NewNop())
+	if err != nil {
+		return out, err
+	}
+	icfg, err := command.IndexConfig(cfg, zap.NewNop())
+	if err != nil {
+		return out, err
+	}
+	ecfg, err := ElectionConfig(cfg, zap.NewNop())
+	if err != nil {
+		return out, err
+	}
+	jcfg, err := jwtConfig(cfg, zap.NewNop())
+	if err != nil {
+		return out, err
+	}
+	if jcfg.Issuer != "" {
+		out.Issuer = &jcfg
+	}
+	if cfg.IsSet("kafka.brokers") {
+		out.Kafka = &kcfg
+	}
+	if cfg.IsSet("mysql.dsn") {
+		out.Store = &scfg
+	}
+	if cfg.Index.Kind == config.KindRedis && cfg.IsSet("redis.addrs") {
+		out.Index = &icfg
+	}
+	switch {
+	case cfg.Election.Kind == config.KindMySQL:
+		out.Disk = out.Store != nil
+	case cfg.IsSet("zookeeper.servers"):
+		out.Election, out.Disk = &ecfg, true
+	}
+	return out, nil
+}
+
+// examineEvery is how often a service looks at its servers again: settings are changed while it runs.
+const examineEvery = time.Hour
+
+// selfExamination has a service look at its own servers, at its start and from time to time. It logs each finding once.
+type selfExamination struct {
+	cfg      doctor.Config
+	settings atomic.Pointer[config.Config] // that are in force
+	gauge    *prometheus.GaugeVec
+	log      *zap.Logger
+	logged   map[doctor.Finding]bool
+}
+
+func (s *Service) examineItself() error {
+	cfg, err := DoctorConfig(s.cfg)
+	if err != nil {
+		return err
+	}
+	cfg.Running, cfg.Disk = true, s.member != ""
+	if s.member == "" {
+		cfg.Election = nil
+	}
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Name: "doctor_findings",
+		Help: "What this process finds wrong with its servers, as notyet doctor does, by check and level (failure, warning)."}, []string{"check", "level"})
+	s.reg.MustRegister(gauge)
+	e := &selfExamination{cfg: cfg, gauge: gauge, log: s.log, logged: map[doctor.Finding]bool{}}
+	e.settings.Store(cfg.Settings)
+	s.take = append(s.take, e.settings.Store)
+	s.life.add("self-examination", e.run)
+	return nil
+}
+
+func (e *selfExamination) run(ctx context.Context) error {
+	e.look(ctx)
+	loop.Every(ctx, examineEvery, e.look)
+	return nil
+}
+
+func (e *selfExamination) look(ctx context.Context) {
+	cfg := e.cfg
+	cfg.Settings = e.settings.Load()
+	e.note(doctor.Look(ctx, cfg, zap.NewNop()), ctx.Err())
+}
+
+func (e *selfExamination) note(all []doctor.Finding, stopped error) {
+	if stopped != nil {
+		return // what did not answer was not waited for
+	}
+	e.gauge.Reset()
+	for _, f := range all {
+		if f.Level != doctor.Failure && f.Level != doctor.Warning {
+			continue
+		}
+		e.gauge.WithLabelValues(f.Check, string(f.Level)).Inc()
+		if e.logged[f] {
+			continue
+		}
+		e.logged[f] = true
+		e.log.Warn("doctor: "+f.Check, zap.String("level", string(f.Level)), zap.String("where", f.Where), zap.String("found", f.Found), zap.String("fix", f.Fix))
+	}
+}

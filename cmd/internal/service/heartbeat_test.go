@@ -1,0 +1,48 @@
+package service
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/look"
+)
+
+// A process that stops is gone at once, and a database that is away does not hold it up.
+func TestHeartbeat(t *testing.T) {
+	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
+	require.NoError(t, err)
+	defer func() { _ = st.Close() }()
+	require.NoError(t, st.Migrate(t.Context(), 1))
+	h := newHeartbeat(st, "scanner", "127.0.0.1:1", "redis", zap.NewNop())
+	h.every = time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- h.run(ctx) }()
+	alive := func(n int) func() bool {
+		return func() bool {
+			all, err := look.New(st).Services(t.Context())
+			require.NoError(t, err)
+			return len(all) == n
+		}
+	}
+	require.Eventually(t, alive(1), time.Minute, time.Millisecond)
+	require.NoError(t, admin.New(st).Leave(t.Context(), h.service.ID))
+	require.Eventually(t, alive(1), time.Minute, time.Millisecond, "it says so again and again")
+	stop()
+	require.NoError(t, <-ended)
+	h.leave()
+	require.True(t, alive(0)())
+
+	require.NoError(t, st.Close())
+	ctx, stop = context.WithCancel(t.Context())
+	go func() { ended <- h.run(ctx) }()
+	stop()
+	require.NoError(t, <-ended)
+	h.leave()
+}

@@ -1,0 +1,318 @@
+// Package service runs the services. A command says which parts a service has, Serve opens what they need, runs them and stops
+// them, and the settings become connections. Commands use the same connections without a service.
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/console"
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/figures"
+	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/internal/ops"
+	"github.com/notyet/notyet/internal/tracing"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
+)
+
+// service is one process: its stages around one database, one index and one HTTP port.
+type Service struct {
+	cfg    *config.Config
+	log    *zap.Logger
+	reg    *prometheus.Registry
+	kafka  kafka.Config
+	store  *store.Store
+	index  Index
+	guard  *access.Guard
+	http   *ops.Server
+	life   *lifecycle
+	in     atomic.Pointer[[]api.Intake] // with the limits that are in force
+	tracer *tracing.Tracer
+	alive  *heartbeat
+
+	installation string // its id, from the database
+
+	member string          // of the dispatcher; "": there is none
+	silent func() []string // of the dispatcher: targets that do not answer; nil: there is none
+	closes []func()        // in the order of opening
+
+	take []func(*config.Config) // what its parts take over from a configuration that is read again
+}
+
+// open opens what every service needs. It opens the port first, so that a wrong port is
+// noticed at once. The access log, if it is on, goes to stdout.
+func open(ctx context.Context, cfg *config.Config, name string, log *zap.Logger, stdout io.Writer) (s *Service, err error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(60) // a dispatcher of reports takes 8 % less memory, and 6 % more CPU of its own
+	}
+	s = &Service{cfg: cfg, log: log, reg: ops.NewRegistry()}
+	s.reg.MustRegister(buildInfo())
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	s.tracer = tracing.Start(ctx, command.Version(), log)
+	s.onClose(s.tracer.Stop)
+	ocfg, err := opsConfig(cfg, func() console.Common { return admin.New(s.store) }, log)
+	if err != nil {
+		return s, err
+	}
+	if cfg.HTTP.AccessLog {
+		signal.Ignore(syscall.SIGPIPE) // the program that reads the lines may end
+		ocfg.AccessLog = command.NewLogger(config.Log{Level: "info", Format: "json"}, stdout)
+	}
+	s.reg.MustRegister(ocfg.Guard.Collectors()...)
+	s.guard, s.http = ocfg.Guard, ops.New(ocfg, s.reg, log)
+	s.life = &lifecycle{log: log, stopTimeout: cfg.StopTimeout, stopping: s.http.Stopping}
+	if err := s.http.Listen(); err != nil {
+		return s, err
+	}
+	s.onClose(func() { _ = s.http.Close() })
+	if s.kafka, err = command.KafkaConfig(cfg, log); err != nil {
+		return s, err
+	}
+	if s.store, err = OpenStore(ctx, cfg, log); err != nil {
+		return s, err
+	}
+	s.onClose(func() { _ = s.store.Close() })
+	if err := s.store.CheckRowLocks(ctx); err != nil {
+		return s, err
+	}
+	clock := s.store.Clock()
+	if err := clock.Start(ctx); err != nil {
+		return s, err
+	}
+	s.alive = newHeartbeat(s.store, name, s.http.Addr(), cfg.Index.Kind, log)
+	s.onClose(s.alive.leave)
+	if name != "dispatcher" {
+		s.alive.intakes = Intakes(cfg)
+	}
+	if err := s.alive.say(ctx); err != nil {
+		return s, err
+	}
+	s.life.add("clock", func(ctx context.Context) error { clock.Run(ctx); return nil })
+	s.kafka.Now = clock.Now
+	s.reg.MustRegister(s.store.Collector())
+	if s.installation, err = s.store.Installation(ctx); err != nil {
+		return s, err
+	}
+	if s.index, err = OpenIndex(ctx, cfg, s.store, log); err != nil {
+		return s, err
+	}
+	s.onClose(s.index.Close)
+	if x, redis := s.index.(*index.Index); redis {
+		s.reg.MustRegister(x.Collector())
+	}
+	if err = s.takeLimits(cfg); err != nil {
+		return s, err
+	}
+	s.take = append(s.take, func(cfg *config.Config) { _ = s.takeLimits(cfg) }) // the rules of URLs are those of the start
+	s.http.Check("mysql", s.store.Ping)
+	hint := "redis" // tasks are delivered without it
+	if cfg.Index.Kind == config.KindMySQL {
+		hint = "wakes"
+	}
+	s.http.Hint(hint, s.index.Ping)
+	return s, s.mountAPI()
+}
+
+func (s *Service) mountAPI() error {
+	producer, err := kafka.NewProducer(s.kafka, s.log, kgo.RecordPartitioner(api.Partitioner()))
+	if err != nil {
+		return err
+	}
+	s.onClose(producer.Close)
+	alone, err := kafka.NewSoloProducer(s.kafka, s.log, kgo.RecordPartitioner(api.Partitioner()))
+	if err != nil {
+		return err
+	}
+	s.onClose(alone.Close)
+	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) })
+	local := Local(s.cfg, s.store, s.index, "api", func(context.Context) (*kgo.Client, error) { return producer, nil }, s.log)
+	// An answer in an aborted transaction does not count.
+	answers := api.NewAnswers(s.cfg.Results.Topic, func() (*kgo.Client, error) {
+		return kafka.NewReader(s.kafka, s.log)
+	}, s.log)
+	s.onClose(answers.Close)
+	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
+	console.Mount(s.http.Mux(), command.Version())
+	s.life.add("refusals", s.noteRefusals) // stops after http
+	s.life.add("http", s.http.Run)
+	return nil
+}
+
+func (s *Service) onClose(f func()) { s.closes = append(s.closes, f) }
+
+// close closes what was opened, the last first.
+func (s *Service) close() {
+	for i := len(s.closes) - 1; i >= 0; i-- {
+		s.closes[i]()
+	}
+	s.closes = nil
+}
+
+// newRecorder returns what makes the figures of this process.
+func (s *Service) newRecorder(id string) *figures.Recorder {
+	return figures.NewRecorder(figures.Config{
+		Gather: s.reg, Time: s.store.Time, Targets: s.silent,
+		Save: func(ctx context.Context, minute int64, data []byte) error {
+			return admin.New(s.store).SaveMinute(ctx, id, minute, data)
+		},
+	}, s.log)
+}
+
+// run serves until ctx ends or a part fails, then stops everything and closes what was opened.
+func (s *Service) run(ctx context.Context) error {
+	s.log.Info("started", zap.String("service", s.alive.service.Kind), zap.String("version", command.Version()), zap.String("http", s.http.Addr()))
+	recorder := s.newRecorder(s.alive.service.ID)
+	s.alive.service.Member, s.alive.figures = s.member, recorder.Now
+	s.life.parts = append([]part{{"heartbeat", s.alive.run}, {"figures", recorder.Run}}, s.life.parts...) // the last to stop: the others are at work until then
+	err := s.life.run(ctx)
+	if errors.Is(err, errStuck) {
+		s.closes = nil // closing could block on a stuck part; the process ends anyway
+	}
+	return err
+}
+
+// opsConfig configures the HTTP server of a service. common is asked once the service has its store.
+func opsConfig(cfg *config.Config, common func() console.Common, log *zap.Logger) (ops.Config, error) {
+	h := cfg.HTTP
+	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof}
+	if h.TLS.Enabled {
+		if h.TLS.Cert == "" {
+			return out, command.Usage("http.tls.enabled needs a certificate in a service: set http.tls.cert and http.tls.key to PEM files")
+		}
+		if _, err := tls.LoadX509KeyPair(h.TLS.Cert, h.TLS.Key); err != nil {
+			return out, command.Usage("http.tls.cert and http.tls.key: %v: name the PEM files of one pair", err)
+		}
+		out.Certificate, out.Key = h.TLS.Cert, h.TLS.Key
+	}
+	acfg := access.Config{Tokens: h.Tokens, Hosts: h.Hosts}
+	var err error
+	if acfg.JWT, err = jwtConfig(cfg, log); err != nil {
+		return out, err
+	}
+	acfg.SignIn = access.SignIn{ClientID: h.SignIn.ClientID, Scopes: h.SignIn.Scopes, PublicURL: h.PublicURL}
+	if acfg.SignIn.Secret, err = command.ClientSecret(cfg, log); err != nil {
+		return out, err
+	}
+	if out.Guard, err = access.New(acfg, log); err != nil {
+		return out, command.UsageError{Err: err}
+	}
+	out.Front = console.NewSessions(console.Config{Guard: out.Guard, Common: common, PublicURL: h.PublicURL, Version: command.Version(), Log: log}).Front
+	return out, nil
+}
+
+// jwtConfig says whose JWTs are accepted.
+func jwtConfig(cfg *config.Config, log *zap.Logger) (access.JWT, error) {
+	j := cfg.HTTP.JWT
+	t, err := command.TLSConfig("http.jwt", config.TLS{Enabled: true, CA: j.CA}, log)
+	return access.JWT{Issuer: j.Issuer, Audience: j.Audience, GroupsClaim: j.GroupsClaim, NameClaim: j.NameClaim, TLS: t}, err
+}
+
+// takeLimits has the limits of the intakes count from now on. They also say what URLs this installation calls. Commands do not know that:
+// their settings need not be the services'.
+func (s *Service) takeLimits(cfg *config.Config) error {
+	guard, err := callback.NewGuard(callbackRules(cfg.Callback))
+	if err != nil {
+		return command.UsageError{Err: err}
+	}
+	out := Intakes(cfg)
+	for i := range out {
+		out[i].Limits.Callbacks, out[i].Now = guard.Check, s.kafka.Now
+	}
+	s.in.Store(&out)
+	return nil
+}
+
+// Refused sign-ins and tokens are noted in the audit log once a minute, those of one kind as one entry. So a flood fills
+// nothing.
+const (
+	refusalsEvery   = time.Minute
+	refusalsTimeout = 5 * time.Second
+	// refusedWho has blanks, which no token's name has.
+	refusedWho, refusedWhat = "not signed in", "sign-in refused"
+)
+
+func (s *Service) noteRefusals(ctx context.Context) error {
+	loop.Every(ctx, refusalsEvery, s.writeRefusals)
+	s.writeRefusals(context.WithoutCancel(ctx))
+	return nil
+}
+
+func (s *Service) writeRefusals(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, refusalsTimeout)
+	defer cancel()
+	err := s.guard.EachRefused(func(all []access.Refused) error {
+		var entries []admin.AuditEntry
+		for _, x := range all {
+			entries = append(entries, admin.AuditEntry{
+				Actor: admin.Actor{Who: refusedWho, Via: admin.ViaAPI}, What: refusedWhat, Count: x.Count,
+				Detail: admin.AuditDetail(map[string]any{"why": x.Why, "at": x.At, "last_peer": x.Peer}),
+			})
+		}
+		return admin.New(s.store).Audit(ctx, entries)
+	})
+	if err != nil {
+		s.log.Warn("refused sign-ins cannot be noted in the audit log; this will be tried again", zap.Error(err))
+	}
+}
+
+// buildInfo is a metric that names the program.
+func buildInfo() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "notyet", Name: "build_info", Help: "1; its labels name the program's version, and the Go version that made it.",
+		ConstLabels: prometheus.Labels{"version": command.Version(), "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+}
+
+// Mistakes returns the mistakes in what the settings name, such as files, as a service and its parts find them one by one.
+func Mistakes(cfg *config.Config, dispatches bool) (found []error) {
+	log := zap.NewNop()
+	note := func(_ any, err error) {
+		if err != nil {
+			found = append(found, err)
+		}
+	}
+	note(opsConfig(cfg, nil, log))
+	note(command.KafkaConfig(cfg, log))
+	note(command.StoreConfig(cfg, log))
+	if cfg.Index.Kind == config.KindRedis {
+		note(command.IndexConfig(cfg, log))
+	}
+	if !dispatches {
+		note(callback.NewGuard(callbackRules(cfg.Callback)))
+		return found
+	}
+	note(ElectionConfig(cfg, log))
+	sending, err := callbackConfig(cfg.Callback)
+	if err == nil {
+		var sender *callback.Sender
+		if sender, err = callback.New(sending, log, prometheus.NewRegistry()); err == nil {
+			sender.Close()
+		}
+	}
+	note(nil, err)
+	return found
+}

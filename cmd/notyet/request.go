@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/cmd/internal/service"
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
+)
+
+// target holds the flags and arguments of cancel and fire.
+type target struct {
+	asking
+	Topic       string        `help:"Target topic, or the origin of an HTTP callback." placeholder:"TOPIC" short:"t" xor:"target"`
+	URL         string        `help:"The URL of an HTTP callback, instead of --topic." name:"url" placeholder:"URL" xor:"target"`
+	ID          string        `help:"The task's id." name:"id" placeholder:"ID"`
+	Key         *string       `help:"Record key. Use the key of the task's other requests to keep their order." placeholder:"KEY" short:"k"`
+	TaskVersion string        `help:"The request is ignored as stale if its version is below the task's." name:"version" placeholder:"N"`
+	Intake      string        `help:"Intake topic, if several are configured. Default: the one whose target this is, otherwise the first." placeholder:"TOPIC"`
+	NoWait      bool          `help:"Return when Kafka has acknowledged the request; do not wait for the answer."`
+	Timeout     time.Duration `default:"10s" help:"How long to wait for the answer." placeholder:"DURATION"`
+}
+
+func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
+	if c.ID == "" {
+		return command.Usage("missing flags: write --id, and --topic (-t) or --url")
+	}
+	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
+	if err != nil {
+		return err
+	}
+	request := api.Target{Topic: c.Topic, URL: c.URL, ID: c.ID, Key: c.Key}
+	if err := number("--version", c.TaskVersion, &request.Version); err != nil {
+		return err
+	}
+	record, err := request.Record(op, in)
+	if err != nil {
+		return command.UsageError{Err: err}
+	}
+	return c.publishAndAnswer(a, cfg, record, won)
+}
+
+// publishAndAnswer sends a request and prints its answer.
+func (c *target) publishAndAnswer(a *app, cfg *config.Config, record *kgo.Record, won schemas.State) error {
+	var err error
+	log := command.NewLogger(cfg.Log, a.Stderr)
+	var results *tail
+	if !c.NoWait {
+		if results, err = openTail(a.Ctx, cfg, log); err != nil {
+			return err
+		}
+		defer results.close()
+	}
+	done, err := publish(a.Ctx, cfg, log, record, c.Timeout)
+	if err != nil {
+		return err
+	}
+	if c.NoWait {
+		return c.sent(a, done)
+	}
+	return c.answer(a, results, done, won)
+}
+
+func (c *target) sent(a *app, p api.Published) error {
+	if c.JSON {
+		return a.Line(p)
+	}
+	fmt.Fprintf(a.Stdout, "%s of %s for %s is in %s/%d at offset %d\n", p.Op, command.Plain(p.ID), p.Topic, p.Intake, p.Partition, p.Offset)
+	return nil
+}
+
+func (c *target) answer(a *app, results *tail, p api.Published, won schemas.State) error {
+	ctx, cancel := context.WithTimeout(a.Ctx, c.Timeout)
+	defer cancel()
+	answers := []schemas.State{won, schemas.StateTooLate, schemas.StateNotFound, schemas.StateStale, schemas.StateRejected}
+	asked := schemas.DefaultID(p.Intake, p.Partition, p.Offset)
+	mine := func(e event) bool { return e.Request == asked || e.Request == "" } // older scanners do not name the request
+	found, err := results.until(ctx, func(e event) bool { return e.about(p.Topic, p.ID) && mine(e) && slices.Contains(answers, e.State) })
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %s; the %s is in %s/%d at offset %d and will be answered on %s: is a scanner running?", c.Timeout, p.Op, p.Intake, p.Partition, p.Offset, results.topic)
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.event(found, c.JSON); err != nil {
+		return err
+	}
+	if found.State != won {
+		return command.ErrReported
+	}
+	return nil
+}
+
+// carried holds the flags for what is delivered besides the key.
+type carried struct {
+	Value     *string  `help:"Record value. Without one of these flags it is read from standard input, unless that is a terminal." placeholder:"TEXT" xor:"value"`
+	ValueFile string   `help:"Read the value from a file, byte for byte; - is standard input." placeholder:"FILE" type:"path" xor:"value"`
+	NullValue bool     `help:"Send Kafka's null as the value." xor:"value"`
+	Header    []string `help:"A header of your own, delivered as it is; may be repeated." placeholder:"NAME=VALUE" sep:"none" short:"H"`
+}
+
+// content is the key, with the value and the headers of the flags.
+func (c *carried) content(key *string, stdin io.Reader) (deadletter.Content, error) {
+	var headers []deadletter.Header
+	for _, h := range c.Header {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok {
+			return deadletter.Content{}, command.Usage("--header without =: write NAME=VALUE") // it may be a secret
+		}
+		headers = append(headers, deadletter.Header{Key: name, Value: &value})
+	}
+	value, err := c.value(stdin)
+	if err != nil {
+		return deadletter.Content{}, err
+	}
+	var bytes []byte
+	if key != nil {
+		bytes = []byte(*key)
+	}
+	out := deadletter.NewContent(schemas.Body{Key: bytes, Value: value})
+	out.Headers = headers
+	return *out, nil
+}
+
+func (c *carried) value(stdin io.Reader) ([]byte, error) {
+	switch {
+	case c.NullValue:
+		return nil, nil
+	case c.Value != nil:
+		return []byte(*c.Value), nil
+	case c.ValueFile != "" && c.ValueFile != "-":
+		value, err := os.ReadFile(c.ValueFile)
+		if err != nil {
+			return nil, command.Usage("--value-file: %v", err)
+		}
+		return notNull(value), nil
+	case c.ValueFile == "" && command.IsTerminal(stdin):
+		return nil, command.Usage("what? say --value, --value-file or --null-value, or pipe the value in")
+	}
+	value, err := io.ReadAll(stdin)
+	if err != nil {
+		return nil, fmt.Errorf("reading the value from standard input: %w", err)
+	}
+	return notNull(value), nil
+}
+
+func notNull(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// delivery holds the flags that say how a task is delivered. A timer's are those of each run.
+type delivery struct {
+	Priority    string `help:"Order among tasks that are due at the same time." placeholder:"high|normal|low"`
+	Ack         string `help:"What completes a task: Kafka's acknowledgement (none, default) or a consumer's report (report)." placeholder:"none|report"`
+	AckTimeout  string `help:"With --ack report: how long to wait for the report. Default 1m." placeholder:"DURATION"`
+	MaxAttempts string `help:"Maximum number of deliveries of a task. Default 16." placeholder:"N"`
+	Backoff     string `help:"Pause between attempts. Default exponential:1s:10m." placeholder:"KIND:…"`
+	MaxLateness string `help:"If a task would be later than this, make it a dead letter instead." placeholder:"DURATION"`
+	Tag         string `help:"Up to 4 tags with commas between, to select the task by one of them." placeholder:"TAG,…"`
+	Events      string `help:"Which events go to the results topic." placeholder:"none|final|all"`
+}
+
+func (d *delivery) request() (api.DeliverySettings, error) {
+	out := api.DeliverySettings{Priority: d.Priority, Ack: d.Ack, AckTimeout: d.AckTimeout, Backoff: d.Backoff, MaxLateness: d.MaxLateness, Tag: d.Tag, Events: d.Events}
+	err := number("--max-attempts", d.MaxAttempts, &out.MaxAttempts)
+	return out, err
+}
+
+func number(flag, text string, into **int64) error {
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return command.Usage("%s %q: write a whole number", flag, text)
+	}
+	*into = &n
+	return nil
+}
+
+// publishing returns the configuration of a command that sends a request, and the intake topic with
+// the given name, or the one for the target. A request that names no target needs an intake that has one.
+func (a *app) publishing(s command.Settings, more command.Servers, name, topic, url string) (*config.Config, api.Intake, error) {
+	cfg, err := a.Client(s, more)
+	if err != nil {
+		return nil, api.Intake{}, err
+	}
+	if _, err := command.Intake(cfg, name); err != nil {
+		return nil, api.Intake{}, err
+	}
+	in, _ := api.Pick(service.Intakes(cfg), name, topic)
+	if topic == "" && url == "" && in.Limits.Target == "" {
+		return nil, in, command.Usage("missing flags: write --topic (-t) or --url, or --intake with an intake topic that has a target of its own")
+	}
+	return cfg, in, nil
+}
+
+// publish connects, sends and disconnects.
+func publish(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Record, timeout time.Duration) (api.Published, error) {
+	client, err := service.Publisher(ctx, cfg, log)
+	if err != nil {
+		return api.Published{}, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := note(ctx, cfg, log, r); err != nil {
+		return api.Published{}, err
+	}
+	done, err := api.NewPublisher(client, client).Publish(ctx, r)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		err = fmt.Errorf("the intake topic %s does not exist: run `notyet migrate`, or name the right one in intake.topics", r.Topic)
+	}
+	if err != nil || !slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == schemas.HeaderDelay || h.Key == schemas.HeaderMaxWait }) {
+		return done, err
+	}
+	if due, err := dueInIntake(ctx, client, r); err != nil {
+		log.Warn("the due time is an estimate by this machine's clock: the record's timestamp, from which delay and max-wait count, cannot be read", zap.Error(err))
+	} else {
+		done.Due = due
+	}
+	return done, nil
+}
+
+// readBackTimeout is how long the due time of a request that Kafka has may take to be read.
+const readBackTimeout = 3 * time.Second
+
+// dueInIntake reads a published record again, and returns its due time: where the broker writes the
+// timestamp, its acknowledgement does not tell the client.
+func dueInIntake(ctx context.Context, client *kgo.Client, r *kgo.Record) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, readBackTimeout)
+	defer cancel()
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.Topic: {r.Partition: kgo.NewOffset().At(r.Offset)}})
+	fetches := client.PollRecords(ctx, 1)
+	if err := fetches.Err(); err != nil {
+		return 0, err
+	}
+	stored := fetches.Records()[0]
+	if stored.Offset != r.Offset {
+		return 0, fmt.Errorf("%s/%d has no record at offset %d any more", r.Topic, r.Partition, r.Offset)
+	}
+	again, err := api.ReadPublished(stored)
+	return again.Due, err
+}
+
+// noteTimeout limits the wait for a service that is to note a request.
+const noteTimeout = 3 * time.Second
+
+// note writes a request into the audit log before it is published: into the database if its DSN is
+// set, otherwise through the service at http.addr. Without either the command goes on, because Kafka
+// is all that it needs, and says so.
+func note(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Record) error {
+	e, err := api.Requested(r)
+	if err != nil {
+		return err
+	}
+	if cfg.MySQL.DSN != "" {
+		st, err := service.OpenStore(ctx, cfg, zap.NewNop())
+		if err != nil {
+			return fmt.Errorf("noting the request in the audit log, so it was not sent: %w", err)
+		}
+		defer func() { _ = st.Close() }()
+		e.Actor, _ = admin.ActorFrom(ctx)
+		if err := admin.New(st).Audit(ctx, []admin.AuditEntry{e}); err != nil {
+			return fmt.Errorf("%w; nothing was sent", err)
+		}
+		return nil
+	}
+	ccfg, err := command.APIConfig(cfg, operator())
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+		defer cancel()
+		err = api.NewClient(ccfg).Note(ctx, api.Noted{What: e.What, Topic: e.Topic, Task: strings.ToValidUTF8(e.TaskID, "\uFFFD")})
+	}
+	if err != nil {
+		log.Error("this request is not in the audit log: set mysql.dsn, or http.addr to a service", zap.Error(err))
+	}
+	return nil
+}
