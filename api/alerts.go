@@ -8,6 +8,12 @@ import (
 	"github.com/notyet/notyet/store/admin"
 )
 
+// Alert is a rule of docs/alerts.yml whose condition holds.
+type Alert struct {
+	Name string `json:"name" doc:"as in docs/alerts.yml"`
+	Why  string `json:"why"`
+}
+
 // evidence is what rules are judged by.
 type evidence struct {
 	services []admin.Service

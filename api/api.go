@@ -12,14 +12,13 @@
 package api
 
 import (
+	"encoding/json"
 	"net/http"
-	"time"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/notyet/notyet/internal/access"
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 )
 
@@ -33,33 +32,6 @@ type Config struct {
 	// Answers finds the answers that callers wait for. nil: nobody waits; ?wait= returns as if no
 	// answer had come in time.
 	Answers *Answers
-}
-
-// Intake is a topic that requests are sent to.
-type Intake struct {
-	Topic  string
-	Limits schemas.Limits
-	// Now is the clock by which requests are checked and stamped. Default this machine's.
-	Now func() time.Time
-}
-
-func (in Intake) now() time.Time {
-	if in.Now == nil {
-		return time.Now()
-	}
-	return in.Now()
-}
-
-type server struct {
-	huma      huma.API
-	local     *Local
-	publisher *Publisher
-	intakes   func() []Intake
-	answers   *Answers
-	auditor   *auditor
-	bodies    *turns // bytes of request bodies in memory
-	unsent    *turns // bytes of answers in memory
-	cursors   *cursors
 }
 
 // Mount adds the API to mux, which must be behind an access.Guard.
@@ -101,57 +73,31 @@ func describe(mux *http.ServeMux, cfg Config) huma.API {
 	return humago.New(mux, c)
 }
 
-func (s *server) tasks() {
-	const read, operate = access.Read, access.Operate
-	register(s, read, "list-tasks", http.MethodGet, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks, s.onePage)
-	register(s, read, "get-task", http.MethodGet, "/api/v1/tasks/{topic}/{id}", "Show a task; percent-encode the id", s.getTask, s.oneThing)
-	register(s, read, "find-task", http.MethodGet, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask, s.oneThing)
-	register(s, operate, "schedule-task", http.MethodPost, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request", s.schedule, s.limitBody, accepted)
-}
-
-func (s *server) letters() {
-	const read, operate, admin = access.Read, access.Operate, access.Admin
-	register(s, read, "list-deadletters", http.MethodGet, "/api/v1/deadletters", "List dead letters in the order of their ids", s.listLetters, s.onePage)
-	register(s, read, "count-deadletters", http.MethodGet, "/api/v1/deadletters/count", "Count dead letters", s.countLetters)
-	register(s, read, "get-deadletter", http.MethodGet, "/api/v1/deadletters/{id}", "Show a dead letter with its content", s.getLetter, s.oneThing)
-	register(s, operate, "replay-deadletters", http.MethodPost, "/api/v1/deadletters/replay", "Replay one page of dead letters; go on after next", s.replay)
-	register(s, admin, "purge-deadletters", http.MethodPost, "/api/v1/deadletters/purge", "Delete one page of dead letters; go on after next", s.purge)
-}
-
-type option func(*huma.Operation)
-
-// scoped is an input that knows its topics. scope refuses a caller who may not see or change them.
-type scoped[I any] interface {
-	*I
-	scope(c access.Caller) error
-}
-
-// register adds an operation for callers with the role. Its handler gets only inputs within the
-// caller's topics. The values in its output are removed if the caller may not read them.
-func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, path, summary string, handler func(ctxType, *I) (*O, error), options ...option) {
-	op := huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Errors: []int{
-		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity,
-		http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
-	}}
-	op.Description = "Needs the role " + role.String() + "."
-	for _, o := range options {
-		o(&op)
+// unknownPath answers paths without an operation, and paths with operations for other methods, also with a problem document.
+func unknownPath(mux *http.ServeMux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		status, detail := http.StatusNotFound, "there is no such path: see /openapi.json"
+		if methods := otherMethods(mux, r); len(methods) > 0 {
+			status, detail = http.StatusMethodNotAllowed, "this path has no such method: send "+strings.Join(methods, " or ")
+			w.Header().Set("Allow", strings.Join(methods, ", "))
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
 	}
-	op.Middlewares = append(huma.Middlewares{s.require(role), waits, s.budget(op.MaxBodyBytes), actor}, op.Middlewares...)
-	huma.Register(s.huma, op, func(ctx ctxType, in *I) (*O, error) {
-		caller := access.From(ctx)
-		if err := P(in).scope(caller); err != nil {
-			return nil, err
-		}
-		out, err := handler(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		if v, ok := any(out).(valuable); ok && !caller.May(access.Operate) {
-			v.withhold()
-		}
-		return out, nil
-	})
 }
 
-func accepted(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }
+// otherMethods returns the methods with which a request's path has an operation.
+func otherMethods(mux *http.ServeMux, r *http.Request) (methods []string) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := mux.Handler(other); pattern != everyPath {
+			methods = append(methods, method)
+		}
+	}
+	return methods
+}
+
+// everyPath is the pattern of what has no operation.
+const everyPath = "/api/"

@@ -10,9 +10,37 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 )
+
+// Target names the task that a cancel or fire is about.
+type Target struct {
+	Intake  string `json:"intake,omitempty"  doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
+	Topic   string `json:"topic,omitempty"   doc:"target topic, or the origin of an HTTP callback; default the intake's own target"`
+	URL     string `json:"url,omitempty"     doc:"instead of the topic: any URL of the callback's origin"`
+	ID      string `json:"id"`
+	Version *int64 `json:"version,omitempty" doc:"ignored as stale when it is lower than the task's"`
+	// Key is the record key. Requests about one task keep their order if they have the same key.
+	Key       *string `json:"key"                  required:"false" doc:"record key: give that of the task's other requests, so that they stay in order"`
+	KeyBase64 string  `json:"key_base64,omitempty"`
+}
+
+// Record returns a cancel or a fire as a record, as Schedule.Record does.
+func (t *Target) Record(op schemas.Op, in Intake) (*kgo.Record, error) {
+	content := deadletter.Content{Key: t.Key, KeyBase64: t.KeyBase64}
+	key, _, _, err := content.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	b := builder{}
+	b.text(schemas.HeaderOp, op.String())
+	b.target(in, t.Topic, t.URL)
+	b.text(schemas.HeaderID, t.ID)
+	b.number(schemas.HeaderVersion, t.Version)
+	return b.record(in, key, nil)
+}
 
 // Event is an event as on the results topic.
 type Event struct {
@@ -174,4 +202,29 @@ func (s *server) askRecord(ctx ctxType, id string, way to, record func(Intake) (
 		return &answerOutput{http.StatusOK, newEvent(e)}, nil
 	}
 	return &answerOutput{http.StatusAccepted, p}, nil
+}
+
+// to is where a request goes: to the intake that it names, or to the one for its target.
+type to struct{ intake, topic string }
+
+// publishTimeout is how long a caller waits for Kafka. It is shorter than the server's own time
+// limit.
+const publishTimeout = 10 * time.Second
+
+func (s *server) publish(ctx ctxType, way to, record func(Intake) (*kgo.Record, error)) (*body[Published], error) {
+	to, ok := Pick(s.intakes(), way.intake, way.topic)
+	if !ok {
+		return nil, bad("intake", way.intake, "is not an intake topic: leave it out, or name one that is configured")
+	}
+	r, err := record(to)
+	if err != nil {
+		return nil, problem(err)
+	}
+	if err := s.auditor.request(ctx, r); err != nil {
+		return nil, problem(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	done, err := s.publisher.Publish(ctx, r)
+	return &body[Published]{done}, problem(err)
 }

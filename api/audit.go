@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"unicode"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
@@ -101,8 +98,6 @@ func (s *server) audits() {
 	register(s, access.Operate, "note-request", http.MethodPost, "/api/v1/audit", "Note a request that a command is about to send to Kafka itself", s.noteRequest, noContent)
 }
 
-func noContent(op *huma.Operation) { op.DefaultStatus = http.StatusNoContent }
-
 func (s *server) listAudit(ctx ctxType, f *AuditFilter) (*body[AuditLog], error) {
 	var err error
 	if f.Cursor, err = s.cursors.open(ctx, "audit", f.Cursor); err != nil {
@@ -137,26 +132,4 @@ func (s *server) noteRequest(ctx ctxType, in *noteInput) (*struct{}, error) {
 func (c *Client) Note(ctx context.Context, n Noted) error {
 	_, err := post[struct{}](ctx, c, "/audit", n, nil)
 	return err
-}
-
-// userHeader names the user of a command that calls the API.
-const userHeader = "Notyet-User"
-
-// actor puts who makes the change into the context: the token, and the user of a command that used it.
-func actor(ctx huma.Context, next func(huma.Context)) {
-	a := admin.Actor{Who: access.From(ctx.Context()).Name, Via: admin.ViaAPI, User: printable(ctx.Header(userHeader))}
-	if a.User != "" {
-		a.Via = admin.ViaCLI
-	}
-	next(huma.WithContext(ctx, admin.WithActor(ctx.Context(), a)))
-}
-
-// printable drops what neither a header nor a log may hold.
-func printable(s string) string {
-	return shorten(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
-			return r
-		}
-		return -1
-	}, s), 200)
 }

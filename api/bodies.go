@@ -2,6 +2,8 @@ package api
 
 import (
 	"cmp"
+	"fmt"
+	"net/http"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -43,4 +45,89 @@ func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
 		}
 		s.within(s.bodies, size, ctx, next)
 	}
+}
+
+// A caller who reads slowly keeps his answer in memory until the server's time for writing ends, and
+// there may be as many as connections. So answers with content count from when they are asked for
+// until they are sent. In JSON they take up to eight times their size.
+const (
+	// answerBudget limits the bytes of these answers together.
+	answerBudget = 128 << 20
+	// pageBytes is what a page without content counts: 1000 dead letters with their reasons.
+	pageBytes = 4 << 20
+	// contentPageBytes is what a page with content counts: 16 MiB, and one value more.
+	contentPageBytes = 24 << 20
+	// thingBytes is what one thing counts: the largest value of any intake, since its intake may have had another limit when the value
+	// was stored, and what is around it.
+	thingBytes = schemas.MaxValueBytes + 1<<20
+)
+
+// onePage bounds the answers with a page of a list.
+func (s *server) onePage(op *huma.Operation) {
+	s.sending(op, func(ctx huma.Context) int64 {
+		if ctx.Query("content") != "" {
+			return contentPageBytes
+		}
+		return pageBytes
+	})
+}
+
+// oneThing bounds the answers with a task, a timer or a dead letter.
+func (s *server) oneThing(op *huma.Operation) {
+	s.sending(op, func(huma.Context) int64 { return thingBytes })
+}
+
+func (s *server) sending(op *huma.Operation, size func(huma.Context) int64) {
+	op.Middlewares = append(op.Middlewares, func(ctx huma.Context, next func(huma.Context)) {
+		s.within(s.unsent, size(ctx), ctx, next)
+	})
+}
+
+// within handles a request when there is room for n bytes more, or refuses it.
+func (s *server) within(budget *turns, n int64, ctx huma.Context, next func(huma.Context)) {
+	leave, err := budget.take(ctx.Context(), n)
+	if err != nil {
+		ctx.SetHeader("Retry-After", "1")
+		_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, "all memory that is set aside for bodies and answers is taken: "+err.Error())
+		return
+	}
+	defer leave()
+	next(ctx)
+}
+
+// A field in another case is an unknown one: of "topic" and "Topic" in one body, the library would take the last.
+func init() { huma.ValidateStrictCasing = true }
+
+// maxValues limits how many values a body has. A value of two bytes takes a hundred once it is
+// parsed, and as many again in a problem document if it is wrong. The largest useful body has 128
+// headers, or 1000 ids.
+const maxValues = 10_000
+
+// jsonFormats are the formats of bodies: JSON with at most maxValues values.
+func jsonFormats() map[string]huma.Format {
+	bounded := huma.DefaultJSONFormat
+	bounded.Unmarshal = func(data []byte, v any) error {
+		if countValues(data) > maxValues {
+			return fmt.Errorf("more than %d values: send fewer in one request", maxValues)
+		}
+		return huma.DefaultJSONFormat.Unmarshal(data, v)
+	}
+	return map[string]huma.Format{"application/json": bounded, "json": bounded}
+}
+
+// countValues counts what begins a value in an array or an object, or is one of these. It does not
+// check that the text is JSON.
+func countValues(text []byte) int {
+	n, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++ // the next byte does not end the string
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '[' || c == '{'):
+			n++
+		}
+	}
+	return n
 }

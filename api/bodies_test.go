@@ -1,6 +1,8 @@
 package api
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -8,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/access"
@@ -56,5 +59,99 @@ func TestRequestsWithoutABodyCountNone(t *testing.T) {
 		answer := httptest.NewRecorder()
 		mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate})))
 		require.Equal(t, 422, answer.Code, answer.Body)
+	}
+}
+
+// slowReader is a connection that takes nothing until it is released.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	writing chan<- struct{}
+	release <-chan struct{}
+}
+
+func (r slowReader) Write(b []byte) (int, error) {
+	r.writing <- struct{}{}
+	<-r.release
+	return r.ResponseRecorder.Write(b)
+}
+
+func TestAnswersThatNobodyReadsAreBoundedTogether(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		s := &server{huma: describe(mux, Config{}), local: w.local, intakes: fixed(), bodies: newTurns(bodyBudget, bodyBudget), unsent: newTurns(answerBudget, answerBudget)}
+		s.tasks()
+		s.letters()
+		request := func(path string) *http.Request {
+			r := httptest.NewRequest(http.MethodGet, "/api/v1"+path, nil)
+			return r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate}))
+		}
+		status := func(path string) int {
+			answer := httptest.NewRecorder()
+			mux.ServeHTTP(answer, request(path))
+			return answer.Code
+		}
+		for path, c := range map[string]struct{ most, then, beside int }{
+			"/tasks?content=true": {answerBudget / contentPageBytes, 200, 200},                // pages without content are small
+			"/tasks/orders/none":  {answerBudget / (schemas.MaxValueBytes + 1<<20), 404, 503}, // it may have been stored under a larger limit than today's
+		} {
+			writing, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			for range c.most {
+				go func() {
+					mux.ServeHTTP(slowReader{httptest.NewRecorder(), writing, release}, request(path))
+					done <- struct{}{}
+				}()
+				<-writing
+			}
+			require.Equal(t, 503, status(path))
+			require.Equal(t, 503, status("/deadletters?content=true"))
+			require.Equal(t, c.beside, status("/tasks"))
+			close(release)
+			for range c.most {
+				<-done
+			}
+			require.Equal(t, c.then, status(path), "what was sent counts no more")
+		}
+		require.Equal(t, contentPageBytes, 16<<20+schemas.MaxValueBytes, "a page has 16 MiB, and one value more")
+	})
+}
+
+func unknownFields(n int) string {
+	var b strings.Builder
+	b.WriteString(`{"count":1`)
+	for i := range n {
+		fmt.Fprintf(&b, `,"x%d":1`, i)
+	}
+	return b.String() + "}"
+}
+
+// A problem document names each mistake, and a body of a megabyte has room for a hundred thousand.
+func TestAnswersToManyMistakesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	for name, c := range map[string]struct{ path, body string }{
+		"unknown fields":      {"/api/v1/timers/preview", unknownFields(5000)},
+		"more unknown fields": {"/api/v1/timers/preview", unknownFields(60_000)},
+		"empty headers":       {"/api/v1/tasks", `{"headers":[{}` + strings.Repeat(",{}", 500_000) + `]}`},
+		"a list in lists":     {"/api/v1/tasks", strings.Repeat("[", 5000) + strings.Repeat("]", 5000)},
+	} {
+		code, answer := w.do("POST", c.path, c.body)
+		require.GreaterOrEqual(t, code, 400, name)
+		require.Less(t, code, 500, name)
+		require.Less(t, len(answer), 16<<10, name)
+		var p huma.ErrorModel
+		require.NoError(t, json.Unmarshal([]byte(answer), &p), name)
+		require.NotEmpty(t, p.Errors, name)
+	}
+	code, answer := w.do("POST", "/api/v1/timers/preview", unknownFields(30))
+	require.Equal(t, 422, code)
+	require.Contains(t, answer, `"location":"body.x`)
+	require.Contains(t, answer, "and 10 more mistakes")
+}
+
+func TestValuesOfABodyAreCounted(t *testing.T) {
+	for text, want := range map[string]int{
+		``: 1, `7`: 1, `{"a":1}`: 2, `{"a":1,"b":[2,3]}`: 5, `["a,b[{","\",\"",","]`: 4, `"\\",`: 2, `"unended,,,`: 1,
+	} {
+		require.Equal(t, want, countValues([]byte(text)), text)
 	}
 }

@@ -16,14 +16,6 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-const (
-	// cancelBudget is how long one request may cancel. A larger one goes on with the cursor.
-	cancelBudget = 40 * time.Second
-	// changesAtOnce is how many requests change many tasks at a time. Each takes a turn for each piece,
-	// so a small one does not wait for the end of a large one.
-	changesAtOnce = 1
-)
-
 // CancelMany selects the tasks to cancel. Without a filter, All must be true.
 type CancelMany struct {
 	Topic    string `json:"topic,omitempty"     doc:"only this target topic"`

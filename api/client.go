@@ -11,15 +11,10 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-
-	"github.com/notyet/notyet/deadletter"
-	"github.com/notyet/notyet/store/letters"
-	"github.com/notyet/notyet/store/look"
 )
 
 // Client calls a running service over HTTP. It has the methods of Local.
@@ -60,77 +55,6 @@ func NewClient(cfg ClientConfig) *Client {
 	// A redirect could send the token elsewhere, and the API never redirects.
 	none := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{base: scheme + cfg.Addr + "/api/v1", token: cfg.Token, user: printable(cfg.User), http: &http.Client{Timeout: 60 * time.Second, Transport: transport, CheckRedirect: none}}
-}
-
-// Task returns one task with its content, or look.ErrNotFound.
-func (c *Client) Task(ctx context.Context, topic, id string) (Task, error) {
-	return get[Task](ctx, c, "/task", queryInput{topic, id}, look.ErrNotFound)
-}
-
-// Tasks returns a page of tasks.
-func (c *Client) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
-	return get[Tasks](ctx, c, "/tasks", f, nil)
-}
-
-// Letter returns one dead letter, or deadletter.ErrNotFound.
-func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
-	return get[deadletter.Letter](ctx, c, "/deadletters/"+strconv.FormatInt(id, 10), nil, deadletter.ErrNotFound)
-}
-
-// Letters implements deadletter.Source.
-func (c *Client) Letters(ctx context.Context, f letters.Filter, cursor string, content bool) (deadletter.Letters, error) {
-	return get[deadletter.Letters](ctx, c, "/deadletters", listLettersInput{newLetterFilter(f), f.Limit, cursor, content}, nil)
-}
-
-// CountLetters counts what a filter selects.
-func (c *Client) CountLetters(ctx context.Context, f letters.Filter) (int64, error) {
-	for n, in := int64(0), (countInput{LetterFilter: newLetterFilter(f)}); ; {
-		out, err := get[Count](ctx, c, "/deadletters/count", in, nil)
-		n += out.Count
-		if in.Cursor = out.Cursor; err != nil || in.Cursor == "" {
-			return n, err
-		}
-	}
-}
-
-// ReplayPage implements deadletter.Pager.
-func (c *Client) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dryRun bool) (deadletter.Page, error) {
-	filter := newLetterFilter(f)
-	return post[deadletter.Page](ctx, c, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, After: f.After, Limit: f.Limit, UpTo: upTo}, nil)
-}
-
-// PurgePage implements deadletter.Purger.
-func (c *Client) PurgePage(ctx context.Context, f letters.Filter, upTo int64) (deadletter.Purged, error) {
-	filter := newLetterFilter(f)
-	return post[deadletter.Purged](ctx, c, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), After: f.After, Limit: f.Limit, UpTo: upTo}, nil)
-}
-
-// parameters are the fields of an operation's input that have the tag query, but for those that are zero.
-func parameters(input any) string {
-	q := url.Values{}
-	if input != nil {
-		v := reflect.ValueOf(input)
-		for _, f := range reflect.VisibleFields(v.Type()) {
-			name, value := f.Tag.Get("query"), v.FieldByIndex(f.Index)
-			if name == "" || value.IsZero() {
-				continue
-			}
-			text := fmt.Sprint(value)
-			if value.Kind() == reflect.Slice { // of numbers
-				text = strings.Join(strings.Fields(strings.Trim(text, "[]")), ",")
-			}
-			q.Set(name, text)
-		}
-	}
-	return "?" + q.Encode()
-}
-
-// Segment encodes a part of a path. It also encodes . and .., with which a path would mean another.
-func Segment(s string) string {
-	if s == "." || s == ".." {
-		return strings.ReplaceAll(s, ".", "%2E")
-	}
-	return url.PathEscape(s)
 }
 
 // get asks with an input, whose parameters it sends; nil: none. missing is the error for what is not there.
@@ -221,4 +145,32 @@ func failure(status string, answer []byte) error {
 		}
 	}
 	return fmt.Errorf("the API answered %s: %s", status, text)
+}
+
+// parameters are the fields of an operation's input that have the tag query, but for those that are zero.
+func parameters(input any) string {
+	q := url.Values{}
+	if input != nil {
+		v := reflect.ValueOf(input)
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			name, value := f.Tag.Get("query"), v.FieldByIndex(f.Index)
+			if name == "" || value.IsZero() {
+				continue
+			}
+			text := fmt.Sprint(value)
+			if value.Kind() == reflect.Slice { // of numbers
+				text = strings.Join(strings.Fields(strings.Trim(text, "[]")), ",")
+			}
+			q.Set(name, text)
+		}
+	}
+	return "?" + q.Encode()
+}
+
+// Segment encodes a part of a path. It also encodes . and .., with which a path would mean another.
+func Segment(s string) string {
+	if s == "." || s == ".." {
+		return strings.ReplaceAll(s, ".", "%2E")
+	}
+	return url.PathEscape(s)
 }

@@ -6,11 +6,34 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/base64"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/store/look"
 )
+
+// A cursor is the position at which a page ended. Callers pass it back unchanged.
+const cursorForm = "%d.%d.%d"
+
+func formatCursor(p *look.ListPlace) string {
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprintf(cursorForm, p.Pos, p.Lane, p.Seq)
+}
+
+func parseCursor(text string) (*look.ListPlace, error) {
+	if text == "" {
+		return nil, nil // the first page has no cursor
+	}
+	var p look.ListPlace
+	if _, err := fmt.Sscanf(text, cursorForm, &p.Pos, &p.Lane, &p.Seq); err != nil || formatCursor(&p) != text {
+		return nil, &deadletter.FieldError{Field: "cursor", Value: text, Problem: "is none that a list has answered: give back the one of the page before, or leave it out"}
+	}
+	return &p, nil
+}
 
 // cursors seals where pages end. A page may end at something of another topic, whose name, id or time a
 // caller for some topics must not learn. A sealed cursor is good for its list and its token only, in

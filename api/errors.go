@@ -16,6 +16,16 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
+// ErrUnknownOutcome means that Kafka has not answered in time. The request may still arrive.
+var ErrUnknownOutcome = errors.New("kafka has not acknowledged in time, the request may still arrive: send it again with the same id, which is harmless")
+
+// ErrBusy means that the requests waiting for Kafka fill the memory set aside for them. This one
+// was not sent.
+var ErrBusy = errors.New("kafka does not take requests at the moment, this one was not sent: try again")
+
+// ErrAudit means that the audit log could not be written. The request was not sent.
+var ErrAudit = errors.New("the audit log cannot be written, so this request was not sent: try again")
+
 // problem turns an error into a problem+json document.
 func problem(err error) error {
 	var rejection *schemas.Rejection
@@ -39,6 +49,14 @@ func problem(err error) error {
 
 // headerNames finds the names of headers, which have other names in JSON.
 var headerNames = regexp.MustCompile(schemas.Prefix + "[a-z]+(-[a-z]+)*")
+
+// field returns the JSON name of a header.
+func field(header string) string {
+	if part, ok := strings.CutPrefix(header, "record "); ok {
+		return part // key, headers, value, timestamp
+	}
+	return strings.ReplaceAll(strings.TrimPrefix(header, schemas.Prefix), "-", "_")
+}
 
 // badQuery returns a 422 about one parameter of the query.
 func badQuery(name, value, message string) error {
@@ -142,32 +160,3 @@ func shorten(text string, n int) string {
 	}
 	return schemas.CutUTF8(text, n) + "…"
 }
-
-// unknownPath answers paths without an operation, and paths with operations for other methods, also with a problem document.
-func unknownPath(mux *http.ServeMux) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		status, detail := http.StatusNotFound, "there is no such path: see /openapi.json"
-		if methods := otherMethods(mux, r); len(methods) > 0 {
-			status, detail = http.StatusMethodNotAllowed, "this path has no such method: send "+strings.Join(methods, " or ")
-			w.Header().Set("Allow", strings.Join(methods, ", "))
-		}
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
-	}
-}
-
-// otherMethods returns the methods with which a request's path has an operation.
-func otherMethods(mux *http.ServeMux, r *http.Request) (methods []string) {
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		other := r.Clone(r.Context())
-		other.Method = method
-		if _, pattern := mux.Handler(other); pattern != everyPath {
-			methods = append(methods, method)
-		}
-	}
-	return methods
-}
-
-// everyPath is the pattern of what has no operation.
-const everyPath = "/api/"

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"errors"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -37,6 +39,70 @@ func (f LetterFilter) store(limit int, after int64) letters.Filter {
 // selects reports whether the filter selects fewer than all letters.
 func (f LetterFilter) selects() bool {
 	return len(f.IDs) > 0 || f.Kind != "" || f.Topic != "" || f.TaskID != "" || f.Tag != "" || f.Reason != "" || f.Since != 0 || f.Until != 0
+}
+
+// Letter returns one dead letter, or deadletter.ErrNotFound.
+func (l *Local) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
+	return deadletter.Show(ctx, l.store, id)
+}
+
+// CountLetters counts what a filter selects.
+func (l *Local) CountLetters(ctx context.Context, f letters.Filter) (int64, error) {
+	n, _, err := letters.New(l.store).Count(ctx, f, 0)
+	return n, err
+}
+
+// Letter returns one dead letter, or deadletter.ErrNotFound.
+func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
+	return get[deadletter.Letter](ctx, c, "/deadletters/"+strconv.FormatInt(id, 10), nil, deadletter.ErrNotFound)
+}
+
+// Letters implements deadletter.Source.
+func (c *Client) Letters(ctx context.Context, f letters.Filter, cursor string, content bool) (deadletter.Letters, error) {
+	return get[deadletter.Letters](ctx, c, "/deadletters", listLettersInput{newLetterFilter(f), f.Limit, cursor, content}, nil)
+}
+
+// CountLetters counts what a filter selects.
+func (c *Client) CountLetters(ctx context.Context, f letters.Filter) (int64, error) {
+	for n, in := int64(0), (countInput{LetterFilter: newLetterFilter(f)}); ; {
+		out, err := get[Count](ctx, c, "/deadletters/count", in, nil)
+		n += out.Count
+		if in.Cursor = out.Cursor; err != nil || in.Cursor == "" {
+			return n, err
+		}
+	}
+}
+
+// ReplayPage implements deadletter.Pager.
+func (c *Client) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dryRun bool) (deadletter.Page, error) {
+	filter := newLetterFilter(f)
+	return post[deadletter.Page](ctx, c, "/deadletters/replay", ReplayRequest{LetterFilter: filter, All: !filter.selects(), DryRun: dryRun, After: f.After, Limit: f.Limit, UpTo: upTo}, nil)
+}
+
+// PurgePage implements deadletter.Purger.
+func (c *Client) PurgePage(ctx context.Context, f letters.Filter, upTo int64) (deadletter.Purged, error) {
+	filter := newLetterFilter(f)
+	return post[deadletter.Purged](ctx, c, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), After: f.After, Limit: f.Limit, UpTo: upTo}, nil)
+}
+
+// Letters is a page of dead letters. It can be short, or empty, and not the last.
+type Letters struct {
+	deadletter.Letters
+}
+
+func (l *Letters) withhold() {
+	for i := range l.Letters.Letters {
+		l.Letters.Letters[i].Content = nil
+	}
+}
+
+func (s *server) letters() {
+	const read, operate, admin = access.Read, access.Operate, access.Admin
+	register(s, read, "list-deadletters", http.MethodGet, "/api/v1/deadletters", "List dead letters in the order of their ids", s.listLetters, s.onePage)
+	register(s, read, "count-deadletters", http.MethodGet, "/api/v1/deadletters/count", "Count dead letters", s.countLetters)
+	register(s, read, "get-deadletter", http.MethodGet, "/api/v1/deadletters/{id}", "Show a dead letter with its content", s.getLetter, s.oneThing)
+	register(s, operate, "replay-deadletters", http.MethodPost, "/api/v1/deadletters/replay", "Replay one page of dead letters; go on after next", s.replay)
+	register(s, admin, "purge-deadletters", http.MethodPost, "/api/v1/deadletters/purge", "Delete one page of dead letters; go on after next", s.purge)
 }
 
 type listLettersInput struct {

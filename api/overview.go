@@ -2,11 +2,22 @@ package api
 
 import (
 	"context"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/figures"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/look"
 )
 
 // Overview is how the installation is doing, as all of its processes say.
@@ -63,12 +74,6 @@ type TroubledTargets struct {
 	MoreUnresponsive int      `json:"more_unresponsive,omitempty" doc:"how many others there are, at most"`
 	Paused           []string `json:"paused"                      doc:"by name"`
 	Limited          []string `json:"limited"                     doc:"by name; without those that are paused"`
-}
-
-// Alert is a rule of docs/alerts.yml whose condition holds.
-type Alert struct {
-	Name string `json:"name" doc:"as in docs/alerts.yml"`
-	Why  string `json:"why"`
 }
 
 // Missing is a part of an Overview that is not known.
@@ -128,4 +133,287 @@ func (s *server) showOverview(ctx ctxType, in *overviewInput) (*body[Overview], 
 // Overview returns how the installation is doing, with a series of so many minutes (at most 360).
 func (c *Client) Overview(ctx context.Context, minutes int) (Overview, error) {
 	return get[Overview](ctx, c, "/overview", overviewInput{minutes}, nil)
+}
+
+const (
+	// overviewFor is how long an overview is shown again: many pages that are open cost as much as
+	// one. Processes speak every 5 s.
+	overviewFor = 2 * time.Second
+	// overviewTimeout limits one reading, and partTimeout each of its parts, which are read side by
+	// side.
+	overviewTimeout = 5 * time.Second
+	partTimeout     = 3 * time.Second
+	// overdueAfter is how long a task may be due before it counts as overdue: what was delivered is
+	// settled well within it.
+	overdueAfter = 5 * time.Second
+	// overviewCounted is up to where tasks and dead letters are counted.
+	overviewCounted = 10_000
+)
+
+// overviewer makes the overview, one at a time.
+type overviewer struct {
+	store  *store.Store
+	turn   chan struct{} // a token for who reads
+	last   atomic.Pointer[shownOverview]
+	series series // whoever has the token uses it
+}
+
+type shownOverview struct {
+	at time.Time
+	Overview
+}
+
+func newOverviewer(st *store.Store) *overviewer {
+	return &overviewer{store: st, turn: make(chan struct{}, 1), series: series{store: st, minutes: map[int64]figures.Counts{}}}
+}
+
+// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
+func (l *Local) Overview(ctx context.Context, minutes int) (Overview, error) {
+	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
+	defer cancel()
+	out, err := l.overview.get(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	before := (last(time.UnixMilli(out.At)) - int64(minutes)) * time.Minute.Milliseconds()
+	for len(out.Series) > 0 && out.Series[0].At <= before {
+		out.Series = out.Series[1:]
+	}
+	return out, nil
+}
+
+// get returns the latest overview, or reads another one. Who comes meanwhile waits for that.
+func (o *overviewer) get(ctx context.Context) (Overview, error) {
+	if last := o.last.Load(); last != nil && time.Since(last.at) < overviewFor {
+		return last.Overview, nil
+	}
+	select {
+	case o.turn <- struct{}{}:
+	case <-ctx.Done():
+		return Overview{}, ctx.Err()
+	}
+	defer func() { <-o.turn }()
+	if last := o.last.Load(); last != nil && time.Since(last.at) < overviewFor {
+		return last.Overview, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), overviewTimeout) // it is for others too, and who asks may leave
+	defer cancel()
+	out, err := o.read(ctx)
+	if err == nil {
+		o.last.Store(&shownOverview{time.Now(), out})
+	}
+	return out, err
+}
+
+// parts are read side by side. Each is written by one reader.
+type parts struct {
+	overdue look.Bounded
+	oldest  int64
+	letters map[string]look.Bounded
+	targets []admin.Policy
+	slots   []store.Slot
+
+	mu      sync.Mutex
+	missing []Missing
+}
+
+func (o *overviewer) read(ctx context.Context) (Overview, error) {
+	now, err := o.store.Time(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	services, err := look.New(o.store).Services(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	var p parts
+	o.readParts(ctx, now, &p)
+	total := totalOf(services)
+	out := Overview{
+		At: now.UnixMilli(), Services: Reporting{Alive: len(services), Reporting: total.Processes},
+		Now: workNow(total), Series: o.series.points(now), DeadLetters: []LetterKind{}, Missing: append([]Missing{}, p.missing...),
+	}
+	if !p.misses("overdue") {
+		out.Overdue = &Overdue{Count: p.overdue.N, More: p.overdue.More, Oldest: p.oldest}
+	}
+	for _, kind := range letterKinds() {
+		if n := p.letters[kind]; n.N > 0 {
+			out.DeadLetters = append(out.DeadLetters, LetterKind{kind, n.N, n.More})
+		}
+	}
+	out.Targets = troubled(total, p.targets)
+	out.Alerts = alerts(&evidence{services: services, slots: p.slots, now: total, since: func(minutes int64) figures.Counts { return o.series.since(now, minutes) }})
+	return out, nil
+}
+
+func (o *overviewer) readParts(ctx context.Context, now time.Time, p *parts) {
+	var group errgroup.Group
+	part := func(what string, read func(ctx context.Context) error) {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, partTimeout)
+			defer cancel()
+			if err := read(ctx); err != nil {
+				p.miss(what, err)
+			}
+			return nil
+		})
+	}
+	part("series", func(ctx context.Context) error { return o.series.read(ctx, now) })
+	part("overdue", func(ctx context.Context) (err error) {
+		p.overdue, p.oldest, err = look.New(o.store).CountOverdue(ctx, now.Add(-overdueAfter).UnixMilli(), overviewCounted)
+		return err
+	})
+	part("dead_letters", func(ctx context.Context) (err error) {
+		p.letters, err = look.New(o.store).CountKinds(ctx, letterKinds(), overviewCounted)
+		return err
+	})
+	part("targets", func(ctx context.Context) (err error) {
+		p.targets, err = admin.New(o.store).Policies(ctx)
+		return err
+	})
+	part("alerts", func(ctx context.Context) (err error) {
+		p.slots, err = o.store.Slots(ctx)
+		return err
+	})
+	_ = group.Wait()
+}
+
+func (p *parts) miss(what string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.missing = append(p.missing, Missing{what, err.Error()})
+}
+
+func (p *parts) misses(what string) bool {
+	return slices.ContainsFunc(p.missing, func(m Missing) bool { return m.What == what })
+}
+
+// letterKinds are the kinds of which there can be dead letters.
+func letterKinds() []string {
+	var out []string
+	for _, kind := range schemas.Kinds() {
+		if kind != schemas.KindMissed {
+			out = append(out, kind)
+		}
+	}
+	return out
+}
+
+func totalOf(services []admin.Service) *figures.Total {
+	total := &figures.Total{}
+	for _, s := range services {
+		if now, ok := figures.ParseNow(s.Figures); ok {
+			total.Add(now)
+		}
+	}
+	return total
+}
+
+func troubled(total *figures.Total, policies []admin.Policy) TroubledTargets {
+	out := TroubledTargets{Unresponsive: append([]string{}, total.Targets()...), MoreUnresponsive: total.More, Paused: []string{}, Limited: []string{}}
+	for _, p := range policies {
+		switch {
+		case p.Paused:
+			out.Paused = append(out.Paused, p.Topic)
+		case !p.Open():
+			out.Limited = append(out.Limited, p.Topic)
+		}
+	}
+	return out
+}
+
+// series is what all processes did in each minute, as the database has it. It is in the database
+// and not in memory, so that it survives each process and is the same from each.
+//
+// What has arrived of a minute is final figures.FinalAfter minutes after its end. Those are kept
+// here, so that a reading reads only the latest minutes, however many processes there are. Whoever
+// has the overviewer's token uses it.
+type series struct {
+	store   *store.Store
+	minutes map[int64]figures.Counts // since 1970; one in which nothing was done is not there
+	known   span                     // the minutes that are final and read
+}
+
+// span is a range of minutes, the last one included. The zero value is none.
+type span struct{ from, to int64 }
+
+const (
+	// seriesBite is how many minutes are read at a time.
+	seriesBite = 10
+	// arrival is how long after its end the figures of a minute are expected.
+	arrival = 15 * time.Second
+)
+
+// last is the last minute that is shown.
+func last(now time.Time) int64 { return now.Add(-arrival).Unix()/60 - 1 }
+
+// read reads what is not known yet, the latest first. If it fails on the way, the next call goes on.
+func (s *series) read(ctx context.Context, now time.Time) error {
+	newest := last(now)
+	oldest, final := newest-admin.FiguresMemory+1, newest-figures.FinalAfter
+	if s.known.to > final { // the database's clock was set back
+		s.known = span{}
+	}
+	if s.known.to < oldest {
+		s.known = span{}
+	}
+	from := final + 1
+	if s.known.to > 0 {
+		from = s.known.to + 1
+	}
+	// From here to newest nothing is final. Bites, for a process that nobody has asked for hours.
+	for to := newest; to >= from; to -= seriesBite {
+		if err := s.fetch(ctx, max(from, to-seriesBite+1), to); err != nil {
+			return err
+		}
+	}
+	if s.known.to > 0 {
+		s.known.to = final
+	} else {
+		s.known = span{final + 1, final}
+	}
+	for s.known.from > oldest {
+		begin := max(oldest, s.known.from-seriesBite)
+		if err := s.fetch(ctx, begin, s.known.from-1); err != nil {
+			return err
+		}
+		s.known.from = begin
+	}
+	maps.DeleteFunc(s.minutes, func(minute int64, _ figures.Counts) bool { return minute < oldest || minute > newest })
+	return nil
+}
+
+func (s *series) fetch(ctx context.Context, from, to int64) error {
+	rows, err := look.New(s.store).Minutes(ctx, from, to)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(s.minutes, func(minute int64, _ figures.Counts) bool { return minute >= from && minute <= to })
+	for _, row := range rows {
+		if counts, ok := figures.ParseMinute(row.Data); ok {
+			s.minutes[row.Minute] = s.minutes[row.Minute].Plus(counts)
+		}
+	}
+	return nil
+}
+
+// points returns the minutes in which something was done, oldest first.
+func (s *series) points(now time.Time) []Minute {
+	out := []Minute{}
+	for _, minute := range slices.Sorted(maps.Keys(s.minutes)) {
+		if newest := last(now); minute <= newest && minute > newest-admin.FiguresMemory {
+			out = append(out, Minute{At: minute * time.Minute.Milliseconds(), Work: work(s.minutes[minute], 60)})
+		}
+	}
+	return out
+}
+
+// since returns what was done in the latest minutes.
+func (s *series) since(now time.Time, minutes int64) figures.Counts {
+	var out figures.Counts
+	newest := last(now)
+	for minute := newest - minutes + 1; minute <= newest; minute++ {
+		out = out.Plus(s.minutes[minute])
+	}
+	return out
 }

@@ -4,13 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 )
+
+// Published is a request's position in the intake, and what it means there.
+type Published struct {
+	Topic     string `json:"topic"     doc:"target topic, or the origin of an HTTP callback; default the intake's own target"`
+	ID        string `json:"id"`
+	Op        string `json:"op"`
+	Due       int64  `json:"due"       doc:"Unix ms; 0 for cancel and fire"`
+	Intake    string `json:"intake"    doc:"intake topic"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+}
 
 // Partitioner uses the partition of Kafka's default partitioner (murmur2) for a record with a key.
 // For a request without a key it uses the task's id instead, so that this program's requests about
@@ -45,13 +59,6 @@ func byTask(r *kgo.Record) *kgo.Record {
 	}
 	return r
 }
-
-// ErrUnknownOutcome means that Kafka has not answered in time. The request may still arrive.
-var ErrUnknownOutcome = errors.New("kafka has not acknowledged in time, the request may still arrive: send it again with the same id, which is harmless")
-
-// ErrBusy means that the requests waiting for Kafka fill the memory set aside for them. This one
-// was not sent.
-var ErrBusy = errors.New("kafka does not take requests at the moment, this one was not sent: try again")
 
 // tooLarge is what is wrong with a record that the limits of the intake admit, and Kafka does not.
 const tooLarge = "is too large for the intake topic in Kafka: raise the topic's max.message.bytes, which counts what is sent after compression, or send less"
@@ -132,4 +139,108 @@ func ReadPublished(r *kgo.Record) (Published, error) {
 		due = min(due, r.Timestamp.UnixMilli()+wait.Milliseconds())
 	}
 	return Published{Topic: req.Topic, ID: req.ID, Op: req.Op.String(), Due: due, Intake: r.Topic, Partition: r.Partition, Offset: r.Offset}, nil
+}
+
+// Limits of the entries that wait to be written, and how long a caller waits for its own.
+const (
+	auditWaiting = 5000
+	auditPiece   = 500
+	auditTimeout = 5 * time.Second
+)
+
+// auditor writes the entries about requests that go through Kafka, before they are sent. Callers
+// that come while one statement runs share the next one. So however many there are, they use one
+// connection to the database.
+type auditor struct {
+	audit func(context.Context, []admin.AuditEntry) error
+
+	mu      sync.Mutex
+	waiting []*auditWrite
+	writing bool
+}
+
+type auditWrite struct {
+	entry admin.AuditEntry
+	done  chan error // has room for one
+}
+
+// write returns once the entry is stored. After an error it may be stored or not.
+func (a *auditor) write(ctx context.Context, e admin.AuditEntry) error {
+	w := &auditWrite{e, make(chan error, 1)}
+	a.mu.Lock()
+	if len(a.waiting) >= auditWaiting {
+		a.mu.Unlock()
+		return fmt.Errorf("%w (%d others wait for it)", ErrAudit, auditWaiting)
+	}
+	a.waiting = append(a.waiting, w)
+	if !a.writing {
+		a.writing = true
+		go a.run()
+	}
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w (the database has not answered in %s)", ErrAudit, auditTimeout)
+	}
+}
+
+// run writes what waits, until nothing does.
+func (a *auditor) run() {
+	for {
+		a.mu.Lock()
+		part := a.waiting[:min(len(a.waiting), auditPiece)]
+		a.waiting = a.waiting[len(part):]
+		if len(part) == 0 {
+			a.waiting, a.writing = nil, false
+			a.mu.Unlock()
+			return
+		}
+		a.mu.Unlock()
+		entries := make([]admin.AuditEntry, len(part))
+		for i, w := range part {
+			entries[i] = w.entry
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), auditTimeout)
+		err := a.audit(ctx, entries)
+		cancel()
+		if err != nil {
+			err = fmt.Errorf("%w (%w)", ErrAudit, err)
+		}
+		for _, w := range part {
+			w.done <- err
+		}
+	}
+}
+
+// request notes a record for an intake topic.
+func (a *auditor) request(ctx context.Context, r *kgo.Record) error {
+	actor, _ := admin.ActorFrom(ctx)
+	e, err := Requested(r)
+	if err != nil {
+		return err
+	}
+	e.Actor = actor
+	return a.write(ctx, e)
+}
+
+// Requested returns the entry about a record for an intake topic, without its actor.
+func Requested(r *kgo.Record) (admin.AuditEntry, error) {
+	req, err := schemas.Decode(r, anyLimits)
+	if err != nil {
+		return admin.AuditEntry{}, fmt.Errorf("reading what is to be published: %w", err)
+	}
+	e := admin.AuditEntry{What: req.Op.String(), Topic: req.Topic, TaskID: req.ID, Count: 1}
+	if !req.GivenID {
+		e.TaskID = "" // made of the position that it has once Kafka has it
+	}
+	detail := map[string]any{"due": req.Due, "intake": r.Topic}
+	if req.Version >= 0 {
+		detail["version"] = fmt.Sprint(req.Version)
+	}
+	e.Detail = admin.AuditDetail(detail)
+	return e, nil
 }

@@ -2,64 +2,61 @@ package api
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 )
 
-// Record returns the request as a record for the intake topic in. It decodes the record like the
-// scanner, so that a mistake is found now: a *deadletter.FieldError or a *schemas.Rejection.
-func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
-	key, value, own, err := r.Bytes()
-	if err != nil {
-		return nil, err
-	}
-	b := builder{}
-	b.target(in, r.Topic, r.URL)
-	b.text(schemas.HeaderMethod, r.Method)
-	b.text(schemas.HeaderID, r.ID)
-	b.text(schemas.HeaderAt, string(r.At))
-	b.text(schemas.HeaderDelay, r.Delay)
-	b.text(schemas.HeaderIfExists, r.IfExists)
-	b.text(schemas.HeaderMerge, r.Merge)
-	b.text(schemas.HeaderMaxWait, r.MaxWait)
-	b.number(schemas.HeaderVersion, r.Version)
-	r.headers(&b)
-	if err := b.own(own); err != nil {
-		return nil, err
-	}
-	return b.record(in, key, value)
+// Intake is a topic that requests are sent to.
+type Intake struct {
+	Topic  string
+	Limits schemas.Limits
+	// Now is the clock by which requests are checked and stamped. Default this machine's.
+	Now func() time.Time
 }
 
-func (d *DeliverySettings) headers(b *builder) {
-	b.text(schemas.HeaderPriority, d.Priority)
-	b.text(schemas.HeaderAck, d.Ack)
-	b.text(schemas.HeaderAckTimeout, d.AckTimeout)
-	b.number(schemas.HeaderMaxAttempts, d.MaxAttempts)
-	b.text(schemas.HeaderBackoff, d.Backoff)
-	b.text(schemas.HeaderMaxLateness, d.MaxLateness)
-	b.text(schemas.HeaderTag, d.Tag)
-	b.text(schemas.HeaderEvents, d.Events)
+func (in Intake) now() time.Time {
+	if in.Now == nil {
+		return time.Now()
+	}
+	return in.Now()
 }
 
-// Record returns a cancel or a fire as a record, as Schedule.Record does.
-func (t *Target) Record(op schemas.Op, in Intake) (*kgo.Record, error) {
-	content := deadletter.Content{Key: t.Key, KeyBase64: t.KeyBase64}
-	key, _, _, err := content.Bytes()
-	if err != nil {
-		return nil, err
+// Pick returns the intake of that name. Without a name it is the one whose own target the topic is, so that
+// requests about one task go one way; otherwise the first without a target of its own; otherwise the first.
+func Pick(intakes []Intake, name, topic string) (Intake, bool) {
+	if name != "" {
+		return pick(intakes, name)
 	}
-	b := builder{}
-	b.text(schemas.HeaderOp, op.String())
-	b.target(in, t.Topic, t.URL)
-	b.text(schemas.HeaderID, t.ID)
-	b.number(schemas.HeaderVersion, t.Version)
-	return b.record(in, key, nil)
+	for _, target := range []string{topic, ""} {
+		i := slices.IndexFunc(intakes, func(in Intake) bool { return in.Limits.Target == target })
+		if i >= 0 {
+			return intakes[i], true
+		}
+	}
+	if len(intakes) == 0 {
+		return Intake{}, false
+	}
+	return intakes[0], true
+}
+
+// pick returns an intake by its name.
+func pick(intakes []Intake, name string) (Intake, bool) {
+	i := slices.IndexFunc(intakes, func(in Intake) bool { return in.Topic == name })
+	if i < 0 {
+		return Intake{}, false
+	}
+	return intakes[i], true
 }
 
 type builder struct{ headers []kgo.RecordHeader }
@@ -104,10 +101,82 @@ func (b *builder) record(in Intake, key, value []byte) (*kgo.Record, error) {
 	return r, nil
 }
 
-// field returns the JSON name of a header.
-func field(header string) string {
-	if part, ok := strings.CutPrefix(header, "record "); ok {
-		return part // key, headers, value, timestamp
+// DeliverySettings say how a task is delivered, and what is told about it.
+type DeliverySettings struct {
+	Priority    string `json:"priority,omitempty"     doc:"high, normal or low" minLength:"1"`
+	Ack         string `json:"ack,omitempty"          doc:"none or report" minLength:"1"`
+	AckTimeout  string `json:"ack_timeout,omitempty"  doc:"duration" minLength:"1"`
+	MaxAttempts *int64 `json:"max_attempts,omitempty"`
+	Backoff     string `json:"backoff,omitempty"      doc:"fixed:5s or exponential:1s:10m" minLength:"1"`
+	MaxLateness string `json:"max_lateness,omitempty" doc:"duration" minLength:"1"`
+	Tag         string `json:"tag,omitempty"          doc:"up to 4 tags with commas between" minLength:"1"`
+	Events      string `json:"events,omitempty"       doc:"none, final or all" minLength:"1"`
+}
+
+func (d *DeliverySettings) headers(b *builder) {
+	b.text(schemas.HeaderPriority, d.Priority)
+	b.text(schemas.HeaderAck, d.Ack)
+	b.text(schemas.HeaderAckTimeout, d.AckTimeout)
+	b.number(schemas.HeaderMaxAttempts, d.MaxAttempts)
+	b.text(schemas.HeaderBackoff, d.Backoff)
+	b.text(schemas.HeaderMaxLateness, d.MaxLateness)
+	b.text(schemas.HeaderTag, d.Tag)
+	b.text(schemas.HeaderEvents, d.Events)
+}
+
+// TimeText is a time as text or as a number.
+type TimeText string
+
+// UnmarshalJSON accepts a string or an integer.
+func (t *TimeText) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		var s string
+		err := json.Unmarshal(b, &s)
+		if err == nil && s == "" {
+			return errors.New("is empty: write RFC 3339 or Unix ms, or leave it out")
+		}
+		*t = TimeText(s)
+		return err
 	}
-	return strings.ReplaceAll(strings.TrimPrefix(header, schemas.Prefix), "-", "_")
+	if text := string(b); text != "null" {
+		if strings.ContainsAny(text, ".eE{[tf") {
+			return errors.New("write RFC 3339 in quotes, or Unix ms")
+		}
+		*t = TimeText(text)
+	}
+	return nil
+}
+
+// Schema describes the type to huma.
+func (TimeText) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger, Format: "int64"}}}
+}
+
+// instantOr reads a time; the default is for none.
+func instantOr(field string, text TimeText, none int64) (int64, error) {
+	if text == "" {
+		return none, nil
+	}
+	ms, rejection := schemas.ParseTime(string(text))
+	if rejection != nil {
+		return 0, &deadletter.FieldError{Field: field, Value: string(text), Problem: rejection.Problem + ": " + rejection.Fix}
+	}
+	return ms, nil
+}
+
+// checkInstant refuses Unix seconds in a filter of what is to be changed: they would select everything since 1970. 0 is none.
+func checkInstant(field string, ms int64) error {
+	if ms <= 0 || ms >= schemas.FirstMillis {
+		return nil
+	}
+	_, err := instantOr(field, TimeText(strconv.FormatInt(ms, 10)), 0)
+	return err
+}
+
+// checkTag finds mistakes in a filter.
+func checkTag(tag string) error {
+	if tag == "" || schemas.ValidTag(tag) {
+		return nil
+	}
+	return &deadletter.FieldError{Field: "tag", Value: tag, Problem: "is not a tag: write one of 1 to 64 letters, digits or -_.:"}
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
+	"unicode"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 )
 
 // require refuses callers without the role before it reads anything of the request.
@@ -66,36 +69,24 @@ func withinTarget(c access.Caller, topic, url string) error {
 	return withinTopics(c, topic)
 }
 
-// valuable is a response with task content, which the role read may not see.
-type valuable interface{ withhold() }
+// userHeader names the user of a command that calls the API.
+const userHeader = "Notyet-User"
 
-// withhold removes keys, values and headers, because all of them belong to the business.
-func (b *body[T]) withhold() {
-	if v, ok := any(&b.Body).(valuable); ok {
-		v.withhold()
+// actor puts who makes the change into the context: the token, and the user of a command that used it.
+func actor(ctx huma.Context, next func(huma.Context)) {
+	a := admin.Actor{Who: access.From(ctx.Context()).Name, Via: admin.ViaAPI, User: printable(ctx.Header(userHeader))}
+	if a.User != "" {
+		a.Via = admin.ViaCLI
 	}
+	next(huma.WithContext(ctx, admin.WithActor(ctx.Context(), a)))
 }
 
-func (t *Task) withhold() {
-	t.Content = nil
-	t.Settings.withhold()
-}
-
-// withhold removes the URL of a callback: its path may be a secret.
-func (s *Settings) withhold() {
-	if s != nil {
-		s.URL = ""
-	}
-}
-
-func (t *Tasks) withhold() {
-	for i := range t.Tasks {
-		t.Tasks[i].withhold()
-	}
-}
-
-func (l *Letters) withhold() {
-	for i := range l.Letters.Letters {
-		l.Letters.Letters[i].Content = nil
-	}
+// printable drops what neither a header nor a log may hold.
+func printable(s string) string {
+	return shorten(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			return r
+		}
+		return -1
+	}, s), 200)
 }

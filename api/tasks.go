@@ -2,24 +2,113 @@ package api
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strconv"
-	"time"
+	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
-	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 )
 
-// publishTimeout is how long a caller waits for Kafka. It is shorter than the server's own time
-// limit.
-const publishTimeout = 10 * time.Second
+// Task is a task in JSON. Times are Unix ms.
+type Task struct {
+	Topic   string `json:"topic"`
+	ID      string `json:"id"`
+	State   string `json:"state"             doc:"pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled or dead"`
+	Due     int64  `json:"due"               doc:"Unix ms"`
+	Next    int64  `json:"next"              doc:"when something happens to it next, Unix ms; 0 once it has ended"`
+	Attempt int    `json:"attempt"           doc:"deliveries made"`
+	Replay  int    `json:"replay"            doc:"times replayed from the dead letters"`
+	Version *int64 `json:"version,omitempty"`
+	Created int64  `json:"created"           doc:"Unix ms of the request that opened it"`
+	Slot    int    `json:"slot"              doc:"the line it stands in; -1: none any more"`
+	// Settings and Content are nil if they were not requested, or are not kept any more.
+	Settings *Settings `json:"settings,omitempty"`
+	*deadletter.Content
+	// Events, Changes and Waiting are those of one task that was asked for.
+	Events  []TaskEvent  `json:"events,omitempty"  doc:"what is remembered of its life, in order; those before a replacement are not"`
+	Changes []AuditEntry `json:"changes,omitempty" doc:"the latest changes through API and command line, the last one last"`
+	Waiting int          `json:"waiting,omitempty" doc:"requests and reports that wait until its delivery has ended"`
+}
 
-type body[T any] struct{ Body T }
+// TaskEvent is an event of a task as on the results topic. The topic and id are the task's.
+type TaskEvent struct {
+	State   schemas.State `json:"state"`
+	At      int64         `json:"at,omitempty"      doc:"when this happened, Unix ms; of a plain delivery: not before; absent: not known"`
+	Due     int64         `json:"due,omitempty"     doc:"Unix ms"`
+	Attempt int           `json:"attempt,omitempty"`
+	Kind    string        `json:"kind,omitempty"    doc:"of dead and rejected: why"`
+	Reason  string        `json:"reason,omitempty"`
+}
+
+// Settings are a task's own, named like the contract's headers.
+type Settings struct {
+	URL         string `json:"url,omitempty"          doc:"of an HTTP callback; not for the role read"`
+	Method      string `json:"method,omitempty"       doc:"of an HTTP callback"`
+	Priority    string `json:"priority"`
+	Ack         string `json:"ack"`
+	AckTimeout  string `json:"ack_timeout,omitempty"`
+	MaxAttempts int    `json:"max_attempts"`
+	Backoff     string `json:"backoff"`
+	MaxLateness string `json:"max_lateness,omitempty"`
+	Tag         string `json:"tag,omitempty"`
+	Events      string `json:"events"`
+}
+
+// Tasks is a page of tasks. A page can be short or empty without being the last.
+type Tasks struct {
+	Tasks  []Task `json:"tasks"`
+	Cursor string `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
+}
+
+func newTask(v look.View, content bool) Task {
+	t := Task{Topic: v.Topic, ID: v.ID, State: v.State, Due: v.Due, Next: v.Next, Attempt: v.Attempt, Replay: v.Replay, Version: v.Version, Created: v.Created, Slot: v.Slot}
+	if !content || len(v.Body) == 0 { // a cancelled task keeps no body
+		return t
+	}
+	body, err := schemas.DecodeBody(v.Body)
+	if err != nil {
+		body = schemas.Body{Value: v.Body, Settings: schemas.DefaultSettings()} // only the raw bytes are left
+	}
+	t.Content, t.Settings = deadletter.NewContent(body), newSettings(body.Settings)
+	return t
+}
+
+func newSettings(s schemas.Settings) *Settings {
+	out := &Settings{URL: s.Callback.URL, Method: s.Callback.Method, Priority: s.Priority.String(), Ack: s.Ack.String(), MaxAttempts: s.MaxAttempts, Backoff: s.Backoff.String(), Events: s.Events.String(), Tag: s.Tag}
+	if s.Ack == schemas.AckReport || s.Callback.URL != "" {
+		out.AckTimeout = s.AckTimeout.String()
+	}
+	if s.MaxLateness > 0 {
+		out.MaxLateness = s.MaxLateness.String()
+	}
+	return out
+}
+
+func newTaskEvent(e schemas.Event) TaskEvent {
+	return TaskEvent{State: e.State, At: e.At, Due: e.Due, Attempt: e.Attempt, Kind: e.Kind, Reason: strings.ToValidUTF8(e.Reason, "\uFFFD")}
+}
+
+func (t *Task) withhold() {
+	t.Content = nil
+	t.Settings.withhold()
+}
+
+// withhold removes the URL of a callback: its path may be a secret.
+func (s *Settings) withhold() {
+	if s != nil {
+		s.URL = ""
+	}
+}
+
+func (t *Tasks) withhold() {
+	for i := range t.Tasks {
+		t.Tasks[i].withhold()
+	}
+}
 
 // TaskFilter selects tasks to list.
 type TaskFilter struct {
@@ -42,6 +131,68 @@ func (f *TaskFilter) scope(c access.Caller) error {
 		return huma.Error403Forbidden("content: " + access.Beyond(c, access.Operate))
 	}
 	return withinListed(c, f.Topic)
+}
+
+// Task returns one task with its content and its history, or look.ErrNotFound.
+func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
+	v, history, err := look.New(l.store).GetHistory(ctx, schemas.TargetName(topic), id)
+	if err != nil {
+		return Task{}, err
+	}
+	t := newTask(v, true)
+	t.Waiting = history.Waiting
+	for _, e := range history.Events {
+		t.Events = append(t.Events, newTaskEvent(e))
+	}
+	for _, e := range history.Changes {
+		t.Changes = append(t.Changes, newAuditEntry(e))
+	}
+	return t, nil
+}
+
+// Tasks returns a page of tasks: those due next first, or those that ended last first.
+func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
+	after, err := parseCursor(f.Cursor)
+	if err == nil {
+		err = checkTag(f.Tag)
+	}
+	if err != nil {
+		return Tasks{}, err
+	}
+	var page look.ListPage
+	err = l.listing(ctx, func(ctx context.Context) error {
+		var err error
+		page, err = look.New(l.store).List(ctx, look.ListFilter{
+			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, Tag: f.Tag, State: f.State, From: f.From, To: f.To, Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
+		})
+		return err
+	})
+	if err != nil {
+		return Tasks{}, err
+	}
+	out := Tasks{Tasks: make([]Task, 0, len(page.Tasks)), Cursor: formatCursor(page.More)}
+	for _, v := range page.Tasks {
+		out.Tasks = append(out.Tasks, newTask(v, f.Content))
+	}
+	return out, nil
+}
+
+// Task returns one task with its content, or look.ErrNotFound.
+func (c *Client) Task(ctx context.Context, topic, id string) (Task, error) {
+	return get[Task](ctx, c, "/task", queryInput{topic, id}, look.ErrNotFound)
+}
+
+// Tasks returns a page of tasks.
+func (c *Client) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
+	return get[Tasks](ctx, c, "/tasks", f, nil)
+}
+
+func (s *server) tasks() {
+	const read, operate = access.Read, access.Operate
+	register(s, read, "list-tasks", http.MethodGet, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks, s.onePage)
+	register(s, read, "get-task", http.MethodGet, "/api/v1/tasks/{topic}/{id}", "Show a task; percent-encode the id", s.getTask, s.oneThing)
+	register(s, read, "find-task", http.MethodGet, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask, s.oneThing)
+	register(s, operate, "schedule-task", http.MethodPost, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request", s.schedule, s.limitBody, accepted)
 }
 
 func (s *server) listTasks(ctx ctxType, f *TaskFilter) (*body[Tasks], error) {
@@ -79,129 +230,4 @@ func (in *queryInput) scope(c access.Caller) error { return withinTopics(c, in.T
 func (s *server) findTask(ctx ctxType, in *queryInput) (*body[Task], error) {
 	task, err := s.local.Task(ctx, in.Topic, in.ID)
 	return &body[Task]{task}, problem(err)
-}
-
-type scheduleInput struct {
-	Traceparent string `header:"traceparent" doc:"W3C Trace Context of the caller. It becomes a header of the delivery, unless headers has one"`
-	Tracestate  string `header:"tracestate"  doc:"goes with traceparent"`
-	Body        Schedule
-}
-
-func (in *scheduleInput) scope(c access.Caller) error {
-	return withinTarget(c, in.Body.Topic, in.Body.URL)
-}
-
-func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], error) {
-	return s.publish(ctx, to{in.Body.Intake, in.Body.Topic}, func(to Intake) (*kgo.Record, error) {
-		r, err := in.Body.Record(to)
-		if err == nil && in.Body.Delay != "" {
-			err = s.setDue(ctx, to, r)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return in.traced(r, to), nil
-	})
-}
-
-// clocksApart is how far the broker's clock may be behind the database's without a request being
-// rejected that the API has accepted.
-const clocksApart = time.Minute
-
-// setDue writes the due time that a delay means by now, by the database's clock, in place of the
-// delay. The delay would count from the broker's timestamp, which Kafka's acknowledgement does not
-// tell to the client: the answer could not name the due time of the delivery. A delay that is nearly
-// the intake's horizon stays, because a due time could lie beyond the horizon by the broker's clock.
-// The answer's due time is then an estimate.
-func (s *server) setDue(ctx ctxType, to Intake, r *kgo.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
-	defer cancel()
-	now, err := s.local.store.Time(ctx)
-	if err != nil {
-		return fmt.Errorf("this request was not sent, try again: %w", err)
-	}
-	at := *r
-	at.Timestamp = now.Add(time.Millisecond - 1).Truncate(time.Millisecond) // rounded up
-	req, err := schemas.Decode(&at, anyLimits)
-	if err != nil {
-		return err
-	}
-	at.Headers = slices.Clone(r.Headers)
-	for i, h := range at.Headers {
-		if h.Key == schemas.HeaderDelay {
-			at.Headers[i] = kgo.RecordHeader{Key: schemas.HeaderAt, Value: strconv.AppendInt(nil, req.Due, 10)}
-		}
-	}
-	at.Timestamp = at.Timestamp.Add(-clocksApart)
-	if _, err := schemas.Decode(&at, to.Limits); err == nil {
-		r.Headers = at.Headers
-	}
-	return nil
-}
-
-// traced returns the record with the context of the HTTP request among its headers, so that the
-// consumer continues the caller's trace. A record that names a caller stays as it is, and so does
-// one in which the intake would not accept two more headers.
-func (in *scheduleInput) traced(r *kgo.Record, to Intake) *kgo.Record {
-	add := tracing.Headers(in.Traceparent, in.Tracestate)
-	has := slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool {
-		return h.Key == tracing.HeaderTraceparent || h.Key == tracing.HeaderTracestate
-	})
-	if len(add) == 0 || has {
-		return r
-	}
-	out := *r
-	out.Headers = append(slices.Clip(r.Headers), add...)
-	if _, err := schemas.Decode(&out, to.Limits); err != nil {
-		return r
-	}
-	return &out
-}
-
-// to is where a request goes: to the intake that it names, or to the one for its target.
-type to struct{ intake, topic string }
-
-func (s *server) publish(ctx ctxType, way to, record func(Intake) (*kgo.Record, error)) (*body[Published], error) {
-	to, ok := Pick(s.intakes(), way.intake, way.topic)
-	if !ok {
-		return nil, bad("intake", way.intake, "is not an intake topic: leave it out, or name one that is configured")
-	}
-	r, err := record(to)
-	if err != nil {
-		return nil, problem(err)
-	}
-	if err := s.auditor.request(ctx, r); err != nil {
-		return nil, problem(err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	done, err := s.publisher.Publish(ctx, r)
-	return &body[Published]{done}, problem(err)
-}
-
-// Pick returns the intake of that name. Without a name it is the one whose own target the topic is, so that
-// requests about one task go one way; otherwise the first without a target of its own; otherwise the first.
-func Pick(intakes []Intake, name, topic string) (Intake, bool) {
-	if name != "" {
-		return pick(intakes, name)
-	}
-	for _, target := range []string{topic, ""} {
-		i := slices.IndexFunc(intakes, func(in Intake) bool { return in.Limits.Target == target })
-		if i >= 0 {
-			return intakes[i], true
-		}
-	}
-	if len(intakes) == 0 {
-		return Intake{}, false
-	}
-	return intakes[0], true
-}
-
-// pick returns an intake by its name.
-func pick(intakes []Intake, name string) (Intake, bool) {
-	i := slices.IndexFunc(intakes, func(in Intake) bool { return in.Topic == name })
-	if i < 0 {
-		return Intake{}, false
-	}
-	return intakes[i], true
 }
