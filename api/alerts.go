@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/store"
@@ -143,10 +144,8 @@ func (e *evidence) freeSlots() string {
 }
 
 func (e *evidence) nobody(why string, counts func(admin.Service) bool) string {
-	for _, s := range e.services {
-		if counts(s) {
-			return ""
-		}
+	if slices.ContainsFunc(e.services, counts) {
+		return ""
 	}
 	return why
 }

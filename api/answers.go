@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -105,13 +106,7 @@ func (a *Answers) leave(w *waiter) {
 	defer w.gone()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := a.waiters[w.id]
-	for i := range all {
-		if all[i] == w {
-			a.waiters[w.id] = append(all[:i:i], all[i+1:]...)
-			break
-		}
-	}
+	a.waiters[w.id] = slices.DeleteFunc(a.waiters[w.id], func(other *waiter) bool { return other == w })
 	if len(a.waiters[w.id]) == 0 {
 		delete(a.waiters, w.id)
 	}

@@ -14,11 +14,14 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 )
 
@@ -39,27 +42,66 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	if cfg.Intakes == nil {
 		cfg.Intakes = func() []Intake { return nil }
 	}
-	s := &server{local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, huma: describe(mux, cfg)}
-	s.cursors = &cursors{secret: admin.New(local.store).Secret}
-	s.auditor = &auditor{audit: admin.New(local.store).Audit}
-	s.bodies = newTurns(max(bodyBudget, s.largestBody()), max(bodyBudget/2, s.largestBody()))
-	s.unsent = newTurns(answerBudget, answerBudget/2)
-	s.tasks()
-	s.asks()
-	s.cancels()
-	s.timers()
-	s.forecasts()
-	s.targets()
-	s.letters()
-	s.audits()
-	s.cluster()
-	s.slots()
-	s.overview()
+	db := admin.New(local.store)
+	s := &server{
+		local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, auditor: &auditor{audit: db.Audit}, cursors: &cursors{secret: db.Secret},
+	}
+	s.mount(mux, cfg.Version)
 	mux.HandleFunc(everyPath, unknownPath(mux))
 }
 
-func describe(mux *http.ServeMux, cfg Config) huma.API {
-	c := huma.DefaultConfig("notyet", cfg.Version)
+// mount adds all operations: who may ask for each, where, what for, and who serves it.
+func (s *server) mount(mux *http.ServeMux, version string) {
+	s.huma = describe(mux, version)
+	s.memory = newMemory(s.huma, s.intakes())
+	const read, operate, admin = access.Read, access.Operate, access.Admin
+	const get, post, put, patch = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch
+	const aTask, letters, aTimer, target = "/api/v1/tasks/{topic}/{id}", "/api/v1/deadletters", "/api/v1/timers/{topic}/{id}", "/api/v1/targets/{topic}"
+	answered := s.answered()
+
+	register(s, read, "list-tasks", get, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks, s.onePage)
+	register(s, read, "get-task", get, aTask, "Show a task; percent-encode the id", s.getTask, s.oneThing)
+	register(s, read, "find-task", get, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask, s.oneThing)
+	register(s, read, "forecast", get, "/api/v1/forecast", "Count the tasks that fall due in each step; where there are millions, go on after next", s.forecast)
+	register(s, operate, "schedule-task", post, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request", s.schedule, s.limitBody, accepted)
+	registerOutput(s, operate, "cancel-task", post, "/api/v1/tasks/cancel", "Ask to cancel a task, whatever characters its id has; wait for who won", s.byBody(schemas.OpCancel), accepted, answered)
+	registerOutput(s, operate, "fire-task", post, "/api/v1/tasks/fire", "Ask to deliver a task now, whatever characters its id has; wait for who won", s.byBody(schemas.OpFire), accepted, answered)
+	registerOutput(s, operate, "cancel-task-by-path", post, aTask+"/cancel", "Ask to cancel a task; wait for who won; percent-encode the id", s.byPath(schemas.OpCancel), accepted, answered)
+	registerOutput(s, operate, "fire-task-by-path", post, aTask+"/fire", "Ask to deliver a task now; wait for who won; percent-encode the id", s.byPath(schemas.OpFire), accepted, answered)
+	register(s, operate, "cancel-many", post, "/api/v1/tasks/cancel-many", "Cancel the tasks that match; go on with the cursor if there is one", s.cancelMany)
+
+	register(s, read, "list-timers", get, "/api/v1/timers", "List timers in the order of their topics and ids", s.listTimers, s.onePage)
+	register(s, read, "get-timer", get, aTimer, "Show a timer; percent-encode the id", s.getTimer, s.oneThing)
+	register(s, read, "audit-timer", get, aTimer+"/audit", "Compare the runs that a timer's expression has in a range with those that were made; go on after next", s.auditTimer)
+	register(s, read, "preview-timer", post, "/api/v1/timers/preview", "Compute the next runs of a definition, without making a timer", s.previewTimer)
+	registerOutput(s, operate, "set-timer", put, aTimer, "Ask to make a timer, or to replace it; wait for the answer", s.setTimer, s.limitBody, accepted, answered)
+	registerOutput(s, operate, "delete-timer", http.MethodDelete, aTimer, "Ask to delete a timer; wait for the answer", s.byPath(schemas.OpTimerDelete), accepted, answered)
+	registerOutput(s, operate, "enable-timer", post, aTimer+"/enable", "Ask to enable a timer; wait for the answer", s.byPath(schemas.OpTimerEnable), accepted, answered)
+	registerOutput(s, operate, "disable-timer", post, aTimer+"/disable", "Ask to disable a timer; wait for the answer", s.byPath(schemas.OpTimerDisable), accepted, answered)
+	register(s, operate, "run-timer", post, aTimer+"/run", "Make one run of a timer now, whether it is enabled or not; the run exists when the answer comes", s.runTimer)
+	register(s, operate, "backfill-timer", post, aTimer+"/backfill",
+		"Make those runs of a timer in a range that do not exist, the oldest first; while there is next, send it again; at most "+strconv.Itoa(MostBackfilled)+" runs", s.backfillTimer)
+
+	register(s, read, "list-deadletters", get, letters, "List dead letters in the order of their ids", s.listLetters, s.onePage)
+	register(s, read, "count-deadletters", get, letters+"/count", "Count dead letters", s.countLetters)
+	register(s, read, "get-deadletter", get, letters+"/{id}", "Show a dead letter with its content", s.getLetter, s.oneThing)
+	register(s, operate, "replay-deadletters", post, letters+"/replay", "Replay one page of dead letters; go on after next", s.replay)
+	register(s, admin, "purge-deadletters", post, letters+"/purge", "Delete one page of dead letters; go on after next", s.purge)
+
+	register(s, read, "list-targets", get, "/api/v1/targets", "List the targets that are paused or limited", s.listTargets)
+	register(s, operate, "set-target", put, target, "Pause, resume or limit a target; what is left out is no limit; in force within a second", s.setTarget)
+	register(s, operate, "change-target", patch, target, "The same; what is left out stays as it is", s.changeTarget)
+
+	register(s, read, "list-audit", get, "/api/v1/audit", "List who changed what, the latest first", s.listAudit, s.onePage)
+	registerOutput(s, operate, "note-request", post, "/api/v1/audit", "Note a request that a command is about to send to Kafka itself", s.noteRequest)
+	register(s, read, "show-overview", get, "/api/v1/overview", "Show how late deliveries are, how many there are, and what is wrong", s.showOverview)
+	register(s, read, "show-cluster", get, "/api/v1/cluster", "Show the services that are alive, the slots with their owners, and the lag of the intake", s.showCluster)
+	register(s, read, "show-slots", get, "/api/v1/slots", "Show how many slots there are, and how far a change of their number has come", s.showSlots)
+	register(s, admin, "set-slots", put, "/api/v1/slots", "Change the number of slots while the services run; while it changes already, that change comes first", s.setSlots)
+}
+
+func describe(mux *http.ServeMux, version string) huma.API {
+	c := huma.DefaultConfig("notyet", version)
 	c.Info.Description = "Scheduled Kafka messages: look at them, schedule, cancel and fire them, and deal with dead letters."
 	c.DocsPath, c.SchemasPath = "", "" // its pages load scripts from other sites
 	c.CreateHooks = nil                // responses match the types, without a $schema field

@@ -64,16 +64,6 @@ func newEvent(e schemas.Event) Event {
 	return out
 }
 
-// asks adds the operations that are about one task and can wait for the answer.
-func (s *server) asks() {
-	const operate = access.Operate
-	answered := s.answered()
-	register(s, operate, "cancel-task", http.MethodPost, "/api/v1/tasks/cancel", "Ask to cancel a task, whatever characters its id has; wait for who won", s.cancel, accepted, answered)
-	register(s, operate, "fire-task", http.MethodPost, "/api/v1/tasks/fire", "Ask to deliver a task now, whatever characters its id has; wait for who won", s.fire, accepted, answered)
-	register(s, operate, "cancel-task-by-path", http.MethodPost, "/api/v1/tasks/{topic}/{id}/cancel", "Ask to cancel a task; wait for who won; percent-encode the id", s.cancelPath, accepted, answered)
-	register(s, operate, "fire-task-by-path", http.MethodPost, "/api/v1/tasks/{topic}/{id}/fire", "Ask to deliver a task now; wait for who won; percent-encode the id", s.firePath, accepted, answered)
-}
-
 // answered describes both responses: the event, or the acknowledged request.
 func (s *server) answered() option {
 	registry := s.huma.OpenAPI().Components.Schemas
@@ -96,7 +86,8 @@ func (w Waiting) duration() (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(w.Wait)
 	if err != nil || d <= 0 || d > maxWait {
-		return 0, badQuery("wait", w.Wait, "is no duration from 1ms to "+maxWait.String()+": write one such as 2s, or leave it out")
+		problem := "is no duration from 1ms to " + maxWait.String() + ": write one such as 2s, or leave it out"
+		return 0, huma.Error422UnprocessableEntity("wait "+problem, &huma.ErrorDetail{Location: "query.wait", Message: problem, Value: w.Wait})
 	}
 	return d, nil
 }
@@ -113,8 +104,7 @@ func (in *targetInput) scope(c access.Caller) error {
 // pathTarget is a Target whose topic and id are in the path.
 type pathTarget struct {
 	Waiting
-	Topic   string `path:"topic"`
-	ID      string `path:"id"`
+	Named
 	Intake  string `query:"intake"  doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
 	Version string `query:"version" doc:"ignored as stale when it is lower than the task's" pattern:"^[0-9]{1,19}$"`
 	Key     string `query:"key"     doc:"record key: give that of the task's other requests, so that they stay in order"`
@@ -130,8 +120,6 @@ func (in *pathTarget) Resolve(huma.Context) []error {
 	}
 	return nil
 }
-
-func (in *pathTarget) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
 func (in *pathTarget) target() Target {
 	t := Target{Intake: in.Intake, Topic: in.Topic, ID: in.ID}
@@ -151,57 +139,47 @@ type answerOutput struct {
 	Body   any
 }
 
-func (s *server) cancel(ctx ctxType, in *targetInput) (*answerOutput, error) {
-	return s.ask(ctx, schemas.OpCancel, in.Body, in.Waiting)
+func (s *server) byBody(op schemas.Op) func(context.Context, *targetInput) (*answerOutput, error) {
+	return func(ctx context.Context, in *targetInput) (*answerOutput, error) {
+		return s.ask(ctx, op, in.Body, in.Waiting)
+	}
 }
 
-func (s *server) fire(ctx ctxType, in *targetInput) (*answerOutput, error) {
-	return s.ask(ctx, schemas.OpFire, in.Body, in.Waiting)
-}
-
-func (s *server) cancelPath(ctx ctxType, in *pathTarget) (*answerOutput, error) {
-	return s.ask(ctx, schemas.OpCancel, in.target(), in.Waiting)
-}
-
-func (s *server) firePath(ctx ctxType, in *pathTarget) (*answerOutput, error) {
-	return s.ask(ctx, schemas.OpFire, in.target(), in.Waiting)
+func (s *server) byPath(op schemas.Op) func(context.Context, *pathTarget) (*answerOutput, error) {
+	return func(ctx context.Context, in *pathTarget) (*answerOutput, error) {
+		return s.ask(ctx, op, in.target(), in.Waiting)
+	}
 }
 
 // ask sends the request and waits for the answer to it, and to no other request about the task. The
 // wait begins when Kafka has acknowledged the request.
-func (s *server) ask(ctx ctxType, op schemas.Op, t Target, w Waiting) (*answerOutput, error) {
+func (s *server) ask(ctx context.Context, op schemas.Op, t Target, w Waiting) (*answerOutput, error) {
 	return s.askRecord(ctx, t.ID, to{t.Intake, t.Topic}, func(in Intake) (*kgo.Record, error) { return t.Record(op, in) }, w)
 }
 
 // askRecord is ask for any request that is answered.
-func (s *server) askRecord(ctx ctxType, id string, way to, record func(Intake) (*kgo.Record, error), w Waiting) (*answerOutput, error) {
+func (s *server) askRecord(ctx context.Context, id string, way to, record func(Intake) (*kgo.Record, error), w Waiting) (*answerOutput, error) {
 	wait, err := w.duration()
 	if err != nil {
 		return nil, err
 	}
-	if wait == 0 || s.answers == nil {
-		sent, err := s.publish(ctx, way, record)
-		if err != nil {
+	var mine *waiter
+	if wait > 0 && s.answers != nil {
+		if mine, err = s.answers.expect(ctx, id); err != nil {
 			return nil, err
 		}
-		return &answerOutput{http.StatusAccepted, sent.Body}, nil
+		defer s.answers.leave(mine)
 	}
-	mine, err := s.answers.expect(ctx, id)
-	if err != nil {
-		return nil, problem(err)
-	}
-	defer s.answers.leave(mine)
 	sent, err := s.publish(ctx, way, record)
-	if err != nil {
-		return nil, err
+	if err != nil || mine == nil {
+		return &answerOutput{http.StatusAccepted, sent}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	p := sent.Body
-	if e, ok := s.answers.answer(ctx, mine, schemas.DefaultID(p.Intake, p.Partition, p.Offset)); ok {
+	if e, ok := s.answers.answer(ctx, mine, schemas.DefaultID(sent.Intake, sent.Partition, sent.Offset)); ok {
 		return &answerOutput{http.StatusOK, newEvent(e)}, nil
 	}
-	return &answerOutput{http.StatusAccepted, p}, nil
+	return &answerOutput{http.StatusAccepted, sent}, nil
 }
 
 // to is where a request goes: to the intake that it names, or to the one for its target.
@@ -211,20 +189,19 @@ type to struct{ intake, topic string }
 // limit.
 const publishTimeout = 10 * time.Second
 
-func (s *server) publish(ctx ctxType, way to, record func(Intake) (*kgo.Record, error)) (*body[Published], error) {
+func (s *server) publish(ctx context.Context, way to, record func(Intake) (*kgo.Record, error)) (Published, error) {
 	to, ok := Pick(s.intakes(), way.intake, way.topic)
 	if !ok {
-		return nil, bad("intake", way.intake, "is not an intake topic: leave it out, or name one that is configured")
+		return Published{}, wrong("intake", way.intake, "is not an intake topic: leave it out, or name one that is configured")
 	}
 	r, err := record(to)
 	if err != nil {
-		return nil, problem(err)
+		return Published{}, err
 	}
 	if err := s.auditor.request(ctx, r); err != nil {
-		return nil, problem(err)
+		return Published{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	done, err := s.publisher.Publish(ctx, r)
-	return &body[Published]{done}, problem(err)
+	return s.publisher.Publish(ctx, r)
 }

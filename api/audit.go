@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 
-	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
@@ -68,21 +66,18 @@ func (l *Local) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
 	if f.Cursor != "" {
 		var p look.AuditPlace
 		if _, err := fmt.Sscanf(f.Cursor, auditCursor, &p.At, &p.ID); err != nil || fmt.Sprintf(auditCursor, p.At, p.ID) != f.Cursor {
-			return AuditLog{}, &deadletter.FieldError{Field: "cursor", Value: f.Cursor, Problem: "is none that this list has answered: give back the one of the page before, or leave it out"}
+			return AuditLog{}, wrong("cursor", f.Cursor, "is none that this list has answered: give back the one of the page before, or leave it out")
 		}
 		wanted.After = &p
 	}
 	out := AuditLog{Entries: []AuditEntry{}}
-	err := l.listing(ctx, func(ctx context.Context) error {
-		page, err := look.New(l.store).ListAudit(ctx, wanted)
-		for _, e := range page.Entries {
-			out.Entries = append(out.Entries, newAuditEntry(e))
-		}
-		if page.More != nil {
-			out.Cursor = fmt.Sprintf(auditCursor, page.More.At, page.More.ID)
-		}
-		return err
-	})
+	page, err := listing(ctx, l, func(ctx context.Context) (look.AuditPage, error) { return look.New(l.store).ListAudit(ctx, wanted) })
+	for _, e := range page.Entries {
+		out.Entries = append(out.Entries, newAuditEntry(e))
+	}
+	if page.More != nil {
+		out.Cursor = fmt.Sprintf(auditCursor, page.More.At, page.More.ID)
+	}
 	return out, err
 }
 
@@ -93,22 +88,13 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
 
 func (f *AuditFilter) scope(c access.Caller) error { return withinListed(c, f.Topic) }
 
-func (s *server) audits() {
-	register(s, access.Read, "list-audit", http.MethodGet, "/api/v1/audit", "List who changed what, the latest first", s.listAudit, s.onePage)
-	register(s, access.Operate, "note-request", http.MethodPost, "/api/v1/audit", "Note a request that a command is about to send to Kafka itself", s.noteRequest, noContent)
-}
-
-func (s *server) listAudit(ctx ctxType, f *AuditFilter) (*body[AuditLog], error) {
-	var err error
-	if f.Cursor, err = s.cursors.open(ctx, "audit", f.Cursor); err != nil {
-		return nil, problem(err)
-	}
+func (s *server) listAudit(ctx context.Context, f *AuditFilter) (out AuditLog, err error) {
 	f.Allowed = allowed(ctx)
-	log, err := s.local.Audit(ctx, *f)
-	if err == nil {
-		log.Cursor, err = s.cursors.seal(ctx, "audit", log.Cursor)
-	}
-	return &body[AuditLog]{log}, problem(err)
+	err = s.cursors.page(ctx, "audit", &f.Cursor, &out.Cursor, func() (err error) {
+		out, err = s.local.Audit(ctx, *f)
+		return err
+	})
+	return out, err
 }
 
 // Noted is a request for the audit log.
@@ -122,10 +108,10 @@ type noteInput struct{ Body Noted }
 
 func (in *noteInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 
-func (s *server) noteRequest(ctx ctxType, in *noteInput) (*struct{}, error) {
+func (s *server) noteRequest(ctx context.Context, in *noteInput) (*struct{}, error) {
 	actor, _ := admin.ActorFrom(ctx)
 	e := admin.AuditEntry{Actor: actor, What: in.Body.What, Topic: in.Body.Topic, TaskID: in.Body.Task, Detail: "{}", Count: 1}
-	return nil, problem(s.auditor.write(ctx, e))
+	return nil, s.auditor.write(ctx, e)
 }
 
 // Note writes a request into the audit log of the service.

@@ -15,24 +15,30 @@ import (
 // times its size while it is parsed.
 const bodyBudget = 128 << 20
 
-// limitBody admits the largest value.
-func (s *server) limitBody(op *huma.Operation) { op.MaxBodyBytes = s.largestBody() }
-
-// largestBody returns the size of a body with the largest value in either form (base64 takes 4/3;
-// escaped text up to 6 bytes for one), with its headers.
-func (s *server) largestBody() int64 { return 6*int64(s.largestValue()) + 1<<20 }
-
-func (s *server) largestValue() int {
-	largest := schemas.DefaultMaxValueBytes
-	for _, in := range s.intakes() {
-		largest = max(largest, in.Limits.MaxValueBytes)
-	}
-	return largest
+// memory bounds the bytes of bodies and answers that requests hold at a time.
+type memory struct {
+	api     huma.API
+	largest int64 // bytes of a body
+	bodies  *turns
+	unsent  *turns // answers
 }
+
+func newMemory(api huma.API, intakes []Intake) *memory {
+	value := schemas.DefaultMaxValueBytes
+	for _, in := range intakes {
+		value = max(value, in.Limits.MaxValueBytes)
+	}
+	// The largest value in either form (base64 takes 4/3; escaped text up to 6 bytes for one), with its headers.
+	largest := 6*int64(value) + 1<<20
+	return &memory{api, largest, newTurns(max(bodyBudget, largest), max(bodyBudget/2, largest)), newTurns(answerBudget, answerBudget/2)}
+}
+
+// limitBody admits the largest value.
+func (m *memory) limitBody(op *huma.Operation) { op.MaxBodyBytes = m.largest }
 
 // budget lets a body wait until it fits into bodyBudget beside those being read. A body of
 // unknown length counts as the largest. Where an operation has no body, none is read.
-func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
+func (m *memory) budget(limit int64) func(huma.Context, func(huma.Context)) {
 	limit = cmp.Or(limit, 1<<20) // huma's default
 	return func(ctx huma.Context, next func(huma.Context)) {
 		if ctx.Operation().RequestBody == nil {
@@ -43,7 +49,7 @@ func (s *server) budget(limit int64) func(huma.Context, func(huma.Context)) {
 		if n, err := strconv.ParseInt(ctx.Header("Content-Length"), 10, 64); err == nil {
 			size = min(n, limit)
 		}
-		s.within(s.bodies, size, ctx, next)
+		m.within(m.bodies, size, ctx, next)
 	}
 }
 
@@ -63,8 +69,8 @@ const (
 )
 
 // onePage bounds the answers with a page of a list.
-func (s *server) onePage(op *huma.Operation) {
-	s.sending(op, func(ctx huma.Context) int64 {
+func (m *memory) onePage(op *huma.Operation) {
+	m.sending(op, func(ctx huma.Context) int64 {
 		if ctx.Query("content") != "" {
 			return contentPageBytes
 		}
@@ -73,22 +79,22 @@ func (s *server) onePage(op *huma.Operation) {
 }
 
 // oneThing bounds the answers with a task, a timer or a dead letter.
-func (s *server) oneThing(op *huma.Operation) {
-	s.sending(op, func(huma.Context) int64 { return thingBytes })
+func (m *memory) oneThing(op *huma.Operation) {
+	m.sending(op, func(huma.Context) int64 { return thingBytes })
 }
 
-func (s *server) sending(op *huma.Operation, size func(huma.Context) int64) {
+func (m *memory) sending(op *huma.Operation, size func(huma.Context) int64) {
 	op.Middlewares = append(op.Middlewares, func(ctx huma.Context, next func(huma.Context)) {
-		s.within(s.unsent, size(ctx), ctx, next)
+		m.within(m.unsent, size(ctx), ctx, next)
 	})
 }
 
 // within handles a request when there is room for n bytes more, or refuses it.
-func (s *server) within(budget *turns, n int64, ctx huma.Context, next func(huma.Context)) {
+func (m *memory) within(budget *turns, n int64, ctx huma.Context, next func(huma.Context)) {
 	leave, err := budget.take(ctx.Context(), n)
 	if err != nil {
 		ctx.SetHeader("Retry-After", "1")
-		_ = huma.WriteErr(s.huma, ctx, http.StatusServiceUnavailable, "all memory that is set aside for bodies and answers is taken: "+err.Error())
+		_ = huma.WriteErr(m.api, ctx, http.StatusServiceUnavailable, "all memory that is set aside for bodies and answers is taken: "+err.Error())
 		return
 	}
 	defer leave()

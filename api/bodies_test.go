@@ -23,15 +23,16 @@ func TestBodiesAreBounded(t *testing.T) {
 	require.Equal(t, 413, code)
 	require.Less(t, len(answer), 2000)
 
-	s := &server{intakes: fixed(Intake{Limits: schemas.Limits{MaxValueBytes: 8 << 20}})}
-	require.Less(t, s.largestBody(), int64(bodyBudget), "one request of the largest size fits beside another")
+	m := newMemory(nil, []Intake{{Limits: schemas.Limits{MaxValueBytes: 8 << 20}}})
+	require.Less(t, m.largest, int64(bodyBudget), "one request of the largest size fits beside another")
 }
 
 func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
-		s := &server{huma: describe(mux, Config{}), intakes: fixed(Intake{Topic: "in"}), bodies: newTurns(100, 100), unsent: newTurns(answerBudget, answerBudget)}
-		s.tasks()
+		s := &server{intakes: fixed(Intake{Topic: "in"})}
+		s.mount(mux, "test")
+		s.bodies = newTurns(100, 100)
 		post := func(size int) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(http.MethodPost, "/api/v1/tasks", strings.NewReader(strings.Repeat(" ", size)))
 			r.Header.Set("Content-Length", strconv.Itoa(size)) // as the server leaves it there
@@ -50,8 +51,9 @@ func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 // Nothing is read of a body that the operation does not have, so waiting without one takes no memory of bodies.
 func TestRequestsWithoutABodyCountNone(t *testing.T) {
 	mux := http.NewServeMux()
-	s := &server{huma: describe(mux, Config{}), intakes: fixed(Intake{Topic: "in"}), bodies: newTurns(0, 0), unsent: newTurns(answerBudget, answerBudget)}
-	s.timers()
+	s := &server{intakes: fixed(Intake{Topic: "in"})}
+	s.mount(mux, "test")
+	s.bodies = newTurns(0, 0)
 	for _, r := range []*http.Request{
 		httptest.NewRequest(http.MethodDelete, "/api/v1/timers/orders/a?wait=x", nil), // no Content-Length
 		httptest.NewRequest(http.MethodPost, "/api/v1/timers/orders/a/enable?wait=x", strings.NewReader("some")),
@@ -79,9 +81,9 @@ func TestAnswersThatNobodyReadsAreBoundedTogether(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
-		s := &server{huma: describe(mux, Config{}), local: w.local, intakes: fixed(), bodies: newTurns(bodyBudget, bodyBudget), unsent: newTurns(answerBudget, answerBudget)}
-		s.tasks()
-		s.letters()
+		s := &server{local: w.local, intakes: fixed()}
+		s.mount(mux, "test")
+		s.unsent = newTurns(answerBudget, answerBudget)
 		request := func(path string) *http.Request {
 			r := httptest.NewRequest(http.MethodGet, "/api/v1"+path, nil)
 			return r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate}))

@@ -1,13 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
-	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
@@ -43,15 +42,10 @@ func (r *CancelMany) selects() bool {
 
 // check finds mistakes, and makes one of both names of the prefix.
 func (r *CancelMany) check() error {
-	wrong := func(field, value, problem string) error {
-		return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
-	}
 	if r.Prefix != "" && r.IDPrefix != "" && r.Prefix != r.IDPrefix {
 		return wrong("id_prefix", r.IDPrefix, "stands beside another id-prefix: send one of them")
 	}
-	if r.IDPrefix == "" {
-		r.IDPrefix = r.Prefix
-	}
+	r.IDPrefix = cmp.Or(r.IDPrefix, r.Prefix)
 	if err := errors.Join(checkTag(r.Tag), checkInstant("from", r.From), checkInstant("to", r.To)); err != nil {
 		return err
 	}
@@ -122,9 +116,8 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, er
 func (l *Local) countMany(ctx context.Context, r CancelMany, after *look.ListPlace, ends time.Time) (out CancelledMany, err error) {
 	f := look.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From, To: r.To, Limit: 1000, After: after}
 	for turn := ctx; ; turn = waiting(ctx) {
-		var page look.ListPage
 		began := time.Now()
-		err := l.listing(turn, func(ctx context.Context) (err error) { page, err = look.New(l.store).List(ctx, f); return err })
+		page, err := listing(turn, l, func(ctx context.Context) (look.ListPage, error) { return look.New(l.store).List(ctx, f) })
 		if errors.Is(err, ErrTurn) && out.Cursor != "" {
 			return out, nil
 		}
@@ -151,18 +144,10 @@ type cancelManyInput struct{ Body CancelMany }
 
 func (in *cancelManyInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 
-func (s *server) cancelMany(ctx ctxType, in *cancelManyInput) (*body[CancelledMany], error) {
-	var err error
-	if in.Body.Cursor, err = s.cursors.open(ctx, "cancel-many", in.Body.Cursor); err != nil {
-		return nil, problem(err)
-	}
-	done, err := s.local.CancelMany(ctx, in.Body)
-	if err == nil {
-		done.Cursor, err = s.cursors.seal(ctx, "cancel-many", done.Cursor)
-	}
-	return &body[CancelledMany]{done}, problem(err)
-}
-
-func (s *server) cancels() {
-	register(s, access.Operate, "cancel-many", http.MethodPost, "/api/v1/tasks/cancel-many", "Cancel the tasks that match; go on with the cursor if there is one", s.cancelMany)
+func (s *server) cancelMany(ctx context.Context, in *cancelManyInput) (out CancelledMany, err error) {
+	err = s.cursors.page(ctx, "cancel-many", &in.Body.Cursor, &out.Cursor, func() (err error) {
+		out, err = s.local.CancelMany(ctx, in.Body)
+		return err
+	})
+	return out, err
 }

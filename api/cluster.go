@@ -12,7 +12,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
@@ -55,15 +54,15 @@ const lagTimeout = 3 * time.Second
 
 // Cluster returns what runs.
 func (l *Local) Cluster(ctx context.Context) (Cluster, error) {
-	out := Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}}
-	err := l.listing(ctx, func(ctx context.Context) error {
+	return listing(ctx, l, func(ctx context.Context) (Cluster, error) {
+		out := Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}}
 		services, err := look.New(l.store).Services(ctx)
 		if err != nil {
-			return err
+			return out, err
 		}
 		slots, err := l.store.Slots(ctx)
 		if err != nil {
-			return err
+			return out, err
 		}
 		owned := map[string]int{}
 		for _, s := range slots {
@@ -78,19 +77,17 @@ func (l *Local) Cluster(ctx context.Context) (Cluster, error) {
 			out.Services = append(out.Services, s)
 		}
 		for _, s := range slots {
-			if s.GivenUp() {
-				continue
+			if !s.GivenUp() {
+				out.Slots = append(out.Slots, Slot{s.Slot, s.Owner, alive[s.Owner], s.Epoch, s.Claimed, s.Done})
 			}
-			out.Slots = append(out.Slots, Slot{s.Slot, s.Owner, alive[s.Owner], s.Epoch, s.Claimed, s.Done})
 		}
 		lag, err := l.lag(ctx)
 		if err != nil {
 			out.LagError = err.Error()
 		}
 		out.Lag = append(out.Lag, lag...)
-		return nil
+		return out, nil
 	})
-	return out, err
 }
 
 func (l *Local) lag(ctx context.Context) ([]Lag, error) {
@@ -107,22 +104,14 @@ func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
 	return get[Cluster](ctx, c, "/cluster", nil, nil)
 }
 
-type clusterInput struct{}
-
-func (in *clusterInput) scope(access.Caller) error { return nil } // the handler removes other callers' intakes
-
-func (s *server) cluster() {
-	register(s, access.Read, "show-cluster", http.MethodGet, "/api/v1/cluster", "Show the services that are alive, the slots with their owners, and the lag of the intake", s.showCluster)
-}
-
-func (s *server) showCluster(ctx ctxType, _ *clusterInput) (*body[Cluster], error) {
+func (s *server) showCluster(ctx context.Context, _ *nothing) (Cluster, error) {
 	out, err := s.local.Cluster(ctx)
 	caller := access.From(ctx)
 	if out.LagError != "" && !caller.AllTopics() {
 		out.LagError = "the intake cannot be looked at" // the reason may name others' intakes
 	}
 	out.Lag = slices.DeleteFunc(out.Lag, func(l Lag) bool { return !s.shows(caller, l.Topic) })
-	return &body[Cluster]{out}, problem(err)
+	return out, err
 }
 
 // shows reports whether a caller may know of a topic that is read. Intakes are known to those who may
@@ -143,16 +132,15 @@ func (s *server) shows(c access.Caller, topic string) bool {
 
 // SlotsChange is how many slots there are, and how far a change of their number has come, in JSON.
 type SlotsChange struct {
-	Slots   int  `json:"slots"             doc:"how many there are; while that changes, how many there were"`
-	Target  int  `json:"target"            doc:"how many there are to be"`
-	Next    int  `json:"next,omitempty"    doc:"how many there are to be after that; absent: as many as target"`
-	Changes bool `json:"changing"          doc:"the number changes"`
-	Leaving int  `json:"leaving,omitempty" doc:"slots of which tasks move"`
-	Split   int  `json:"split,omitempty"   doc:"those of them whose keys are spread over the new number"`
-	Moved   int  `json:"moved,omitempty"   doc:"those of them whose tasks have all moved"`
-	Kept    int  `json:"kept,omitempty"    doc:"slots that were given up, of which ended tasks are remembered"`
-	// Behind are those of the leaving ones whose tasks have not all moved.
-	Behind []SlotBehind `json:"behind,omitempty" doc:"those of the leaving ones whose tasks have not all moved"`
+	Slots   int          `json:"slots"             doc:"how many there are; while that changes, how many there were"`
+	Target  int          `json:"target"            doc:"how many there are to be"`
+	Next    int          `json:"next,omitempty"    doc:"how many there are to be after that; absent: as many as target"`
+	Changes bool         `json:"changing"          doc:"the number changes"`
+	Leaving int          `json:"leaving,omitempty" doc:"slots of which tasks move"`
+	Split   int          `json:"split,omitempty"   doc:"those of them whose keys are spread over the new number"`
+	Moved   int          `json:"moved,omitempty"   doc:"those of them whose tasks have all moved"`
+	Kept    int          `json:"kept,omitempty"    doc:"slots that were given up, of which ended tasks are remembered"`
+	Behind  []SlotBehind `json:"behind,omitempty" doc:"those of the leaving ones whose tasks have not all moved"`
 }
 
 // SlotBehind is a slot that a change waits for.
@@ -199,16 +187,12 @@ func (l *Local) SetSlots(ctx context.Context, n int) (SlotsChange, error) {
 	g, err := admin.New(l.store).SetSlots(noted, n)
 	switch {
 	case errors.Is(err, admin.ErrSlots):
-		return SlotsChange{}, &deadletter.FieldError{Field: "slots", Value: strconv.Itoa(n), Problem: fmt.Sprintf("is not 1 to %d: write a number that is", admin.MostSlots)}
+		return SlotsChange{}, wrong("slots", strconv.Itoa(n), fmt.Sprintf("is not 1 to %d: write a number that is", admin.MostSlots))
 	case errors.Is(err, admin.ErrOlderServices):
-		return SlotsChange{}, &deadletter.FieldError{Field: "slots", Value: strconv.Itoa(n), Problem: "cannot be changed: " + admin.ErrOlderServices.Error()}
+		return SlotsChange{}, wrong("slots", strconv.Itoa(n), "cannot be changed: "+admin.ErrOlderServices.Error())
 	}
 	return newSlotsChange(g), err
 }
-
-type showSlotsInput struct{}
-
-func (*showSlotsInput) scope(access.Caller) error { return nil } // they say nothing about topics
 
 type setSlotsInput struct {
 	Body struct {
@@ -223,19 +207,12 @@ func (*setSlotsInput) scope(c access.Caller) error {
 	return nil
 }
 
-func (s *server) slots() {
-	register(s, access.Read, "show-slots", http.MethodGet, "/api/v1/slots", "Show how many slots there are, and how far a change of their number has come", s.showSlots)
-	register(s, access.Admin, "set-slots", http.MethodPut, "/api/v1/slots", "Change the number of slots while the services run; while it changes already, that change comes first", s.setSlots)
+func (s *server) showSlots(ctx context.Context, _ *nothing) (SlotsChange, error) {
+	return s.local.Slots(ctx)
 }
 
-func (s *server) showSlots(ctx ctxType, _ *showSlotsInput) (*body[SlotsChange], error) {
-	out, err := s.local.Slots(ctx)
-	return &body[SlotsChange]{out}, problem(err)
-}
-
-func (s *server) setSlots(ctx ctxType, in *setSlotsInput) (*body[SlotsChange], error) {
-	out, err := s.local.SetSlots(ctx, in.Body.Slots)
-	return &body[SlotsChange]{out}, problem(err)
+func (s *server) setSlots(ctx context.Context, in *setSlotsInput) (SlotsChange, error) {
+	return s.local.SetSlots(ctx, in.Body.Slots)
 }
 
 // Slots returns how many slots there are.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/store/look"
 )
@@ -30,7 +29,7 @@ func parseCursor(text string) (*look.ListPlace, error) {
 	}
 	var p look.ListPlace
 	if _, err := fmt.Sscanf(text, cursorForm, &p.Pos, &p.Lane, &p.Seq); err != nil || formatCursor(&p) != text {
-		return nil, &deadletter.FieldError{Field: "cursor", Value: text, Problem: "is none that a list has answered: give back the one of the page before, or leave it out"}
+		return nil, wrong("cursor", text, "is none that a list has answered: give back the one of the page before, or leave it out")
 	}
 	return &p, nil
 }
@@ -45,6 +44,17 @@ type cursors struct {
 
 // cursorBlock is what the length of a cursor is rounded up to: it would tell that of an id.
 const cursorBlock = 64
+
+// page reads a page of a list. It opens the cursor from before, and seals the one of the next page after.
+func (c *cursors) page(ctx context.Context, list string, from, next *string, read func() error) (err error) {
+	if *from, err = c.open(ctx, list, *from); err != nil {
+		return err
+	}
+	if err = read(); err == nil {
+		*next, err = c.seal(ctx, list, *next)
+	}
+	return err
+}
 
 // seal returns the cursor of a place; that of the last page is empty.
 func (c *cursors) seal(ctx context.Context, list, place string) (string, error) {
@@ -74,7 +84,7 @@ func (c *cursors) open(ctx context.Context, list, cursor string) (string, error)
 		sealed, err = aead.Open(nil, nil, sealed, of(ctx, list))
 	}
 	if err != nil {
-		return "", &deadletter.FieldError{Field: "cursor", Value: cursor, Problem: "is none that a list has answered: give back the one of the page before, or leave it out"}
+		return "", wrong("cursor", cursor, "is none that a list has answered: give back the one of the page before, or leave it out")
 	}
 	text := bytes.TrimRight(sealed, "\x00")
 	return string(text[:len(text)-1]), nil

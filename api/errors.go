@@ -26,13 +26,14 @@ var ErrBusy = errors.New("kafka does not take requests at the moment, this one w
 // ErrAudit means that the audit log could not be written. The request was not sent.
 var ErrAudit = errors.New("the audit log cannot be written, so this request was not sent: try again")
 
-// problem turns an error into a problem+json document.
+// problem turns an error into a problem+json document, unless it is one.
 func problem(err error) error {
+	var ready huma.StatusError
 	var rejection *schemas.Rejection
 	var fieldError *deadletter.FieldError
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.As(err, &ready):
+		return err
 	case errors.As(err, &rejection):
 		return bad(field(rejection.Header), rejection.Value, headerNames.ReplaceAllStringFunc(rejection.Problem+": "+rejection.Fix, field))
 	case errors.As(err, &fieldError):
@@ -47,6 +48,11 @@ func problem(err error) error {
 	return huma.NewError(http.StatusServiceUnavailable, err.Error())
 }
 
+// wrong returns a mistake in a field of a request.
+func wrong(field, value, problem string) error {
+	return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
+}
+
 // headerNames finds the names of headers, which have other names in JSON.
 var headerNames = regexp.MustCompile(schemas.Prefix + "[a-z]+(-[a-z]+)*")
 
@@ -56,11 +62,6 @@ func field(header string) string {
 		return part // key, headers, value, timestamp
 	}
 	return strings.ReplaceAll(strings.TrimPrefix(header, schemas.Prefix), "-", "_")
-}
-
-// badQuery returns a 422 about one parameter of the query.
-func badQuery(name, value, message string) error {
-	return huma.Error422UnprocessableEntity(name+" "+message, &huma.ErrorDetail{Location: "query." + name, Message: message, Value: value})
 }
 
 // bad returns a 422 about one field of the body.

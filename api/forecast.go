@@ -3,11 +3,9 @@ package api
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"strconv"
 	"time"
 
-	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/look"
@@ -46,16 +44,15 @@ func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error
 	if err != nil {
 		return Forecast{}, err
 	}
-	out := Forecast{Steps: []ForecastStep{}}
-	err = l.listing(ctx, func(ctx context.Context) error {
+	return listing(ctx, l, func(ctx context.Context) (Forecast, error) {
+		out := Forecast{Steps: []ForecastStep{}}
 		steps, next, err := look.New(l.store).Forecast(ctx, wanted)
 		out.Next = next
 		for _, s := range steps {
 			out.Steps = append(out.Steps, ForecastStep{s.At, s.Count})
 		}
-		return err
+		return out, err
 	})
-	return out, err
 }
 
 func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
@@ -63,9 +60,6 @@ func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
 	f.From = cmp.Or(f.From, now.UnixMilli())
 	f.To = cmp.Or(f.To, f.From+time.Hour.Milliseconds())
 	out := look.ForecastFilter{Topic: f.Topic, Tag: f.Tag, From: f.From, To: f.To, Step: f.Step.Milliseconds(), Within: forecastTime}
-	wrong := func(field, value, problem string) error {
-		return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
-	}
 	if err := checkTag(f.Tag); err != nil {
 		return out, err
 	}
@@ -92,17 +86,12 @@ type forecastInput struct {
 
 func (in *forecastInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
-func (s *server) forecasts() {
-	register(s, access.Read, "forecast", http.MethodGet, "/api/v1/forecast", "Count the tasks that fall due in each step; where there are millions, go on after next", s.forecast)
-}
-
-func (s *server) forecast(ctx ctxType, in *forecastInput) (*body[Forecast], error) {
+func (s *server) forecast(ctx context.Context, in *forecastInput) (Forecast, error) {
 	step, err := time.ParseDuration(in.Step)
 	if err != nil || step <= 0 {
-		return nil, badQuery("step", in.Step, "is no duration: write one such as 1m")
+		return Forecast{}, wrong("step", in.Step, "is no duration: write one such as 1m")
 	}
-	out, err := s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From, To: in.To, Step: step})
-	return &body[Forecast]{out}, problem(err)
+	return s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From, To: in.To, Step: step})
 }
 
 // Forecast counts the tasks that are due in each step.

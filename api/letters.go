@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -96,15 +95,6 @@ func (l *Letters) withhold() {
 	}
 }
 
-func (s *server) letters() {
-	const read, operate, admin = access.Read, access.Operate, access.Admin
-	register(s, read, "list-deadletters", http.MethodGet, "/api/v1/deadletters", "List dead letters in the order of their ids", s.listLetters, s.onePage)
-	register(s, read, "count-deadletters", http.MethodGet, "/api/v1/deadletters/count", "Count dead letters", s.countLetters)
-	register(s, read, "get-deadletter", http.MethodGet, "/api/v1/deadletters/{id}", "Show a dead letter with its content", s.getLetter, s.oneThing)
-	register(s, operate, "replay-deadletters", http.MethodPost, "/api/v1/deadletters/replay", "Replay one page of dead letters; go on after next", s.replay)
-	register(s, admin, "purge-deadletters", http.MethodPost, "/api/v1/deadletters/purge", "Delete one page of dead letters; go on after next", s.purge)
-}
-
 type listLettersInput struct {
 	LetterFilter
 	Limit   int    `query:"limit"   default:"100"                        maximum:"1000"   minimum:"1"`
@@ -125,25 +115,19 @@ func (in *listLettersInput) scope(c access.Caller) error {
 	return withinListed(c, in.Topic)
 }
 
-func (s *server) listLetters(ctx ctxType, in *listLettersInput) (*body[Letters], error) {
-	after, err := s.cursors.open(ctx, "deadletters", in.Cursor)
-	if err == nil {
-		err = checkTag(in.Tag)
-	}
-	if err != nil {
-		return nil, problem(err)
-	}
-	f := in.store(in.Limit, 0)
-	f.Allowed = allowed(ctx)
-	var page deadletter.Letters
-	err = s.local.listing(ctx, func(ctx ctxType) error {
-		page, err = s.local.Letters(ctx, f, after, in.Content)
+func (s *server) listLetters(ctx context.Context, in *listLettersInput) (out Letters, err error) {
+	err = s.cursors.page(ctx, "deadletters", &in.Cursor, &out.Cursor, func() error {
+		if err := checkTag(in.Tag); err != nil {
+			return err
+		}
+		f := in.store(in.Limit, 0)
+		f.Allowed = allowed(ctx)
+		out.Letters, err = listing(ctx, s.local, func(ctx context.Context) (deadletter.Letters, error) {
+			return s.local.Letters(ctx, f, in.Cursor, in.Content)
+		})
 		return err
 	})
-	if err == nil {
-		page.Cursor, err = s.cursors.seal(ctx, "deadletters", page.Cursor)
-	}
-	return &body[Letters]{Letters{page}}, problem(err)
+	return out, err
 }
 
 // Count is a number of dead letters.
@@ -162,24 +146,28 @@ type countInput struct {
 
 func (in *countInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
-func (s *server) countLetters(ctx ctxType, in *countInput) (*body[Count], error) {
-	place, err := s.cursors.open(ctx, "count", in.Cursor)
-	if err == nil {
-		err = checkTag(in.Tag)
-	}
-	if err != nil {
-		return nil, problem(err)
-	}
-	after, _ := strconv.ParseInt(place, 10, 64) // it is ours, or empty
-	var out Count
-	err = s.local.listing(ctx, func(ctx ctxType) error {
-		out.Count, after, err = letters.New(s.local.store).Count(ctx, in.store(0, after), countFor)
+func (s *server) countLetters(ctx context.Context, in *countInput) (out Count, err error) {
+	err = s.cursors.page(ctx, "count", &in.Cursor, &out.Cursor, func() error {
+		if err := checkTag(in.Tag); err != nil {
+			return err
+		}
+		after, _ := strconv.ParseInt(in.Cursor, 10, 64) // it is ours, or empty
+		out.Count, after, err = s.count(ctx, in.store(0, after))
+		if after > 0 {
+			out.Cursor = strconv.FormatInt(after, 10)
+		}
 		return err
 	})
-	if err == nil && after > 0 {
-		out.Cursor, err = s.cursors.seal(ctx, "count", strconv.FormatInt(after, 10))
-	}
-	return &body[Count]{out}, problem(err)
+	return out, err
+}
+
+// count counts letters. next is where its time has ended; 0: all are counted.
+func (s *server) count(ctx context.Context, f letters.Filter) (n, next int64, err error) {
+	n, err = listing(ctx, s.local, func(ctx context.Context) (n int64, err error) {
+		n, next, err = letters.New(s.local.store).Count(ctx, f, countFor)
+		return n, err
+	})
+	return n, next, err
 }
 
 type letterInput struct {
@@ -188,20 +176,17 @@ type letterInput struct {
 
 func (in *letterInput) scope(access.Caller) error { return nil } // the handler checks the letter's topic
 
-func (s *server) getLetter(ctx ctxType, in *letterInput) (*letterOutput, error) {
+func (s *server) getLetter(ctx context.Context, in *letterInput) (deadletter.Letter, error) {
 	letter, err := s.local.Letter(ctx, in.ID)
-	if err == nil && !access.From(ctx).Topic(letter.Topic) {
-		err = deadletter.ErrNotFound // whether there is one is nobody else's affair
+	caller := access.From(ctx)
+	if err == nil && !caller.Topic(letter.Topic) {
+		return letter, deadletter.ErrNotFound // whether there is one is nobody else's affair
 	}
-	if err != nil {
-		return nil, problem(err)
+	if !caller.May(access.Operate) {
+		letter.Content = nil
 	}
-	return &letterOutput{letter}, nil
+	return letter, err
 }
-
-type letterOutput struct{ Body deadletter.Letter }
-
-func (o *letterOutput) withhold() { o.Body.Content = nil }
 
 // ReplayRequest asks to replay one page.
 type ReplayRequest struct {
@@ -217,17 +202,16 @@ type replayInput struct{ Body ReplayRequest }
 
 func (in *replayInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 
-func (s *server) replay(ctx ctxType, in *replayInput) (*body[deadletter.Page], error) {
+func (s *server) replay(ctx context.Context, in *replayInput) (deadletter.Page, error) {
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
-		return nil, err
+		return deadletter.Page{}, err
 	}
 	leave, err := s.local.changes.take(ctx, 1)
 	if err != nil {
-		return nil, problem(err)
+		return deadletter.Page{}, err
 	}
 	defer leave()
-	page, err := s.local.ReplayPage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo, in.Body.DryRun)
-	return &body[deadletter.Page]{page}, problem(err)
+	return s.local.ReplayPage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo, in.Body.DryRun)
 }
 
 // PurgeRequest asks to delete one page.
@@ -244,31 +228,26 @@ type purgeInput struct{ Body PurgeRequest }
 
 func (in *purgeInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 
-func (s *server) purge(ctx ctxType, in *purgeInput) (*body[deadletter.Purged], error) {
+func (s *server) purge(ctx context.Context, in *purgeInput) (out deadletter.Purged, err error) {
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
-		return nil, err
+		return out, err
 	}
 	if in.Body.DryRun {
-		var out deadletter.Purged
-		err := s.local.listing(ctx, func(ctx ctxType) (err error) {
-			out.Deleted, out.Next, err = letters.New(s.local.store).Count(ctx, in.Body.store(0, in.Body.After), countFor)
-			return err
-		})
-		return &body[deadletter.Purged]{out}, problem(err)
+		out.Deleted, out.Next, err = s.count(ctx, in.Body.store(0, in.Body.After))
+		return out, err
 	}
 	leave, err := s.local.changes.take(ctx, 1)
 	if err != nil {
-		return nil, problem(err)
+		return out, err
 	}
 	defer leave()
-	page, err := s.local.PurgePage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo)
-	return &body[deadletter.Purged]{page}, problem(err)
+	return s.local.PurgePage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo)
 }
 
 // guard refuses a request with a mistake, and one without a filter, unless it says all.
 func guard(f LetterFilter, all bool) error {
 	if err := errors.Join(checkTag(f.Tag), checkInstant("since", f.Since), checkInstant("until", f.Until)); err != nil {
-		return problem(err)
+		return err
 	}
 	if f.selects() != all {
 		return nil

@@ -47,10 +47,10 @@ const (
 //
 // The turn of a caller who leaves ends with the statement that was begun for it: the database goes on
 // with that statement, and statements that nobody waits for must not pile up there.
-func (l *Local) listing(ctx context.Context, read func(context.Context) error) error {
+func listing[T any](ctx context.Context, l *Local, read func(context.Context) (T, error)) (out T, err error) {
 	leave, err := l.lists.take(ctx, 1)
 	if err != nil {
-		return err
+		return out, err
 	}
 	defer leave()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"math"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -82,24 +81,11 @@ type Missing struct {
 	Why  string `json:"why"`
 }
 
-func work(c figures.Counts, seconds float64) Work {
-	per := func(names ...string) (n float64) {
-		for _, name := range names {
-			n += float64(c.N[name])
-		}
-		return rounded(n / seconds)
-	}
+func work(perSecond func(what string) float64, lateness figures.Histogram) Work {
 	return Work{
-		Delivered: per(figures.Delivered), Stored: per(figures.Stored), Dead: per(figures.Exhausted, figures.Rejected),
-		LatenessP50: quantile(c.Lateness, 0.5), LatenessP99: quantile(c.Lateness, 0.99),
-	}
-}
-
-func workNow(t *figures.Total) Work {
-	per := t.PerSecond
-	return Work{
-		Delivered: rounded(per[figures.Delivered]), Stored: rounded(per[figures.Stored]), Dead: rounded(per[figures.Exhausted] + per[figures.Rejected]),
-		LatenessP50: quantile(t.Lateness, 0.5), LatenessP99: quantile(t.Lateness, 0.99),
+		Delivered: rounded(perSecond(figures.Delivered)), Stored: rounded(perSecond(figures.Stored)),
+		Dead:        rounded(perSecond(figures.Exhausted) + perSecond(figures.Rejected)),
+		LatenessP50: quantile(lateness, 0.5), LatenessP99: quantile(lateness, 0.99),
 	}
 }
 
@@ -121,13 +107,8 @@ type overviewInput struct {
 // scope: the figures are of all topics.
 func (in *overviewInput) scope(c access.Caller) error { return withinTopics(c, "") }
 
-func (s *server) overview() {
-	register(s, access.Read, "show-overview", http.MethodGet, "/api/v1/overview", "Show how late deliveries are, how many there are, and what is wrong", s.showOverview)
-}
-
-func (s *server) showOverview(ctx ctxType, in *overviewInput) (*body[Overview], error) {
-	out, err := s.local.Overview(ctx, in.Minutes)
-	return &body[Overview]{out}, problem(err)
+func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview, error) {
+	return s.local.Overview(ctx, in.Minutes)
 }
 
 // Overview returns how the installation is doing, with a series of so many minutes (at most 360).
@@ -231,7 +212,8 @@ func (o *overviewer) read(ctx context.Context) (Overview, error) {
 	total := totalOf(services)
 	out := Overview{
 		At: now.UnixMilli(), Services: Reporting{Alive: len(services), Reporting: total.Processes},
-		Now: workNow(total), Series: o.series.points(now), DeadLetters: []LetterKind{}, Missing: append([]Missing{}, p.missing...),
+		Now:    work(func(what string) float64 { return total.PerSecond[what] }, total.Lateness),
+		Series: o.series.points(now), DeadLetters: []LetterKind{}, Missing: append([]Missing{}, p.missing...),
 	}
 	if !p.misses("overdue") {
 		out.Overdue = &Overdue{Count: p.overdue.N, More: p.overdue.More, Oldest: p.oldest}
@@ -290,13 +272,7 @@ func (p *parts) misses(what string) bool {
 
 // letterKinds are the kinds of which there can be dead letters.
 func letterKinds() []string {
-	var out []string
-	for _, kind := range schemas.Kinds() {
-		if kind != schemas.KindMissed {
-			out = append(out, kind)
-		}
-	}
-	return out
+	return slices.DeleteFunc(schemas.Kinds(), func(kind schemas.Kind) bool { return kind == schemas.KindMissed })
 }
 
 func totalOf(services []admin.Service) *figures.Total {
@@ -334,7 +310,7 @@ type series struct {
 	known   span                     // the minutes that are final and read
 }
 
-// span is a range of minutes, the last one included. The zero value is none.
+// span is a range of minutes, the last one included.
 type span struct{ from, to int64 }
 
 const (
@@ -351,27 +327,16 @@ func last(now time.Time) int64 { return now.Add(-arrival).Unix()/60 - 1 }
 func (s *series) read(ctx context.Context, now time.Time) error {
 	newest := last(now)
 	oldest, final := newest-admin.FiguresMemory+1, newest-figures.FinalAfter
-	if s.known.to > final { // the database's clock was set back
-		s.known = span{}
+	if s.known.to > final || s.known.to < oldest { // the database's clock was set back, or nothing is known
+		s.known = span{final + 1, final}
 	}
-	if s.known.to < oldest {
-		s.known = span{}
-	}
-	from := final + 1
-	if s.known.to > 0 {
-		from = s.known.to + 1
-	}
-	// From here to newest nothing is final. Bites, for a process that nobody has asked for hours.
-	for to := newest; to >= from; to -= seriesBite {
-		if err := s.fetch(ctx, max(from, to-seriesBite+1), to); err != nil {
+	// Bites, for a process that nobody has asked for hours.
+	for to := newest; to > s.known.to; to -= seriesBite {
+		if err := s.fetch(ctx, max(s.known.to+1, to-seriesBite+1), to); err != nil {
 			return err
 		}
 	}
-	if s.known.to > 0 {
-		s.known.to = final
-	} else {
-		s.known = span{final + 1, final}
-	}
+	s.known.to = final
 	for s.known.from > oldest {
 		begin := max(oldest, s.known.from-seriesBite)
 		if err := s.fetch(ctx, begin, s.known.from-1); err != nil {
@@ -402,7 +367,9 @@ func (s *series) points(now time.Time) []Minute {
 	out := []Minute{}
 	for _, minute := range slices.Sorted(maps.Keys(s.minutes)) {
 		if newest := last(now); minute <= newest && minute > newest-admin.FiguresMemory {
-			out = append(out, Minute{At: minute * time.Minute.Milliseconds(), Work: work(s.minutes[minute], 60)})
+			counts := s.minutes[minute]
+			perSecond := func(what string) float64 { return float64(counts.N[what]) / 60 }
+			out = append(out, Minute{At: minute * time.Minute.Milliseconds(), Work: work(perSecond, counts.Lateness)})
 		}
 	}
 	return out

@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 )
@@ -89,7 +88,7 @@ func (p *Publisher) Publish(ctx context.Context, r *kgo.Record) (Published, erro
 	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrBusy):
 		return Published{}, err
 	case errors.Is(err, kerr.MessageTooLarge):
-		return Published{}, &deadletter.FieldError{Field: "value", Problem: tooLarge}
+		return Published{}, wrong("value", "", tooLarge)
 	case err != nil:
 		return Published{}, fmt.Errorf("publishing to %s: %w", r.Topic, err)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -86,7 +85,7 @@ func (b *builder) number(name string, value *int64) {
 func (b *builder) own(headers []kgo.RecordHeader) error {
 	for i, h := range headers {
 		if strings.HasPrefix(strings.ToLower(h.Key), schemas.Prefix) {
-			return &deadletter.FieldError{Field: fmt.Sprintf("headers[%d].key", i), Value: h.Key, Problem: "starts with " + schemas.Prefix + ": those are fields of their own"}
+			return wrong(fmt.Sprintf("headers[%d].key", i), h.Key, "starts with "+schemas.Prefix+": those are fields of their own")
 		}
 	}
 	b.headers = append(b.headers, headers...)
@@ -159,7 +158,7 @@ func instantOr(field string, text TimeText, none int64) (int64, error) {
 	}
 	ms, rejection := schemas.ParseTime(string(text))
 	if rejection != nil {
-		return 0, &deadletter.FieldError{Field: field, Value: string(text), Problem: rejection.Problem + ": " + rejection.Fix}
+		return 0, wrong(field, string(text), rejection.Problem+": "+rejection.Fix)
 	}
 	return ms, nil
 }
@@ -178,5 +177,5 @@ func checkTag(tag string) error {
 	if tag == "" || schemas.ValidTag(tag) {
 		return nil
 	}
-	return &deadletter.FieldError{Field: "tag", Value: tag, Problem: "is not a tag: write one of 1 to 64 letters, digits or -_.:"}
+	return wrong("tag", tag, "is not a tag: write one of 1 to 64 letters, digits or -_.:")
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/notyet/notyet/store/admin"
 )
 
-// require refuses callers without the role before it reads anything of the request.
-func (s *server) require(role access.Role) func(huma.Context, func(huma.Context)) {
+// requireRole refuses callers without the role before it reads anything of the request.
+func requireRole(api huma.API, role access.Role) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		c := access.From(ctx.Context())
 		switch {
 		case c.Role == access.None:
-			_ = huma.WriteErr(s.huma, ctx, http.StatusUnauthorized, "nobody has said who asks")
+			_ = huma.WriteErr(api, ctx, http.StatusUnauthorized, "nobody has said who asks")
 		case !c.May(role):
-			_ = huma.WriteErr(s.huma, ctx, http.StatusForbidden, access.Beyond(c, role))
+			_ = huma.WriteErr(api, ctx, http.StatusForbidden, access.Beyond(c, role))
 		default:
 			next(ctx)
 		}

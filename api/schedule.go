@@ -67,7 +67,7 @@ func (in *scheduleInput) scope(c access.Caller) error {
 	return withinTarget(c, in.Body.Topic, in.Body.URL)
 }
 
-func (s *server) schedule(ctx ctxType, in *scheduleInput) (*body[Published], error) {
+func (s *server) schedule(ctx context.Context, in *scheduleInput) (Published, error) {
 	return s.publish(ctx, to{in.Body.Intake, in.Body.Topic}, func(to Intake) (*kgo.Record, error) {
 		r, err := in.Body.Record(to)
 		if err == nil && in.Body.Delay != "" {
@@ -89,7 +89,7 @@ const clocksApart = time.Minute
 // tell to the client: the answer could not name the due time of the delivery. A delay that is nearly
 // the intake's horizon stays, because a due time could lie beyond the horizon by the broker's clock.
 // The answer's due time is then an estimate.
-func (s *server) setDue(ctx ctxType, to Intake, r *kgo.Record) error {
+func (s *server) setDue(ctx context.Context, to Intake, r *kgo.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	now, err := s.local.store.Time(ctx)

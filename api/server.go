@@ -9,8 +9,6 @@ import (
 	"github.com/notyet/notyet/internal/access"
 )
 
-type ctxType = context.Context
-
 type server struct {
 	huma      huma.API
 	local     *Local
@@ -18,18 +16,14 @@ type server struct {
 	intakes   func() []Intake
 	answers   *Answers
 	auditor   *auditor
-	bodies    *turns // bytes of request bodies in memory
-	unsent    *turns // bytes of answers in memory
 	cursors   *cursors
+	*memory
 }
 
-type body[T any] struct{ Body T }
-
+// option changes an operation before it is registered.
 type option func(*huma.Operation)
 
 func accepted(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }
-
-func noContent(op *huma.Operation) { op.DefaultStatus = http.StatusNoContent }
 
 // scoped is an input that knows its topics. scope refuses a caller who may not see or change them.
 type scoped[I any] interface {
@@ -37,9 +31,40 @@ type scoped[I any] interface {
 	scope(c access.Caller) error
 }
 
-// register adds an operation for callers with the role. Its handler gets only inputs within the
-// caller's topics. The values in its output are removed if the caller may not read them.
-func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, path, summary string, handler func(ctxType, *I) (*O, error), options ...option) {
+// Named is the topic and the id in the path of an operation.
+type Named struct {
+	Topic string `path:"topic"`
+	ID    string `path:"id"`
+}
+
+func (in *Named) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
+
+// nothing is the input of an operation that is about no topic, or that leaves out others' topics itself.
+type nothing struct{}
+
+func (*nothing) scope(access.Caller) error { return nil }
+
+// valuable is a response with task content, which the role read may not see. All keys, values and
+// headers belong to the business.
+type valuable interface{ withhold() }
+
+type body[T any] struct{ Body T }
+
+// register adds an operation for callers with the role. Its handler returns the body of the response. The
+// values in it are removed if the caller may not read them.
+func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, path, summary string, handler func(context.Context, *I) (O, error), options ...option) {
+	registerOutput[I, body[O], P](s, role, id, method, path, summary, func(ctx context.Context, in *I) (*body[O], error) {
+		out, err := handler(ctx, in)
+		if v, ok := any(&out).(valuable); ok && !access.From(ctx).May(access.Operate) {
+			v.withhold()
+		}
+		return &body[O]{out}, err
+	}, options...)
+}
+
+// registerOutput is register for a handler that returns a whole response, without values. A handler gets
+// only inputs within the caller's topics.
+func registerOutput[I, O any, P scoped[I]](s *server, role access.Role, id, method, path, summary string, handler func(context.Context, *I) (*O, error), options ...option) {
 	op := huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Errors: []int{
 		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity,
 		http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
@@ -48,29 +73,12 @@ func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, pa
 	for _, o := range options {
 		o(&op)
 	}
-	op.Middlewares = append(huma.Middlewares{s.require(role), waits, s.budget(op.MaxBodyBytes), actor}, op.Middlewares...)
-	huma.Register(s.huma, op, func(ctx ctxType, in *I) (*O, error) {
-		caller := access.From(ctx)
-		if err := P(in).scope(caller); err != nil {
+	op.Middlewares = append(huma.Middlewares{requireRole(s.huma, role), waits, s.budget(op.MaxBodyBytes), actor}, op.Middlewares...)
+	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		if err := P(in).scope(access.From(ctx)); err != nil {
 			return nil, err
 		}
 		out, err := handler(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		if v, ok := any(out).(valuable); ok && !caller.May(access.Operate) {
-			v.withhold()
-		}
-		return out, nil
+		return out, problem(err)
 	})
-}
-
-// valuable is a response with task content, which the role read may not see.
-type valuable interface{ withhold() }
-
-// withhold removes keys, values and headers, because all of them belong to the business.
-func (b *body[T]) withhold() {
-	if v, ok := any(&b.Body).(valuable); ok {
-		v.withhold()
-	}
 }

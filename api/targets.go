@@ -1,13 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 
-	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
@@ -45,14 +44,11 @@ const (
 )
 
 func (c TargetChange) check() error {
-	wrong := func(field string, value any, problem string) error {
-		return &deadletter.FieldError{Field: field, Value: fmt.Sprint(value), Problem: problem}
-	}
-	if r := c.Rate; r != nil && *r != 0 && !(*r >= minRate && *r <= maxRate && !math.IsNaN(*r)) {
-		return wrong("rate", *r, fmt.Sprintf("is not %v to %d tasks a second: write one that is, 0 for no limit, or pause the target", minRate, int(maxRate)))
+	if r := c.Rate; r != nil && *r != 0 && !(*r >= minRate && *r <= maxRate) {
+		return wrong("rate", fmt.Sprint(*r), fmt.Sprintf("is not %v to %d tasks a second: write one that is, 0 for no limit, or pause the target", minRate, int(maxRate)))
 	}
 	if n := c.MaxInFlight; n != nil && (*n < 0 || *n > maxInFlight) {
-		return wrong("max_in_flight", *n, fmt.Sprintf("is not 1 to %d: write one that is, 0 for no limit, or pause the target", maxInFlight))
+		return wrong("max_in_flight", fmt.Sprint(*n), fmt.Sprintf("is not 1 to %d: write one that is, 0 for no limit, or pause the target", maxInFlight))
 	}
 	return nil
 }
@@ -70,43 +66,30 @@ func (c TargetChange) of(p admin.Policy) admin.Policy {
 	return p
 }
 
-// Said is the change that leaves nothing of what was said before.
-func (c TargetChange) Said() TargetChange {
-	out := TargetChange{Paused: new(bool), Rate: new(float64), MaxInFlight: new(int)}
-	if c.Paused != nil {
-		out.Paused = c.Paused
-	}
-	if c.Rate != nil {
-		out.Rate = c.Rate
-	}
-	if c.MaxInFlight != nil {
-		out.MaxInFlight = c.MaxInFlight
-	}
-	return out
+// said is the change that leaves nothing of what was said before.
+func (c TargetChange) said() TargetChange {
+	return TargetChange{Paused: cmp.Or(c.Paused, new(bool)), Rate: cmp.Or(c.Rate, new(float64)), MaxInFlight: cmp.Or(c.MaxInFlight, new(int))}
 }
 
 // checkTarget returns the name under which tasks of a target are known.
 func checkTarget(name string) (string, error) {
-	wrong := func(problem string) (string, error) {
-		return "", &deadletter.FieldError{Field: "topic", Value: name, Problem: problem}
-	}
 	if schemas.IsOrigin(name) {
 		origin, rejection := schemas.ParseOrigin([]byte(name))
 		if rejection != nil {
-			return wrong(rejection.Problem + ": " + rejection.Fix)
+			return "", wrong("topic", name, rejection.Problem+": "+rejection.Fix)
 		}
 		return origin, nil
 	}
 	if !schemas.ValidTopic(name) {
-		return wrong("is no name of a topic: write 1 to 249 of a-z A-Z 0-9 . _ -, or the origin of a callback such as https://shop.example")
+		return "", wrong("topic", name, "is no name of a topic: write 1 to 249 of a-z A-Z 0-9 . _ -, or the origin of a callback such as https://shop.example")
 	}
 	return name, nil
 }
 
 // Targets lists the targets of which something was said, by name, and those that still have held tasks.
 func (l *Local) Targets(ctx context.Context, allowed func(topic string) bool) (Targets, error) {
-	out := Targets{Targets: []TargetPolicy{}}
-	err := l.listing(ctx, func(ctx context.Context) error {
+	return listing(ctx, l, func(ctx context.Context) (Targets, error) {
+		out := Targets{Targets: []TargetPolicy{}}
 		all, err := admin.New(l.store).Policies(ctx)
 		for _, p := range all {
 			if err != nil || allowed != nil && !allowed(p.Topic) {
@@ -117,9 +100,8 @@ func (l *Local) Targets(ctx context.Context, allowed func(topic string) bool) (T
 				out.Targets = append(out.Targets, t)
 			}
 		}
-		return err
+		return out, err
 	})
-	return out, err
 }
 
 func (l *Local) target(ctx context.Context, p admin.Policy) (TargetPolicy, error) {
@@ -153,22 +135,13 @@ func (l *Local) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 	noted := admin.Auditing(ctx, admin.AuditEntry{What: "target", Topic: topic, Detail: admin.AuditDetail(detail)})
 	p, err := admin.New(l.store).SetPolicy(noted, topic, now.UnixMilli(), c.of)
 	if errors.Is(err, admin.ErrTooManyPolicies) {
-		return TargetPolicy{}, &deadletter.FieldError{Field: "topic", Value: topic, Problem: "cannot have a policy: " + admin.ErrTooManyPolicies.Error()}
+		return TargetPolicy{}, wrong("topic", topic, "cannot have a policy: "+admin.ErrTooManyPolicies.Error())
 	}
 	if err != nil {
 		return TargetPolicy{}, err
 	}
 	return l.target(ctx, p)
 }
-
-// SetTarget is ChangeTarget that leaves nothing of what was said before.
-func (l *Local) SetTarget(ctx context.Context, topic string, c TargetChange) (TargetPolicy, error) {
-	return l.ChangeTarget(ctx, topic, c.Said())
-}
-
-type listTargetsInput struct{}
-
-func (*listTargetsInput) scope(access.Caller) error { return nil } // the handler removes others' topics
 
 type changeTargetInput struct {
 	Topic string `doc:"target topic, or origin of callbacks; percent-encoded" path:"topic"`
@@ -177,26 +150,16 @@ type changeTargetInput struct {
 
 func (in *changeTargetInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
-func (s *server) targets() {
-	const read, operate = access.Read, access.Operate
-	register(s, read, "list-targets", http.MethodGet, "/api/v1/targets", "List the targets that are paused or limited", s.listTargets)
-	register(s, operate, "set-target", http.MethodPut, "/api/v1/targets/{topic}", "Pause, resume or limit a target; what is left out is no limit; in force within a second", s.setTarget)
-	register(s, operate, "change-target", http.MethodPatch, "/api/v1/targets/{topic}", "The same; what is left out stays as it is", s.changeTarget)
+func (s *server) listTargets(ctx context.Context, _ *nothing) (Targets, error) {
+	return s.local.Targets(ctx, allowed(ctx))
 }
 
-func (s *server) listTargets(ctx ctxType, _ *listTargetsInput) (*body[Targets], error) {
-	out, err := s.local.Targets(ctx, allowed(ctx))
-	return &body[Targets]{out}, problem(err)
+func (s *server) setTarget(ctx context.Context, in *changeTargetInput) (TargetPolicy, error) {
+	return s.local.ChangeTarget(ctx, in.Topic, in.Body.said())
 }
 
-func (s *server) setTarget(ctx ctxType, in *changeTargetInput) (*body[TargetPolicy], error) {
-	out, err := s.local.SetTarget(ctx, in.Topic, in.Body)
-	return &body[TargetPolicy]{out}, problem(err)
-}
-
-func (s *server) changeTarget(ctx ctxType, in *changeTargetInput) (*body[TargetPolicy], error) {
-	out, err := s.local.ChangeTarget(ctx, in.Topic, in.Body)
-	return &body[TargetPolicy]{out}, problem(err)
+func (s *server) changeTarget(ctx context.Context, in *changeTargetInput) (TargetPolicy, error) {
+	return s.local.ChangeTarget(ctx, in.Topic, in.Body)
 }
 
 // Targets lists the targets of which something was said.

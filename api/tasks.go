@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -159,13 +158,10 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	if err != nil {
 		return Tasks{}, err
 	}
-	var page look.ListPage
-	err = l.listing(ctx, func(ctx context.Context) error {
-		var err error
-		page, err = look.New(l.store).List(ctx, look.ListFilter{
+	page, err := listing(ctx, l, func(ctx context.Context) (look.ListPage, error) {
+		return look.New(l.store).List(ctx, look.ListFilter{
 			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, Tag: f.Tag, State: f.State, From: f.From, To: f.To, Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
 		})
-		return err
 	})
 	if err != nil {
 		return Tasks{}, err
@@ -187,37 +183,17 @@ func (c *Client) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	return get[Tasks](ctx, c, "/tasks", f, nil)
 }
 
-func (s *server) tasks() {
-	const read, operate = access.Read, access.Operate
-	register(s, read, "list-tasks", http.MethodGet, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks, s.onePage)
-	register(s, read, "get-task", http.MethodGet, "/api/v1/tasks/{topic}/{id}", "Show a task; percent-encode the id", s.getTask, s.oneThing)
-	register(s, read, "find-task", http.MethodGet, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask, s.oneThing)
-	register(s, operate, "schedule-task", http.MethodPost, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request", s.schedule, s.limitBody, accepted)
-}
-
-func (s *server) listTasks(ctx ctxType, f *TaskFilter) (*body[Tasks], error) {
-	var err error
-	if f.Cursor, err = s.cursors.open(ctx, "tasks", f.Cursor); err != nil {
-		return nil, problem(err)
-	}
+func (s *server) listTasks(ctx context.Context, f *TaskFilter) (out Tasks, err error) {
 	f.Allowed = allowed(ctx)
-	tasks, err := s.local.Tasks(ctx, *f)
-	if err == nil {
-		tasks.Cursor, err = s.cursors.seal(ctx, "tasks", tasks.Cursor)
-	}
-	return &body[Tasks]{tasks}, problem(err)
+	err = s.cursors.page(ctx, "tasks", &f.Cursor, &out.Cursor, func() (err error) {
+		out, err = s.local.Tasks(ctx, *f)
+		return err
+	})
+	return out, err
 }
 
-type pathInput struct {
-	Topic string `path:"topic"`
-	ID    string `path:"id"`
-}
-
-func (in *pathInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
-
-func (s *server) getTask(ctx ctxType, in *pathInput) (*body[Task], error) {
-	task, err := s.local.Task(ctx, in.Topic, in.ID)
-	return &body[Task]{task}, problem(err)
+func (s *server) getTask(ctx context.Context, in *Named) (Task, error) {
+	return s.local.Task(ctx, in.Topic, in.ID)
 }
 
 type queryInput struct {
@@ -227,7 +203,6 @@ type queryInput struct {
 
 func (in *queryInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
-func (s *server) findTask(ctx ctxType, in *queryInput) (*body[Task], error) {
-	task, err := s.local.Task(ctx, in.Topic, in.ID)
-	return &body[Task]{task}, problem(err)
+func (s *server) findTask(ctx context.Context, in *queryInput) (Task, error) {
+	return s.local.Task(ctx, in.Topic, in.ID)
 }

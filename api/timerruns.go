@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strconv"
 	"time"
 
-	"github.com/notyet/notyet/deadletter"
-	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
@@ -73,7 +69,7 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 	}
 	switch {
 	case at > now.UnixMilli():
-		return TimerRun{}, &deadletter.FieldError{Field: "at", Value: string(r.At), Problem: "is in the future: leave it out, or schedule a task for it"}
+		return TimerRun{}, wrong("at", string(r.At), "is in the future: leave it out, or schedule a task for it")
 	case at < since && r.At != "":
 		return TimerRun{}, forgottenRun(r, since)
 	}
@@ -95,7 +91,7 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 }
 
 func forgottenRun(r RunTimer, since int64) error {
-	return &deadletter.FieldError{Field: "at", Value: string(r.At), Problem: "lies before " + stampMillis(since) + ", and nobody remembers whether that run was made: write a later time, or backfill with forgotten"}
+	return wrong("at", string(r.At), "lies before "+time.UnixMilli(since).UTC().Format(time.RFC3339)+", and nobody remembers whether that run was made: write a later time, or backfill with forgotten")
 }
 
 // BackfillTimer makes those of a timer's runs in a range that do not exist, the oldest first, or returns
@@ -152,22 +148,20 @@ func (l *Local) backfillRange(ctx context.Context, topic, id string, r Backfill,
 	if err != nil {
 		return span, err
 	}
-	wrong := func(problem string) error {
-		return &deadletter.FieldError{Field: "from", Value: string(r.From), Problem: problem}
-	}
+	refuse := func(problem string) error { return wrong("from", string(r.From), problem) }
 	runs, most := s.Count(from, to, MostBackfilled), MostBackfilled
 	if len(t.Body) > 0 {
 		most = min(most, max(backfillBytes/len(t.Body), 1))
 	}
 	switch {
 	case r.From == "":
-		return span, wrong("is missing: write the instant of the first run, RFC 3339 or Unix ms")
+		return span, refuse("is missing: write the instant of the first run, RFC 3339 or Unix ms")
 	case runs > most && most < MostBackfilled:
-		return span, wrong(fmt.Sprintf("and to hold more than %d runs, which is %d MiB of this timer's content: write a shorter range, and go on with the next", most, backfillBytes>>20))
+		return span, refuse(fmt.Sprintf("and to hold more than %d runs, which is %d MiB of this timer's content: write a shorter range, and go on with the next", most, backfillBytes>>20))
 	case runs > most:
-		return span, wrong(fmt.Sprintf("and to hold more than %d runs: write a shorter range, and go on with the next", most))
+		return span, refuse(fmt.Sprintf("and to hold more than %d runs: write a shorter range, and go on with the next", most))
 	case runs > 1 && t.Definition.Alone:
-		return span, wrong("and to hold several runs, and the timer's overlap skip drops all that begin while one is unfinished: write a range of one run, and go on when that has finished")
+		return span, refuse("and to hold several runs, and the timer's overlap skip drops all that begin while one is unfinished: write a range of one run, and go on when that has finished")
 	}
 	span = task.Range{From: from, To: to, Forgotten: r.Forgotten}
 	span.Remembered, err = intake.New(l.store).Remembered(ctx, now)
@@ -183,16 +177,14 @@ func (l *Local) timerRange(ctx context.Context, topic, id string, fromText, toTe
 		return
 	}
 	if from < 0 {
-		return t, from, to, &deadletter.FieldError{Field: "from", Value: string(fromText), Problem: "lies before 1970: write a later time"}
+		return t, from, to, wrong("from", string(fromText), "lies before 1970: write a later time")
 	}
 	if to <= from && (fromText != "" || back > 0) {
-		return t, from, to, &deadletter.FieldError{Field: "to", Value: string(toText), Problem: "is not after from: write a later time"}
+		return t, from, to, wrong("to", string(toText), "is not after from: write a later time")
 	}
 	t, err = look.New(l.store).GetTimer(ctx, topic, id)
 	return
 }
-
-func stampMillis(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
 
 // RunTimer makes one run of a timer, or returns look.ErrNoTimer.
 func (c *Client) RunTimer(ctx context.Context, topic, id string, r RunTimer) (TimerRun, error) {
@@ -205,44 +197,28 @@ func (c *Client) BackfillTimer(ctx context.Context, topic, id string, r Backfill
 }
 
 type runTimerInput struct {
-	Waiting        // accepted as of other requests: the run exists when the answer comes
-	Topic   string `path:"topic"`
-	ID      string `path:"id"`
-	Body    *RunTimer
+	Waiting // accepted as of other requests: the run exists when the answer comes
+	Named
+	Body *RunTimer
 }
-
-func (in *runTimerInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
 type backfillInput struct {
-	Topic string `path:"topic"`
-	ID    string `path:"id"`
-	Body  Backfill
+	Named
+	Body Backfill
 }
 
-func (in *backfillInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
-
-func (s *server) askedRuns(path string) {
-	const operate = access.Operate
-	register(s, operate, "run-timer", http.MethodPost, path+"/run",
-		"Make one run of a timer now, whether it is enabled or not; the run exists when the answer comes", s.runTimer)
-	register(s, operate, "backfill-timer", http.MethodPost, path+"/backfill",
-		"Make those runs of a timer in a range that do not exist, the oldest first; while there is next, send it again; at most "+strconv.Itoa(MostBackfilled)+" runs", s.backfillTimer)
-}
-
-func (s *server) runTimer(ctx ctxType, in *runTimerInput) (*body[TimerRun], error) {
+func (s *server) runTimer(ctx context.Context, in *runTimerInput) (TimerRun, error) {
 	if _, err := in.duration(); err != nil {
-		return nil, err
+		return TimerRun{}, err
 	}
 	if in.Body == nil {
 		in.Body = &RunTimer{}
 	}
-	out, err := s.local.RunTimer(ctx, in.Topic, in.ID, *in.Body)
-	return &body[TimerRun]{out}, problem(err)
+	return s.local.RunTimer(ctx, in.Topic, in.ID, *in.Body)
 }
 
-func (s *server) backfillTimer(ctx ctxType, in *backfillInput) (*body[Backfilled], error) {
-	out, err := s.local.BackfillTimer(ctx, in.Topic, in.ID, in.Body)
-	return &body[Backfilled]{out}, problem(err)
+func (s *server) backfillTimer(ctx context.Context, in *backfillInput) (Backfilled, error) {
+	return s.local.BackfillTimer(ctx, in.Topic, in.ID, in.Body)
 }
 
 // MostAudited is how many runs one answer has at most.
@@ -280,20 +256,17 @@ type AuditedRun struct {
 }
 
 // AuditTimer compares expected runs with made ones, or returns look.ErrNoTimer.
-func (l *Local) AuditTimer(ctx context.Context, topic, id string, f TimerAuditFilter) (out TimerAudit, err error) {
-	topic = schemas.TargetName(topic)
+func (l *Local) AuditTimer(ctx context.Context, topic, id string, f TimerAuditFilter) (TimerAudit, error) {
 	if f.Limit <= 0 || f.Limit > MostAudited {
 		f.Limit = MostAudited
 	}
-	err = l.listing(ctx, func(ctx context.Context) error {
+	return listing(ctx, l, func(ctx context.Context) (TimerAudit, error) {
 		now, err := l.store.Time(ctx)
 		if err != nil {
-			return err
+			return TimerAudit{}, err
 		}
-		out, err = l.auditTimer(ctx, topic, id, f, now.UnixMilli())
-		return err
+		return l.auditTimer(ctx, schemas.TargetName(topic), id, f, now.UnixMilli())
 	})
-	return out, err
 }
 
 func (l *Local) auditTimer(ctx context.Context, topic, id string, f TimerAuditFilter, now int64) (TimerAudit, error) {
@@ -389,23 +362,14 @@ func (c *Client) AuditTimer(ctx context.Context, topic, id string, f TimerAuditF
 }
 
 type auditTimerInput struct {
-	Topic string `path:"topic"`
-	ID    string `path:"id"`
+	Named
 	From  string `query:"from"  doc:"runs at this instant or later: RFC 3339 or Unix ms; default a day before to"`
 	To    string `query:"to"    doc:"runs before this instant; default now"`
 	Limit int    `query:"limit" default:"1000" maximum:"1000" minimum:"1"`
 }
 
-func (in *auditTimerInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
-
-func (s *server) auditTimer(ctx ctxType, in *auditTimerInput) (*body[TimerAudit], error) {
-	out, err := s.local.AuditTimer(ctx, in.Topic, in.ID, TimerAuditFilter{From: TimeText(in.From), To: TimeText(in.To), Limit: in.Limit})
-	return &body[TimerAudit]{out}, problem(err)
-}
-
-func (s *server) timerAudits(path string) {
-	register(s, access.Read, "audit-timer", http.MethodGet, path+"/audit",
-		"Compare the runs that a timer's expression has in a range with those that were made; go on after next", s.auditTimer)
+func (s *server) auditTimer(ctx context.Context, in *auditTimerInput) (TimerAudit, error) {
+	return s.local.AuditTimer(ctx, in.Topic, in.ID, TimerAuditFilter{From: TimeText(in.From), To: TimeText(in.To), Limit: in.Limit})
 }
 
 func timerPath(topic, id string) string { return "/timers/" + Segment(topic) + "/" + Segment(id) }

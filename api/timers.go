@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -122,22 +121,19 @@ func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 		name, err := base64.RawURLEncoding.DecodeString(f.Cursor)
 		topic, id, found := strings.Cut(string(name), "\x00")
 		if err != nil || !found || f.Topic != "" && f.Topic != topic {
-			return Timers{}, &deadletter.FieldError{Field: "cursor", Value: f.Cursor, Problem: "is none that this list has answered: give back the one of the page before, or leave it out"}
+			return Timers{}, wrong("cursor", f.Cursor, "is none that this list has answered: give back the one of the page before, or leave it out")
 		}
 		wanted.After = &look.TimerName{Topic: topic, ID: id}
 	}
 	out := Timers{Timers: []Timer{}}
-	err := l.listing(ctx, func(ctx context.Context) error {
-		page, err := look.New(l.store).ListTimers(ctx, wanted)
-		now := l.store.Clock().Millis()
-		for _, t := range page.Timers {
-			out.Timers = append(out.Timers, newTimer(&t, now, false))
-		}
-		if page.More != nil {
-			out.Cursor = base64.RawURLEncoding.EncodeToString([]byte(page.More.Topic + "\x00" + page.More.ID))
-		}
-		return err
-	})
+	page, err := listing(ctx, l, func(ctx context.Context) (look.TimerPage, error) { return look.New(l.store).ListTimers(ctx, wanted) })
+	now := l.store.Clock().Millis()
+	for _, t := range page.Timers {
+		out.Timers = append(out.Timers, newTimer(&t, now, false))
+	}
+	if page.More != nil {
+		out.Cursor = base64.RawURLEncoding.EncodeToString([]byte(page.More.Topic + "\x00" + page.More.ID))
+	}
 	return out, err
 }
 
@@ -151,37 +147,17 @@ func (c *Client) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 	return get[Timers](ctx, c, "/timers", f, nil)
 }
 
-func (s *server) timers() {
-	const read, operate = access.Read, access.Operate
-	answered := s.answered()
-	const path = "/api/v1/timers/{topic}/{id}"
-	register(s, read, "list-timers", http.MethodGet, "/api/v1/timers", "List timers in the order of their topics and ids", s.listTimers, s.onePage)
-	register(s, read, "get-timer", http.MethodGet, path, "Show a timer; percent-encode the id", s.getTimer, s.oneThing)
-	register(s, operate, "set-timer", http.MethodPut, path, "Ask to make a timer, or to replace it; wait for the answer", s.setTimer, s.limitBody, accepted, answered)
-	register(s, operate, "delete-timer", http.MethodDelete, path, "Ask to delete a timer; wait for the answer", s.timerOp(schemas.OpTimerDelete), accepted, answered)
-	register(s, operate, "enable-timer", http.MethodPost, path+"/enable", "Ask to enable a timer; wait for the answer", s.timerOp(schemas.OpTimerEnable), accepted, answered)
-	register(s, operate, "disable-timer", http.MethodPost, path+"/disable", "Ask to disable a timer; wait for the answer", s.timerOp(schemas.OpTimerDisable), accepted, answered)
-	s.askedRuns(path)
-	s.timerAudits(path)
-	register(s, read, "preview-timer", http.MethodPost, "/api/v1/timers/preview", "Compute the next runs of a definition, without making a timer", s.previewTimer)
-}
-
-func (s *server) listTimers(ctx ctxType, f *TimerFilter) (*body[Timers], error) {
-	var err error
-	if f.Cursor, err = s.cursors.open(ctx, "timers", f.Cursor); err != nil {
-		return nil, problem(err)
-	}
+func (s *server) listTimers(ctx context.Context, f *TimerFilter) (out Timers, err error) {
 	f.Allowed = allowed(ctx)
-	timers, err := s.local.Timers(ctx, *f)
-	if err == nil {
-		timers.Cursor, err = s.cursors.seal(ctx, "timers", timers.Cursor)
-	}
-	return &body[Timers]{timers}, problem(err)
+	err = s.cursors.page(ctx, "timers", &f.Cursor, &out.Cursor, func() (err error) {
+		out, err = s.local.Timers(ctx, *f)
+		return err
+	})
+	return out, err
 }
 
-func (s *server) getTimer(ctx ctxType, in *pathInput) (*body[Timer], error) {
-	t, err := s.local.Timer(ctx, in.Topic, in.ID)
-	return &body[Timer]{t}, problem(err)
+func (s *server) getTimer(ctx context.Context, in *Named) (Timer, error) {
+	return s.local.Timer(ctx, in.Topic, in.ID)
 }
 
 // Definition says when a timer runs, as a caller writes it. The fields are the contract's headers.
@@ -225,7 +201,7 @@ func (t *SetTimer) Record(topic, id string, in Intake) (*kgo.Record, error) {
 	}
 	if c, rej := schemas.ParseCallbackURL([]byte(t.URL)); rej == nil && topic != "" {
 		if schemas.TargetName(topic) != c.Origin {
-			return nil, &deadletter.FieldError{Field: "url", Value: c.Origin, Problem: "is of another origin than the timer's topic: name the timer by " + c.Origin}
+			return nil, wrong("url", c.Origin, "is of another origin than the timer's topic: name the timer by "+c.Origin)
 		}
 		topic = ""
 	}
@@ -259,32 +235,25 @@ func schedule(r *kgo.Record, in Intake) (timer.Schedule, error) {
 		return timer.Schedule{}, err
 	}
 	s, err := timer.New(task.DefinitionOf(&request))
-	if wrong, ok := errors.AsType[*timer.Error](err); ok {
-		return s, &deadletter.FieldError{Field: wrong.Field, Problem: wrong.Problem}
+	if mistake, ok := errors.AsType[*timer.Error](err); ok {
+		return s, wrong(mistake.Field, "", mistake.Problem)
 	}
 	return s, err
 }
 
 type setTimerInput struct {
 	Waiting
-	Topic string `path:"topic"`
-	ID    string `path:"id"`
-	Body  SetTimer
+	Named
+	Body SetTimer
 }
 
 func (in *setTimerInput) scope(c access.Caller) error {
 	return withinTarget(c, in.Topic, in.Body.URL)
 }
 
-func (s *server) setTimer(ctx ctxType, in *setTimerInput) (*answerOutput, error) {
+func (s *server) setTimer(ctx context.Context, in *setTimerInput) (*answerOutput, error) {
 	record := func(to Intake) (*kgo.Record, error) { return in.Body.Record(in.Topic, in.ID, to) }
 	return s.askRecord(ctx, in.ID, to{in.Body.Intake, in.Topic}, record, in.Waiting)
-}
-
-func (s *server) timerOp(op schemas.Op) func(ctxType, *pathTarget) (*answerOutput, error) {
-	return func(ctx ctxType, in *pathTarget) (*answerOutput, error) {
-		return s.ask(ctx, op, in.target(), in.Waiting)
-	}
 }
 
 // Preview asks for the runs of a definition.
@@ -312,7 +281,7 @@ type Run struct {
 // Runs computes the runs. A mistake is a *deadletter.FieldError or a *schemas.Rejection.
 func (p *Preview) Runs() (Previewed, error) {
 	if p.Count < 0 || p.Count > MostPreviewed {
-		return Previewed{}, &deadletter.FieldError{Field: "count", Value: strconv.Itoa(p.Count), Problem: "is out of range: write 1 to " + strconv.Itoa(MostPreviewed)}
+		return Previewed{}, wrong("count", strconv.Itoa(p.Count), "is out of range: write 1 to "+strconv.Itoa(MostPreviewed))
 	}
 	p.Count = cmp.Or(p.Count, 10)
 	b := builder{}
@@ -345,7 +314,6 @@ type previewInput struct{ Body Preview }
 
 func (*previewInput) scope(access.Caller) error { return nil } // it is about no topic
 
-func (s *server) previewTimer(_ ctxType, in *previewInput) (*body[Previewed], error) {
-	runs, err := in.Body.Runs()
-	return &body[Previewed]{runs}, problem(err)
+func (s *server) previewTimer(_ context.Context, in *previewInput) (Previewed, error) {
+	return in.Body.Runs()
 }

@@ -164,15 +164,9 @@ func TestManyRequestsOfATokenFitIntoItsShare(t *testing.T) {
 // inProcess serves the API of a world without a network, so that synctest's clock holds.
 func inProcess(w *world) http.Handler {
 	mux := http.NewServeMux()
-	s := &server{
-		huma: describe(mux, Config{}), local: w.local, intakes: fixed(Intake{Topic: "in"}), answers: w.answers,
-		bodies: newTurns(bodyBudget, bodyBudget/2), unsent: newTurns(answerBudget, answerBudget/2), auditor: &auditor{audit: admin.New(w.store).Audit}, cursors: &cursors{secret: admin.New(w.store).Secret},
-	}
-	s.tasks()
-	s.asks()
-	s.cancels()
-	s.forecasts()
-	s.letters()
+	db := admin.New(w.store)
+	s := &server{local: w.local, intakes: fixed(Intake{Topic: "in"}), answers: w.answers, auditor: &auditor{audit: db.Audit}, cursors: &cursors{secret: db.Secret}}
+	s.mount(mux, "test")
 	return mux
 }
 
@@ -270,11 +264,12 @@ func TestACallerWhoLeavesKeepsTheTurnOfItsStatement(t *testing.T) {
 	ctx, end := context.WithCancel(by(t, "a"))
 	statement, left := make(chan struct{}), make(chan error)
 	go func() {
-		left <- w.local.listing(ctx, func(ctx context.Context) error {
+		_, err := listing(ctx, w.local, func(ctx context.Context) (struct{}, error) {
 			end()
 			<-statement
-			return ctx.Err()
+			return struct{}{}, ctx.Err()
 		})
+		left <- err
 	}()
 	<-ctx.Done()
 	require.False(t, w.local.lists.all.TryAcquire(listsAtOnce), "its place is taken")
