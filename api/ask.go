@@ -67,11 +67,11 @@ func newEvent(e schemas.Event) Event {
 // answered describes both responses: the event, or the acknowledged request.
 func (s *server) answered() option {
 	registry := s.huma.OpenAPI().Components.Schemas
-	describe := func(description string, schema *huma.Schema) *huma.Response {
+	response := func(description string, schema *huma.Schema) *huma.Response {
 		return &huma.Response{Description: description, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 	}
-	event := describe("The answer, as on the results topic", huma.SchemaFromType(registry, reflect.TypeFor[Event]()))
-	sent := describe("Kafka has the request; the answer did not come in time, or was not waited for", huma.SchemaFromType(registry, reflect.TypeFor[Published]()))
+	event := response("The answer, as on the results topic", huma.SchemaFromType(registry, reflect.TypeFor[Event]()))
+	sent := response("Kafka has the request; the answer did not come in time, or was not waited for", huma.SchemaFromType(registry, reflect.TypeFor[Published]()))
 	return func(op *huma.Operation) { op.Responses = map[string]*huma.Response{"200": event, "202": sent} }
 }
 
@@ -154,11 +154,11 @@ func (s *server) byPath(op schemas.Op) func(context.Context, *pathTarget) (*answ
 // ask sends the request and waits for the answer to it, and to no other request about the task. The
 // wait begins when Kafka has acknowledged the request.
 func (s *server) ask(ctx context.Context, op schemas.Op, t Target, w Waiting) (*answerOutput, error) {
-	return s.askRecord(ctx, t.ID, to{t.Intake, t.Topic}, func(in Intake) (*kgo.Record, error) { return t.Record(op, in) }, w)
+	return s.askRecord(ctx, t.ID, route{t.Intake, t.Topic}, func(in Intake) (*kgo.Record, error) { return t.Record(op, in) }, w)
 }
 
 // askRecord is ask for any request that is answered.
-func (s *server) askRecord(ctx context.Context, id string, way to, record func(Intake) (*kgo.Record, error), w Waiting) (*answerOutput, error) {
+func (s *server) askRecord(ctx context.Context, id string, way route, record func(Intake) (*kgo.Record, error), w Waiting) (*answerOutput, error) {
 	wait, err := w.duration()
 	if err != nil {
 		return nil, err
@@ -182,14 +182,14 @@ func (s *server) askRecord(ctx context.Context, id string, way to, record func(I
 	return &answerOutput{http.StatusAccepted, sent}, nil
 }
 
-// to is where a request goes: to the intake that it names, or to the one for its target.
-type to struct{ intake, topic string }
+// route is where a request goes: to the intake that it names, or to the one for its target.
+type route struct{ intake, topic string }
 
 // publishTimeout is how long a caller waits for Kafka. It is shorter than the server's own time
 // limit.
 const publishTimeout = 10 * time.Second
 
-func (s *server) publish(ctx context.Context, way to, record func(Intake) (*kgo.Record, error)) (Published, error) {
+func (s *server) publish(ctx context.Context, way route, record func(Intake) (*kgo.Record, error)) (Published, error) {
 	to, ok := Pick(s.intakes(), way.intake, way.topic)
 	if !ok {
 		return Published{}, wrong("intake", way.intake, "is not an intake topic: leave it out, or name one that is configured")

@@ -174,3 +174,5 @@ func Segment(s string) string {
 	}
 	return url.PathEscape(s)
 }
+
+func timerPath(topic, id string) string { return "/timers/" + Segment(topic) + "/" + Segment(id) }

@@ -130,6 +130,37 @@ func (s *server) shows(c access.Caller, topic string) bool {
 	})
 }
 
+// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
+func (l *Local) Overview(ctx context.Context, minutes int) (Overview, error) {
+	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
+	defer cancel()
+	out, err := l.overview.get(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	before := (last(time.UnixMilli(out.At)) - int64(minutes)) * time.Minute.Milliseconds()
+	for len(out.Series) > 0 && out.Series[0].At <= before {
+		out.Series = out.Series[1:]
+	}
+	return out, nil
+}
+
+type overviewInput struct {
+	Minutes int `query:"minutes" doc:"how many minutes the series goes back" default:"180" minimum:"1" maximum:"360"`
+}
+
+// scope: the figures are of all topics.
+func (in *overviewInput) scope(c access.Caller) error { return withinTopics(c, "") }
+
+func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview, error) {
+	return s.local.Overview(ctx, in.Minutes)
+}
+
+// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
+func (c *Client) Overview(ctx context.Context, minutes int) (Overview, error) {
+	return get[Overview](ctx, c, "/overview", overviewInput{minutes}, nil)
+}
+
 // SlotsChange is how many slots there are, and how far a change of their number has come, in JSON.
 type SlotsChange struct {
 	Slots   int          `json:"slots"             doc:"how many there are; while that changes, how many there were"`

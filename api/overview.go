@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -100,22 +99,6 @@ func quantile(h figures.Histogram, q float64) *float64 {
 
 func rounded(v float64) float64 { return math.Round(v*1000) / 1000 }
 
-type overviewInput struct {
-	Minutes int `query:"minutes" doc:"how many minutes the series goes back" default:"180" minimum:"1" maximum:"360"`
-}
-
-// scope: the figures are of all topics.
-func (in *overviewInput) scope(c access.Caller) error { return withinTopics(c, "") }
-
-func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview, error) {
-	return s.local.Overview(ctx, in.Minutes)
-}
-
-// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
-func (c *Client) Overview(ctx context.Context, minutes int) (Overview, error) {
-	return get[Overview](ctx, c, "/overview", overviewInput{minutes}, nil)
-}
-
 const (
 	// overviewFor is how long an overview is shown again: many pages that are open cost as much as
 	// one. Processes speak every 5 s.
@@ -146,21 +129,6 @@ type shownOverview struct {
 
 func newOverviewer(st *store.Store) *overviewer {
 	return &overviewer{store: st, turn: make(chan struct{}, 1), series: series{store: st, minutes: map[int64]figures.Counts{}}}
-}
-
-// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
-func (l *Local) Overview(ctx context.Context, minutes int) (Overview, error) {
-	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
-	defer cancel()
-	out, err := l.overview.get(ctx)
-	if err != nil {
-		return Overview{}, err
-	}
-	before := (last(time.UnixMilli(out.At)) - int64(minutes)) * time.Minute.Milliseconds()
-	for len(out.Series) > 0 && out.Series[0].At <= before {
-		out.Series = out.Series[1:]
-	}
-	return out, nil
 }
 
 // get returns the latest overview, or reads another one. Who comes meanwhile waits for that.

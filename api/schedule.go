@@ -68,7 +68,7 @@ func (in *scheduleInput) scope(c access.Caller) error {
 }
 
 func (s *server) schedule(ctx context.Context, in *scheduleInput) (Published, error) {
-	return s.publish(ctx, to{in.Body.Intake, in.Body.Topic}, func(to Intake) (*kgo.Record, error) {
+	return s.publish(ctx, route{in.Body.Intake, in.Body.Topic}, func(to Intake) (*kgo.Record, error) {
 		r, err := in.Body.Record(to)
 		if err == nil && in.Body.Delay != "" {
 			err = s.setDue(ctx, to, r)

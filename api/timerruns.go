@@ -371,5 +371,3 @@ type auditTimerInput struct {
 func (s *server) auditTimer(ctx context.Context, in *auditTimerInput) (TimerAudit, error) {
 	return s.local.AuditTimer(ctx, in.Topic, in.ID, TimerAuditFilter{From: TimeText(in.From), To: TimeText(in.To), Limit: in.Limit})
 }
-
-func timerPath(topic, id string) string { return "/timers/" + Segment(topic) + "/" + Segment(id) }

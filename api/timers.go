@@ -253,7 +253,7 @@ func (in *setTimerInput) scope(c access.Caller) error {
 
 func (s *server) setTimer(ctx context.Context, in *setTimerInput) (*answerOutput, error) {
 	record := func(to Intake) (*kgo.Record, error) { return in.Body.Record(in.Topic, in.ID, to) }
-	return s.askRecord(ctx, in.ID, to{in.Body.Intake, in.Topic}, record, in.Waiting)
+	return s.askRecord(ctx, in.ID, route{in.Body.Intake, in.Topic}, record, in.Waiting)
 }
 
 // Preview asks for the runs of a definition.
