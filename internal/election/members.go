@@ -7,8 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -31,10 +30,11 @@ func Members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error)
 // ask connects and calls f, for a caller that is no member.
 func ask[T any](ctx context.Context, cfg Config, log *zap.Logger, f func(*zk.Conn, paths) (T, error)) (none T, err error) {
 	cfg.Root = cmp.Or(cfg.Root, defaults.ZooKeeperRoot)
-	var trouble lastError
+	var trouble atomic.Pointer[error] // why the last connect failed; the library only logs it
+	trouble.Store(new(error))
 	dial := func(network, addr string, timeout time.Duration) (net.Conn, error) {
 		tcp, err := cfg.dial(ctx, network, addr, timeout)
-		if trouble.set(err); err != nil {
+		if trouble.Store(&err); err != nil {
 			return nil, err
 		}
 		return zkconn.New(tcp, func(time.Duration) {}), nil
@@ -63,43 +63,21 @@ func ask[T any](ctx context.Context, cfg Config, log *zap.Logger, f func(*zk.Con
 	select {
 	case a := <-answers:
 		if errors.Is(a.err, zk.ErrNoServer) || errors.Is(a.err, zk.ErrConnectionClosed) {
-			return none, errors.Join(a.err, trouble.get())
+			return none, errors.Join(a.err, *trouble.Load())
 		}
 		return a.found, a.err
 	case <-ctx.Done():
-		return none, errors.Join(ctx.Err(), trouble.get())
+		return none, errors.Join(ctx.Err(), *trouble.Load())
 	}
-}
-
-// lastError is why the last connect failed; the library only logs it.
-type lastError struct {
-	mu  sync.Mutex
-	err error
-}
-
-func (l *lastError) set(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.err = err
-}
-
-func (l *lastError) get() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
 }
 
 func readMembers(conn *zk.Conn, parent string) ([]string, error) {
-	members, err := readMemberData(conn, parent)
-	var ids []string
-	for _, m := range members {
-		ids = append(ids, m.ID)
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids), err // an id may have a left-over candidate for a while
+	all, err := candidatesBelow(conn, parent)
+	return memberIDs(all), err
 }
 
-func readMemberData(conn *zk.Conn, parent string) ([]memberData, error) {
+// candidatesBelow returns the candidates, for a caller that is none of them.
+func candidatesBelow(conn *zk.Conn, parent string) ([]candidate, error) {
 	names, _, err := conn.Children(parent)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil // no dispatcher has run here yet
@@ -107,7 +85,7 @@ func readMemberData(conn *zk.Conn, parent string) ([]memberData, error) {
 	if err != nil {
 		return nil, err
 	}
-	var members []memberData
+	var all []candidate
 	for _, name := range names {
 		data, _, err := conn.Get(parent + "/" + name)
 		switch {
@@ -117,8 +95,8 @@ func readMemberData(conn *zk.Conn, parent string) ([]memberData, error) {
 		default:
 			m := memberData{ID: name} // an unreadable one still is a member
 			_ = json.Unmarshal(data, &m)
-			members = append(members, m)
+			all = append(all, candidate{name: name, memberData: m})
 		}
 	}
-	return members, nil
+	return all, nil
 }

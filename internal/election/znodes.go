@@ -38,8 +38,8 @@ func (q *quorum) open(ctx context.Context, nth int) (*term, error) {
 func (q *quorum) othersWork(ctx context.Context) bool {
 	bound, cancel := context.WithTimeout(ctx, q.m.cfg.FailingAfter)
 	defer cancel()
-	members, err := ask(bound, q.m.cfg, q.m.log, func(conn *zk.Conn, p paths) ([]memberData, error) { return readMemberData(conn, p.members) })
-	return err != nil || slices.ContainsFunc(members, func(d memberData) bool { return d.ID != q.m.cfg.MemberID && !d.Failing })
+	all, err := ask(bound, q.m.cfg, q.m.log, func(conn *zk.Conn, p paths) ([]candidate, error) { return candidatesBelow(conn, p.members) })
+	return err != nil || slices.ContainsFunc(all, func(c candidate) bool { return c.ID != q.m.cfg.MemberID && !c.Failing })
 }
 
 // znodes is the seat of a term in the ensemble: one TCP connection, one session and one candidate; none
