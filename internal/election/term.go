@@ -110,21 +110,13 @@ func (m *Member) serveTerm(ctx context.Context, nth int, ending *sync.WaitGroup)
 		m.view.distrust() // before our candidate disappears: others may act on that at once
 		t.seat.leave()
 	}
-	t.cut()
-	ending.Go(t.unwind)
-	return t.own != "", err
-}
-
-// cut ends the term without notice to the server.
-func (t *term) cut() {
 	t.end(errOver)
 	t.seat.cut()
-}
-
-// unwind waits for everything that the term has started.
-func (t *term) unwind() {
-	t.seat.unwind()
-	t.calls.Wait()
+	ending.Go(func() {
+		t.seat.unwind()
+		t.calls.Wait()
+	})
+	return t.own != "", err
 }
 
 // serve joins and then reads round after round until something ends the term.
@@ -147,13 +139,11 @@ func (t *term) serve() error {
 }
 
 func (t *term) wait(pause time.Duration) error {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
 	select {
 	case <-t.ctx.Done():
 		return context.Cause(t.ctx)
 	case <-t.wake:
-	case <-timer.C:
+	case <-time.After(pause):
 	}
 	return nil
 }

@@ -24,13 +24,16 @@ func onFake(t *testing.T, cfg zkfake.Config) *ensemble {
 
 // openByHand opens a term that the test drives itself.
 func (e *ensemble) openByHand(id string, change ...func(*Config)) *znodes {
-	term, err := e.member(id, change...).ground.(*quorum).openTerm(context.Background(), e.server)
+	opened, err := e.member(id, change...).ground.open(context.Background(), 0)
 	require.NoError(e.t, err)
+	term := opened.seat.(*znodes)
 	e.t.Cleanup(func() {
 		term.m.view.distrust() // its timer would log after the test
 		term.leave()
-		term.term.cut()
-		term.term.unwind()
+		term.end(errOver)
+		term.cut()
+		term.unwind()
+		term.calls.Wait()
 	})
 	require.NoError(e.t, term.connected())
 	return term

@@ -26,11 +26,21 @@ type quorum struct {
 }
 
 func (q *quorum) open(ctx context.Context, nth int) (*term, error) {
-	z, err := q.openTerm(ctx, q.servers[nth%len(q.servers)])
-	if err != nil {
-		return nil, err
+	server := q.servers[nth%len(q.servers)]
+	t := &znodes{
+		term: q.m.newTerm(ctx, q.m.log.With(zap.String("server", server))), paths: q.paths,
+		ready: make(chan struct{}), known: map[string]candidate{}, armed: map[string]bool{},
 	}
-	return z.term, nil
+	t.seat = t
+	var err error
+	t.conn, t.done, err = zk.Connect([]string{server}, q.m.cfg.SessionTimeout,
+		zk.WithDialer(t.dial), zk.WithHostProvider(&byName{}), zk.WithEventCallback(t.event),
+		zk.WithLogger(clientLog{t.log}), zk.WithMaxBufferSize(zkconn.MaxPacket))
+	if err != nil {
+		t.end(err)
+		return nil, fmt.Errorf("connecting to %s: %w", server, err)
+	}
+	return t.term, nil
 }
 
 // othersWork asks the ensemble whether another member works. One that does not answer cannot be joined
@@ -71,23 +81,6 @@ const (
 	dialled
 	cut
 )
-
-func (q *quorum) openTerm(ctx context.Context, server string) (*znodes, error) {
-	t := &znodes{
-		term: q.m.newTerm(ctx, q.m.log.With(zap.String("server", server))), paths: q.paths,
-		ready: make(chan struct{}), known: map[string]candidate{}, armed: map[string]bool{},
-	}
-	t.seat = t
-	var err error
-	t.conn, t.done, err = zk.Connect([]string{server}, q.m.cfg.SessionTimeout,
-		zk.WithDialer(t.dial), zk.WithHostProvider(&byName{}), zk.WithEventCallback(t.event),
-		zk.WithLogger(clientLog{t.log}), zk.WithMaxBufferSize(zkconn.MaxPacket))
-	if err != nil {
-		t.end(err)
-		return nil, fmt.Errorf("connecting to %s: %w", server, err)
-	}
-	return t, nil
-}
 
 // leave closes the session, so that the others see at once that we are gone. It takes up to a
 // second if the server does not answer.
@@ -203,8 +196,6 @@ func call[T any](t *znodes, what string, request func(*zk.Conn) (T, error)) (T, 
 		value, err := request(t.conn)
 		answers <- answer{value, err}
 	})
-	timeout := time.NewTimer(t.pace())
-	defer timeout.Stop()
 	var zero T
 	select {
 	case a := <-answers:
@@ -214,7 +205,7 @@ func call[T any](t *znodes, what string, request func(*zk.Conn) (T, error)) (T, 
 		return a.value, nil
 	case <-t.ctx.Done():
 		return zero, fmt.Errorf("%s: %w", what, context.Cause(t.ctx))
-	case <-timeout.C:
+	case <-time.After(t.pace()):
 		return zero, fmt.Errorf("%s: no answer within %s", what, t.pace())
 	}
 }
@@ -222,8 +213,6 @@ func call[T any](t *znodes, what string, request func(*zk.Conn) (T, error)) (T, 
 // connected waits for the session. A server may accept a connection and then not answer, so this
 // has a limit too: connect plus handshake.
 func (t *znodes) connected() error {
-	timeout := time.NewTimer(2 * t.m.cfg.TrustWindow / roundsPerWindow)
-	defer timeout.Stop()
 	select {
 	case <-t.ready:
 		return nil
@@ -232,7 +221,7 @@ func (t *znodes) connected() error {
 			return fmt.Errorf("opening a session: %w; a server that requires TLS (zookeeper.tls) does that", cause)
 		}
 		return fmt.Errorf("opening a session: %w", context.Cause(t.ctx))
-	case <-timeout.C:
+	case <-time.After(2 * t.m.cfg.TrustWindow / roundsPerWindow):
 		return errors.New("opening a session: no answer in time")
 	}
 }
