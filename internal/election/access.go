@@ -78,9 +78,8 @@ func (t *znodes) closeToOthers(path string) error {
 	if err != nil || !slices.ContainsFunc(now.acl, func(a zk.ACL) bool { return a.Scheme == "world" }) {
 		return err
 	}
-	_, err = call(t, "closing "+path+" to others", func(c *zk.Conn) (struct{}, error) {
-		_, err := c.SetACL(path, t.m.cfg.acl(), now.stat.Aversion)
-		return struct{}{}, err
+	_, err = call(t, "closing "+path+" to others", func(c *zk.Conn) (*zk.Stat, error) {
+		return c.SetACL(path, t.m.cfg.acl(), now.stat.Aversion)
 	})
 	if errors.Is(err, zk.ErrBadVersion) {
 		return nil // another member was faster

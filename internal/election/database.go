@@ -344,15 +344,12 @@ func beating(ctx context.Context, r Roll, session time.Duration, enough int, wan
 			if !wanted(candidateOf(c).memberData) {
 				continue
 			}
-			switch beat, known := first[c.Instance]; {
-			case !known:
-				first[c.Instance] = c.Beat
-				undecided++
-			case beat != c.Beat:
+			if beat, known := first[c.Instance]; known && beat != c.Beat {
 				alive[c.ID] = true
-			default:
-				undecided++
+				continue
 			}
+			first[c.Instance] = c.Beat
+			undecided++
 		}
 		if undecided == 0 || len(alive) == enough || machine.Exact().Least(began) >= session {
 			return slices.Sorted(maps.Keys(alive)), nil

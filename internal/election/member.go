@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,7 +59,9 @@ func NewZooKeeper(cfg Config, epochs Epochs, log *zap.Logger) (*Member, error) {
 		return nil, err
 	}
 	m := newMember(cfg, epochs, log)
-	m.ground = &quorum{m: m, paths: pathsUnder(cfg.Root), servers: shuffled(cfg.Servers)}
+	servers := slices.Clone(cfg.Servers)
+	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
+	m.ground = &quorum{m: m, paths: pathsUnder(cfg.Root), servers: servers}
 	return m, nil
 }
 
@@ -128,10 +131,4 @@ func (m *Member) Run(ctx context.Context) error {
 		loop.Rest(ctx, rest/2+rand.N(rest/2+1))
 	}
 	return nil
-}
-
-func shuffled(servers []string) []string {
-	out := append([]string(nil), servers...)
-	rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-	return out
 }
