@@ -68,12 +68,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.SessionTimeout = cmp.Or(c.SessionTimeout, defaults.SessionTimeout)
 	c.TrustWindow = cmp.Or(c.TrustWindow, c.SessionTimeout*2/3)
 	c.FailingAfter = cmp.Or(c.FailingAfter, defaults.FailingAfter)
-	if c.MemberID == "" {
-		c.MemberID = defaultMemberID()
-	}
-	if c.Instance == "" {
-		c.Instance = uuid.NewString()
-	}
+	c.MemberID = cmp.Or(c.MemberID, defaultMemberID())
+	c.Instance = cmp.Or(c.Instance, uuid.NewString())
 	return c, c.validate()
 }
 
