@@ -32,9 +32,12 @@ func operator() string {
 	return name + "@" + host
 }
 
+// isAttended says whether a person at a terminal can be asked.
+func (a *app) isAttended() bool { return command.IsTerminal(a.Stdin) && command.IsTerminal(a.Stderr) }
+
 // confirm asks the person at the terminal. Without a terminal, the flags are the confirmation.
 func (a *app) confirm(question string) bool {
-	if !command.IsTerminal(a.Stdin) || !command.IsTerminal(a.Stderr) {
+	if !a.isAttended() {
 		return true
 	}
 	fmt.Fprint(a.Stderr, question+" [y/N] ")

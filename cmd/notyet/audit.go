@@ -32,10 +32,7 @@ const auditPage = 1000
 func (c *auditFilter) each(a *app, page int, f func(api.AuditEntry) (more bool, err error)) error {
 	wanted := api.AuditFilter{Who: c.Who, What: c.What, Topic: c.Topic, TaskID: c.ID, Limit: page}
 	var err error
-	if wanted.From, err = instant("--from", c.From, -1); err != nil {
-		return err
-	}
-	if wanted.To, err = instant("--to", c.To, -1); err != nil {
+	if wanted.From, wanted.To, err = span(c.From, c.To, -1); err != nil {
 		return err
 	}
 	b, err := a.backend(c.asking)

@@ -178,10 +178,10 @@ func instantText(flag, text string, direction time.Duration) (api.TimeText, erro
 	return api.TimeText(time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")), err
 }
 
-// dueSpan parses the flags --from and --to, which limit due times.
-func dueSpan(from, to string) (first, end int64, err error) {
-	first, errFrom := instant("--from", from, +1)
-	end, errTo := instant("--to", to, +1)
+// span parses the flags --from and --to.
+func span(from, to string, direction time.Duration) (first, end int64, err error) {
+	first, errFrom := instant("--from", from, direction)
+	end, errTo := instant("--to", to, direction)
 	return first, end, cmp.Or(errFrom, errTo)
 }
 

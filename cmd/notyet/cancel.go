@@ -71,10 +71,8 @@ func (m *many) alone() error {
 
 // cancelledMany is what cancel without an id prints.
 type cancelledMany struct {
-	Cancelled int64 `json:"cancelled"`
-	TooLate   int64 `json:"too_late"`
-	Matched   int64 `json:"matched"`
-	DryRun    bool  `json:"dry_run,omitempty"`
+	api.CancelledMany      // of all pages
+	DryRun            bool `json:"dry_run,omitempty"`
 }
 
 func (m *many) cancelMany(a *app, t target) error {
@@ -86,40 +84,29 @@ func (m *many) cancelMany(a *app, t target) error {
 	}
 	r := api.CancelMany{Topic: schemas.TargetName(t.Topic), IDPrefix: m.Prefix, Tag: m.Tag, All: m.All}
 	var err error
-	if r.From, r.To, err = dueSpan(m.From, m.To); err != nil {
+	if r.From, r.To, err = span(m.From, m.To, +1); err != nil {
 		return err
 	}
 	if selects := r.Topic != "" || r.IDPrefix != "" || r.Tag != "" || r.From != 0 || r.To != 0; selects == m.All {
 		return command.Usage("which? say --id for one task, --topic, --id-prefix, --tag, --from or --to for many, or --all and none of them")
 	}
-	b, err := a.backend(t.asking)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	done := cancelledMany{DryRun: m.DryRun}
-	if m.DryRun || !m.Yes && command.IsTerminal(a.Stdin) && command.IsTerminal(a.Stderr) {
-		if done, err = cancelAll(a, b, r, true); err != nil {
-			return err
+	return show(a, t.asking, func(b *backend) (done cancelledMany, err error) {
+		if m.DryRun || !m.Yes && a.isAttended() {
+			if done, err = cancelAll(a, b, r, true); err != nil || m.DryRun {
+				return done, err
+			}
+			if done.Matched > 0 && !a.confirm(fmt.Sprintf("Cancel %d tasks?", done.Matched)) {
+				return done, command.Usage("nothing was cancelled")
+			}
 		}
-	}
-	if !m.DryRun {
-		if !m.Yes && done.Matched > 0 && !a.confirm(fmt.Sprintf("Cancel %d tasks?", done.Matched)) {
-			return command.Usage("nothing was cancelled")
+		return cancelAll(a, b, r, false)
+	}, func(done cancelledMany) {
+		if m.DryRun {
+			fmt.Fprintf(a.Stdout, "would cancel %d\n", done.Matched)
+			return
 		}
-		if done, err = cancelAll(a, b, r, false); err != nil {
-			return err
-		}
-	}
-	if t.JSON {
-		return a.JSON(done)
-	}
-	if m.DryRun {
-		fmt.Fprintf(a.Stdout, "would cancel %d\n", done.Matched)
-		return nil
-	}
-	fmt.Fprintf(a.Stdout, "cancelled %d, too late %d\n", done.Cancelled, done.TooLate)
-	return nil
+		fmt.Fprintf(a.Stdout, "cancelled %d, too late %d\n", done.Cancelled, done.TooLate)
+	})
 }
 
 // cancelAll goes on until there is no cursor.

@@ -38,9 +38,7 @@ func (a *app) cluster(found api.Cluster) {
 		fmt.Fprintf(a.Stdout, "lag is not known: %s\n", command.Plain(found.LagError))
 		return
 	}
-	rows := make([][]any, 0, len(found.Lag))
-	for _, l := range found.Lag {
-		rows = append(rows, []any{l.Topic, l.Partition, l.State, l.Lag, shortened(command.Plain(l.Detail), 80)})
-	}
-	a.Table([]any{"TOPIC", "PARTITION", "STATE", "LAG", ""}, rows)
+	table(a, "", []any{"TOPIC", "PARTITION", "STATE", "LAG", ""}, found.Lag, func(l api.Lag) []any {
+		return []any{l.Topic, l.Partition, l.State, l.Lag, shortened(command.Plain(l.Detail), 80)}
+	})
 }

@@ -109,11 +109,7 @@ func (c *configPrintCmd) Run(a *app) error {
 	if c.JSON {
 		return cmp.Or(a.JSON(out), mistaken(problems))
 	}
-	rows := make([][]any, 0, len(out.Settings))
-	for _, s := range out.Settings {
-		rows = append(rows, []any{s.Key, text(s.Value), s.From()})
-	}
-	a.Table([]any{"KEY", "VALUE", "FROM"}, rows)
+	table(a, "", []any{"KEY", "VALUE", "FROM"}, out.Settings, func(s config.Setting) []any { return []any{s.Key, text(s.Value), s.From()} })
 	if len(problems) > 0 {
 		return &config.Error{Problems: problems}
 	}

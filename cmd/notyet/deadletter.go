@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -219,9 +220,9 @@ func (c *deadReplayCmd) Run(a *app) error {
 		return err
 	}
 	defer b.close()
-	bar := a.bar(b, "replaying", f)
-	result, err := deadletter.Replay(a.Ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: bar.show})
-	bar.end()
+	show, end := a.bar(b, "replaying", f)
+	result, err := deadletter.Replay(a.Ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: show})
+	end()
 	if c.JSON {
 		err = errors.Join(err, a.JSON(replayed{result.Done, result.Skipped, result.Reasons, c.DryRun}))
 	} else {
@@ -278,20 +279,17 @@ func (c *deadPurgeCmd) Run(a *app) error {
 		return err
 	}
 	defer b.close()
-	n, err := b.CountLetters(a.Ctx, f)
+	n, err := b.selected(a.Ctx, f)
 	if err != nil {
 		return err
-	}
-	if f.Limit > 0 {
-		n = min(n, int64(f.Limit))
 	}
 	if !c.DryRun {
 		if !c.Yes && n > 0 && !a.confirm(fmt.Sprintf("Delete %d dead letters for good?", n)) {
 			return command.Usage("nothing was deleted")
 		}
-		bar := a.bar(b, "purging", f)
-		n, err = deadletter.Purge(a.Ctx, b, f, bar.show)
-		bar.end()
+		show, end := a.bar(b, "purging", f)
+		n, err = deadletter.Purge(a.Ctx, b, f, show)
+		end()
 	}
 	if c.JSON {
 		return errors.Join(err, a.JSON(purged{n, c.DryRun}))
@@ -304,23 +302,24 @@ func (c *deadPurgeCmd) Run(a *app) error {
 	return err
 }
 
-// bar shows a person the progress of a long command.
-type bar struct {
-	writer  progress.Writer
-	tracker *progress.Tracker
+// selected returns how many letters a command comes to.
+func (b *backend) selected(ctx context.Context, f letters.Filter) (int64, error) {
+	n, err := b.CountLetters(ctx, f)
+	if f.Limit > 0 {
+		n = min(n, int64(f.Limit))
+	}
+	return n, err
 }
 
-// bar returns an empty bar, which shows nothing, unless standard error is a terminal.
-func (a *app) bar(b *backend, what string, f letters.Filter) *bar {
+// bar shows a person the progress of a long command, until end. It shows nothing unless standard error is a terminal.
+func (a *app) bar(b *backend, what string, f letters.Filter) (show func(deadletter.Progress), end func()) {
+	show, end = func(deadletter.Progress) {}, func() {}
 	if !command.IsTerminal(a.Stderr) {
-		return &bar{}
+		return show, end
 	}
-	total, err := b.CountLetters(a.Ctx, f)
+	total, err := b.selected(a.Ctx, f)
 	if err != nil {
-		return &bar{} // the command itself will get the same error
-	}
-	if f.Limit > 0 {
-		total = min(total, int64(f.Limit))
+		return show, end // the command itself will get the same error
 	}
 	w := progress.NewWriter()
 	w.SetOutputWriter(command.Raw(a.Stderr))
@@ -329,22 +328,11 @@ func (a *app) bar(b *backend, what string, f letters.Filter) *bar {
 	t := &progress.Tracker{Message: what, Total: total}
 	w.AppendTracker(t)
 	go w.Render()
-	return &bar{w, t}
-}
-
-func (b *bar) show(p deadletter.Progress) {
-	if b.tracker != nil {
-		b.tracker.SetValue(p.Done + p.Skipped)
-	}
-}
-
-func (b *bar) end() {
-	if b.tracker == nil {
-		return
-	}
-	b.tracker.MarkAsDone()
-	b.writer.Stop()
-	for b.writer.IsRenderInProgress() {
-		time.Sleep(10 * time.Millisecond)
+	return func(p deadletter.Progress) { t.SetValue(p.Done + p.Skipped) }, func() {
+		t.MarkAsDone()
+		w.Stop()
+		for w.IsRenderInProgress() {
+			time.Sleep(10 * time.Millisecond)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -72,10 +73,7 @@ func (c *devCmd) Run(a *app) error {
 // removed at the end.
 func (c *devCmd) directory() (dir string, remove func(), err error) {
 	if c.Data != "" {
-		if err := os.MkdirAll(c.Data, 0o700); err != nil {
-			return "", nil, command.Usage("--data: %v", err)
-		}
-		if err := closeToOthers(c.Data); err != nil {
+		if err := cmp.Or(os.MkdirAll(c.Data, 0o700), closeToOthers(c.Data)); err != nil {
 			return "", nil, command.Usage("--data: %v", err)
 		}
 		return c.Data, func() {}, nil

@@ -89,11 +89,9 @@ func (a *app) standing(found []scanner.Partition) {
 		}
 		return n
 	}
-	rows := make([][]any, 0, len(found))
-	for _, p := range found {
-		rows = append(rows, []any{p.Topic, p.Partition, p.State, offset(p.Next), offset(p.Start), offset(p.End), offset(p.Lag), p.Restarts, shortened(command.Plain(p.Detail), 100)})
-	}
-	a.Table([]any{"TOPIC", "PARTITION", "STATE", "NEXT", "START", "END", "LAG", "RESTARTS", ""}, rows)
+	table(a, "", []any{"TOPIC", "PARTITION", "STATE", "NEXT", "START", "END", "LAG", "RESTARTS", ""}, found, func(p scanner.Partition) []any {
+		return []any{p.Topic, p.Partition, p.State, offset(p.Next), offset(p.Start), offset(p.End), offset(p.Lag), p.Restarts, shortened(command.Plain(p.Detail), 100)}
+	})
 }
 
 type intakeSkipCmd struct {

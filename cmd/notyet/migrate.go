@@ -136,11 +136,7 @@ func (c *migrateCmd) tell(a *app, cfg *config.Config, log *zap.Logger) error {
 }
 
 func (p *planned) database(ctx context.Context, cfg *config.Config) error {
-	scfg, err := command.StoreConfig(cfg, zap.NewNop())
-	if err != nil {
-		return err
-	}
-	st, err := store.Open(ctx, scfg, zap.NewNop())
+	st, err := service.OpenDatabase(ctx, cfg, zap.NewNop())
 	if err != nil {
 		return err
 	}
@@ -155,18 +151,11 @@ func (p *planned) database(ctx context.Context, cfg *config.Config) error {
 
 // topics notes those that do not exist.
 func (p *planned) topics(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
-	kcfg, err := command.KafkaConfig(cfg, log)
-	if err != nil {
-		return err
-	}
-	client, err := kafka.New(kcfg, log)
+	client, err := command.ConnectKafka(ctx, cfg, log, kafka.New)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	if err := command.Reach(ctx, cfg, client); err != nil {
-		return err
-	}
 	there, err := kafka.TopicIDs(ctx, client, cfg.OwnTopics()...)
 	if errors.Is(err, kerr.TopicAuthorizationFailed) {
 		return fmt.Errorf("%w: grant Describe on notyet's topics, which a dry run looks for, or add --database-only", err)
@@ -183,11 +172,7 @@ func (p *planned) topics(ctx context.Context, cfg *config.Config, log *zap.Logge
 }
 
 func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err error) {
-	scfg, err := command.StoreConfig(cfg, zap.NewNop())
-	if err != nil {
-		return 0, err
-	}
-	st, err := store.Open(ctx, scfg, zap.NewNop()) // everything that it would log is also in its errors
+	st, err := service.OpenDatabase(ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return 0, err
 	}
@@ -206,18 +191,11 @@ func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err er
 }
 
 func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger, moved bool) ([]string, error) {
-	kcfg, err := command.KafkaConfig(cfg, log)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kafka.New(kcfg, log)
+	client, err := command.ConnectKafka(ctx, cfg, log, kafka.New)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	if err := command.Reach(ctx, cfg, client); err != nil {
-		return nil, err
-	}
 	st, err := service.OpenStore(ctx, cfg, zap.NewNop())
 	if err != nil {
 		return nil, err

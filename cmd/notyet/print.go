@@ -12,9 +12,9 @@ import (
 	"github.com/notyet/notyet/deadletter"
 )
 
-// table prints a row for each item under headings; without items it prints none.
+// table prints a row for each item under headings. Without items it prints none, or the headings alone if none is empty.
 func table[T any](a *app, none string, head []any, items []T, row func(T) []any) {
-	if len(items) == 0 {
+	if len(items) == 0 && none != "" {
 		fmt.Fprintln(a.Stdout, none)
 		return
 	}
@@ -32,6 +32,14 @@ func pairs(w io.Writer, values ...string) {
 			fmt.Fprintf(w, "%-12s %s\n", values[i], command.Plain(values[i+1]))
 		}
 	}
+}
+
+// optional returns the text of a number that may be missing.
+func optional(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
 }
 
 // when returns an instant and its distance from now, or "" for 0.

@@ -17,6 +17,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
@@ -70,14 +71,13 @@ func (c *deadReconcileCmd) Run(a *app) error {
 	return nil
 }
 
-func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.Reconciled, error) {
-	var none deadletter.Reconciled
+func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (none deadletter.Reconciled, err error) {
 	log := command.NewLogger(cfg.Log, a.Stderr)
 	kcfg, err := command.KafkaConfig(cfg, log)
 	if err != nil {
 		return none, err
 	}
-	if err := a.atRest(cfg, kcfg, log); err != nil {
+	if err := a.scannersAtRest(cfg, log); err != nil {
 		return none, err
 	}
 	st, err := service.OpenStore(a.Ctx, cfg, zap.NewNop())
@@ -85,6 +85,9 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.
 		return none, err
 	}
 	defer func() { _ = st.Close() }()
+	if err := a.dispatchersAtRest(cfg, st, log); err != nil {
+		return none, err
+	}
 	ix, err := service.OpenIndex(a.Ctx, cfg, st, log)
 	if err != nil {
 		return none, err
@@ -102,9 +105,8 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (deadletter.
 	return deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.Ctx, kcfg, r)
 }
 
-// atRest refuses while scanners or dispatchers run. Scanners would decide requests without the
-// logs' evidence, and dispatchers would send tasks that are about to be settled.
-func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) error {
+// scannersAtRest refuses while scanners run: they would decide requests without the logs' evidence.
+func (a *app) scannersAtRest(cfg *config.Config, log *zap.Logger) error {
 	client, err := service.Publisher(a.Ctx, cfg, log)
 	if err != nil {
 		return err
@@ -113,57 +115,43 @@ func (a *app) atRest(cfg *config.Config, kcfg kafka.Config, log *zap.Logger) err
 	ctx, cancel := context.WithTimeout(a.Ctx, 3*command.DialTimeout)
 	defer cancel()
 	scanners, err := kafka.GroupMembers(ctx, client, cfg.Scanner.Group)
-	if err != nil {
-		return err
+	if err == nil && len(scanners) > 0 {
+		err = fmt.Errorf("scanners are at work (group %s): stop %s first. One that was killed counts for 6 s", cfg.Scanner.Group, strings.Join(scanners, ", "))
 	}
-	if len(scanners) > 0 {
-		return fmt.Errorf("scanners are at work (group %s): stop %s first. One that was killed counts for 6 s", cfg.Scanner.Group, strings.Join(scanners, ", "))
-	}
+	return err
+}
+
+// dispatchersAtRest refuses while dispatchers run: they would send tasks that are about to be settled. The dispatchers may elect through
+// the database or ZooKeeper, whichever of them the settings of this command name.
+func (a *app) dispatchersAtRest(cfg *config.Config, st *store.Store, log *zap.Logger) error {
 	ecfg, err := service.ElectionConfig(cfg, log)
 	if err != nil {
 		return err
 	}
-	// The dispatchers may elect through the database although the settings of this command name ZooKeeper.
-	where, session := "in the database", cfg.Election.SessionTimeout
-	dispatchers, err := beating(a.Ctx, cfg, session)
-	if err == nil && len(dispatchers) == 0 && cfg.Election.Kind == config.KindZooKeeper {
-		where, session = "zookeeper.root "+cfg.ZooKeeper.Root, ecfg.SessionTimeout
-		dispatchers, err = election.Members(ctx, ecfg, log)
-	}
-	if err == nil && len(dispatchers) == 0 && cfg.Election.Kind == config.KindMySQL {
-		// They may elect through ZooKeeper, which these settings do not name.
-		where, session = "as they note in the database; election.kind is mysql here, and may be zookeeper there", admin.ServiceLease*time.Millisecond
-		dispatchers, err = noting(a.Ctx, cfg)
-	}
-	if err != nil {
-		return err
-	}
-	if len(dispatchers) > 0 {
-		return fmt.Errorf("dispatchers are at work (%s): stop %s first. One that was killed counts for %v", where, strings.Join(dispatchers, ", "), session)
-	}
-	return nil
-}
-
-// beating returns the dispatchers that show signs of life in the database. It watches for up to a session.
-func beating(ctx context.Context, cfg *config.Config, session time.Duration) ([]string, error) {
-	st, err := service.OpenStore(ctx, cfg, zap.NewNop())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = st.Close() }()
 	roll := st.Roll()
 	defer roll.Close()
-	return election.Beating(ctx, roll, session)
+	where, session := "in the database", cfg.Election.SessionTimeout
+	dispatchers, err := election.Beating(a.Ctx, roll, session)
+	switch {
+	case err != nil || len(dispatchers) > 0:
+	case cfg.Election.Kind == config.KindZooKeeper:
+		where, session = "zookeeper.root "+cfg.ZooKeeper.Root, ecfg.SessionTimeout
+		ctx, cancel := context.WithTimeout(a.Ctx, 3*command.DialTimeout)
+		defer cancel()
+		dispatchers, err = election.Members(ctx, ecfg, log)
+	default:
+		where, session = "as they note in the database; election.kind is mysql here, and may be zookeeper there", admin.ServiceLease*time.Millisecond
+		dispatchers, err = noting(a.Ctx, st)
+	}
+	if err == nil && len(dispatchers) > 0 {
+		err = fmt.Errorf("dispatchers are at work (%s): stop %s first. One that was killed counts for %v", where, strings.Join(dispatchers, ", "), session)
+	}
+	return err
 }
 
 // noting returns the dispatchers that note in the database that they are alive. It watches for a little longer than the pause between two
 // notes: those of a restored database are old.
-func noting(ctx context.Context, cfg *config.Config) ([]string, error) {
-	st, err := service.OpenStore(ctx, cfg, zap.NewNop())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = st.Close() }()
+func noting(ctx context.Context, st *store.Store) ([]string, error) {
 	var first map[string]int64
 	for began := time.Now(); ; loop.Rest(ctx, time.Second/4) {
 		services, err := look.New(st).Services(ctx)

@@ -62,7 +62,7 @@ func (c *target) publishAndAnswer(a *app, cfg *config.Config, record *kgo.Record
 	log := command.NewLogger(cfg.Log, a.Stderr)
 	var results *tail
 	if !c.NoWait {
-		if results, err = openTail(a.Ctx, cfg, log); err != nil {
+		if results, err = openTail(a.Ctx, cfg, log, false); err != nil {
 			return err
 		}
 		defer results.close()
@@ -98,13 +98,7 @@ func (c *target) answer(a *app, results *tail, p api.Published, won schemas.Stat
 	if err != nil {
 		return err
 	}
-	if err := a.event(found, c.JSON); err != nil {
-		return err
-	}
-	if found.State != won {
-		return command.ErrReported
-	}
-	return nil
+	return a.outcome(found, won, c.JSON)
 }
 
 // carried holds the flags for what is delivered besides the key.
@@ -149,7 +143,7 @@ func (c *carried) value(stdin io.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, command.Usage("--value-file: %v", err)
 		}
-		return notNull(value), nil
+		return append([]byte{}, value...), nil
 	case c.ValueFile == "" && command.IsTerminal(stdin):
 		return nil, command.Usage("what? say --value, --value-file or --null-value, or pipe the value in")
 	}
@@ -157,14 +151,7 @@ func (c *carried) value(stdin io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the value from standard input: %w", err)
 	}
-	return notNull(value), nil
-}
-
-func notNull(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
+	return append([]byte{}, value...), nil // null is another value
 }
 
 // delivery holds the flags that say how a task is delivered. A timer's are those of each run.

@@ -63,7 +63,7 @@ func (c *scheduleCmd) Run(a *app) error {
 	log := command.NewLogger(cfg.Log, a.Stderr)
 	var results *tail
 	if c.Wait {
-		if results, err = openTail(a.Ctx, cfg, log); err != nil {
+		if results, err = openTail(a.Ctx, cfg, log, false); err != nil {
 			return err
 		}
 		defer results.close()
@@ -143,7 +143,7 @@ func (c *scheduleCmd) await(a *app, results *tail, p api.Published, began time.T
 			return err
 		}
 		if found.State.Final() {
-			return c.ended(a, found)
+			return a.outcome(found, schemas.StateSucceeded, c.JSON)
 		}
 		known = "last heard: " + eventText(found.Event)
 		p.Due = cmp.Or(found.Due, p.Due)
@@ -157,14 +157,4 @@ func (c *scheduleCmd) until(began time.Time, next int64) time.Time {
 		return began.Add(c.Timeout)
 	}
 	return time.UnixMilli(next).Add(endTimeout)
-}
-
-func (c *scheduleCmd) ended(a *app, e event) error {
-	if err := a.event(e, c.JSON); err != nil {
-		return err
-	}
-	if e.State != schemas.StateSucceeded {
-		return command.ErrReported
-	}
-	return nil
 }

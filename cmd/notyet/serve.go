@@ -12,15 +12,20 @@ var (
 	dispatcherServers = append(scannerServers, "zookeeper.servers")
 )
 
-// serve runs a service. The required settings must be set, because their defaults are only for trying notyet out.
-func (a *app) serve(s command.Settings, more command.Servers, name string, required []string, parts ...func(*service.Service) error) error {
-	return service.Serve(a.App, name, func() (*config.Config, error) { return a.Load(s, more, config.Sources{Require: required}) }, parts...)
-}
-
-type scannerCmd struct {
+// serving holds the flags of a service.
+type serving struct {
 	command.Settings
 	command.Servers
 }
+
+// serve runs a service. The required settings must be set, because their defaults are only for trying notyet out.
+func (c *serving) serve(a *app, name string, required []string, parts ...func(*service.Service) error) error {
+	return service.Serve(a.App, name, func() (*config.Config, error) {
+		return a.Load(c.Settings, c.Servers, config.Sources{Require: required})
+	}, parts...)
+}
+
+type scannerCmd struct{ serving }
 
 func (scannerCmd) Help() string {
 	return `Run several; they share the intake partitions. If one dies, the others take over its partitions within seconds.
@@ -31,13 +36,10 @@ Example:
 }
 
 func (c *scannerCmd) Run(a *app) error {
-	return a.serve(c.Settings, c.Servers, "scanner", scannerServers, (*service.Service).AddScanner)
+	return c.serve(a, "scanner", scannerServers, (*service.Service).AddScanner)
 }
 
-type dispatcherCmd struct {
-	command.Settings
-	command.Servers
-}
+type dispatcherCmd struct{ serving }
 
 func (dispatcherCmd) Help() string {
 	return `Run several; they share the slots through ZooKeeper, or through the database (election.kind mysql). Each needs a directory of its own for its send log (sendlog.dir).
@@ -48,13 +50,10 @@ Example:
 }
 
 func (c *dispatcherCmd) Run(a *app) error {
-	return a.serve(c.Settings, c.Servers, "dispatcher", dispatcherServers, (*service.Service).AddDispatcher)
+	return c.serve(a, "dispatcher", dispatcherServers, (*service.Service).AddDispatcher)
 }
 
-type allCmd struct {
-	command.Settings
-	command.Servers
-}
+type allCmd struct{ serving }
 
 func (allCmd) Help() string {
 	return `This is enough for a small installation, with election.kind and index.kind mysql on Kafka and the database alone. Run two or more, so that one can fail. See scanner and dispatcher.
@@ -64,5 +63,5 @@ Example:
 }
 
 func (c *allCmd) Run(a *app) error {
-	return a.serve(c.Settings, c.Servers, "all", dispatcherServers, (*service.Service).AddScanner, (*service.Service).AddDispatcher)
+	return c.serve(a, "all", dispatcherServers, (*service.Service).AddScanner, (*service.Service).AddDispatcher)
 }

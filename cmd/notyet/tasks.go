@@ -32,10 +32,6 @@ func (c *getCmd) Run(a *app) error {
 }
 
 func (a *app) task(t api.Task) {
-	version := ""
-	if t.Version != nil {
-		version = strconv.FormatInt(*t.Version, 10)
-	}
 	replay := ""
 	if t.Replay > 0 {
 		replay = strconv.Itoa(t.Replay)
@@ -44,7 +40,7 @@ func (a *app) task(t api.Task) {
 	if t.Next != t.Due {
 		pairs(a.Stdout, "next", when(t.Next))
 	}
-	pairs(a.Stdout, "attempt", strconv.Itoa(t.Attempt), "replay", replay, "version", version, "created", when(t.Created))
+	pairs(a.Stdout, "attempt", strconv.Itoa(t.Attempt), "replay", replay, "version", optional(t.Version), "created", when(t.Created))
 	runSettings(a.Stdout, t.Settings)
 	for _, e := range t.Events {
 		pairs(a.Stdout, "event", eventLine(e))
@@ -99,7 +95,7 @@ func (c *listCmd) Run(a *app) error {
 	if c.Limit < 1 || c.Limit > 1000 {
 		return command.Usage("--limit %d: write 1 to 1000", c.Limit)
 	}
-	from, to, err := dueSpan(c.From, c.To)
+	from, to, err := span(c.From, c.To, +1)
 	if err != nil {
 		return err
 	}
@@ -139,7 +135,7 @@ func (c *forecastCmd) Run(a *app) error {
 	if c.Step < time.Second {
 		return command.Usage("--step %s: write 1s or more", c.Step)
 	}
-	from, to, err := dueSpan(c.From, c.To)
+	from, to, err := span(c.From, c.To, +1)
 	if err != nil {
 		return err
 	}

@@ -134,15 +134,13 @@ func (c *timerPreviewCmd) Run(a *app) error {
 	if c.JSON {
 		return a.JSON(found)
 	}
-	rows := make([][]any, 0, len(found.Runs))
-	for _, r := range found.Runs {
+	table(a, "", []any{"IN " + cmp.Or(c.Timezone, "UTC"), "IN UTC", "UNIX MS", ""}, found.Runs, func(r api.Run) []any {
 		moved := ""
 		if r.Moved {
 			moved = "moved by daylight saving"
 		}
-		rows = append(rows, []any{r.Local, time.UnixMilli(r.At).UTC().Format(time.RFC3339), strconv.FormatInt(r.At, 10), moved})
-	}
-	a.Table([]any{"IN " + cmp.Or(c.Timezone, "UTC"), "IN UTC", "UNIX MS", ""}, rows)
+		return []any{r.Local, time.UnixMilli(r.At).UTC().Format(time.RFC3339), strconv.FormatInt(r.At, 10), moved}
+	})
 	return nil
 }
 
@@ -203,12 +201,8 @@ func (c *timerShowCmd) Run(a *app) error {
 }
 
 func (a *app) timer(t api.Timer) {
-	version := ""
-	if t.Version != nil {
-		version = strconv.FormatInt(*t.Version, 10)
-	}
 	pairs(a.Stdout, "topic", t.Topic, "id", t.ID, "state", t.State, "next", when(t.Next), "runs", rhythm(t), "zone", t.Timezone, "from", when(t.From), "until", when(t.Until),
-		"jitter", t.Jitter, "misfire", t.Misfire, "overlap", t.Overlap, "version", version, "created", when(t.Created))
+		"jitter", t.Jitter, "misfire", t.Misfire, "overlap", t.Overlap, "version", optional(t.Version), "created", when(t.Created))
 	runSettings(a.Stdout, t.Settings)
 	content(a.Stdout, t.Content)
 }
@@ -333,11 +327,8 @@ func (c *timerBackfillCmd) Run(a *app) error {
 
 // backfilled is what backfill prints.
 type backfilled struct {
-	Made      int  `json:"made"`
-	Existing  int  `json:"existing"`
-	Coming    int  `json:"coming"`
-	Forgotten int  `json:"forgotten"`
-	DryRun    bool `json:"dry_run,omitempty"`
+	api.Backfilled      // of all pages
+	DryRun         bool `json:"dry_run,omitempty"`
 }
 
 type timerAuditCmd struct {
@@ -393,14 +384,12 @@ func (c *timerAuditCmd) Run(a *app) error {
 }
 
 func (a *app) audited(out api.TimerAudit) {
-	rows := make([][]any, 0, len(out.Runs))
-	for _, r := range out.Runs {
+	table(a, "", []any{"AT", "STATE", "REASON", "LATE", "ID"}, out.Runs, func(r api.AuditedRun) []any {
 		late := ""
 		if r.Late > 0 {
 			late = fmt.Sprintf("%d ms", r.Late)
 		}
-		rows = append(rows, []any{stamp(r.At), r.State, r.Reason, late, command.Plain(r.ID)})
-	}
-	a.Table([]any{"AT", "STATE", "REASON", "LATE", "ID"}, rows)
+		return []any{stamp(r.At), r.State, r.Reason, late, command.Plain(r.ID)}
+	})
 	fmt.Fprintf(a.Stdout, "expected %d: made %d (late %d), missed %d, unknown %d, still to come %d\n", out.Expected, out.Made, out.Late, out.Missed, out.Unknown, out.Coming)
 }

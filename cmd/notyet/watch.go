@@ -53,7 +53,7 @@ func (c *watchCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	results, err := openResults(a.Ctx, cfg, command.NewLogger(cfg.Log, a.Stderr), c.FromStart)
+	results, err := openTail(a.Ctx, cfg, command.NewLogger(cfg.Log, a.Stderr), c.FromStart)
 	if err != nil {
 		return err
 	}
@@ -96,26 +96,13 @@ func (e event) about(topic, id string) bool {
 	return e.ID == id && (e.Topic == topic || e.Topic == "" && e.State == schemas.StateRejected)
 }
 
-// openTail starts at the present end of the results topic.
-func openTail(ctx context.Context, cfg *config.Config, log *zap.Logger) (*tail, error) {
-	return openResults(ctx, cfg, log, false)
-}
-
-func openResults(ctx context.Context, cfg *config.Config, log *zap.Logger, fromStart bool) (*tail, error) {
-	kcfg, err := command.KafkaConfig(cfg, log)
-	if err != nil {
-		return nil, err
-	}
-	// An answer in an aborted transaction does not count.
-	client, err := kafka.NewReader(kcfg, log)
+// openTail starts at the oldest event of the results topic, or at its present end.
+func openTail(ctx context.Context, cfg *config.Config, log *zap.Logger, fromStart bool) (*tail, error) {
+	client, err := command.ConnectKafka(ctx, cfg, log, kafka.NewReader) // an answer in an aborted transaction does not count
 	if err != nil {
 		return nil, err
 	}
 	t := &tail{client: client, topic: cfg.Results.Topic}
-	if err := command.Reach(ctx, cfg, client); err != nil {
-		t.close()
-		return nil, err
-	}
 	if err := t.seek(ctx, fromStart); err != nil {
 		t.close()
 		return nil, err
@@ -190,6 +177,17 @@ func (t *tail) until(ctx context.Context, wanted func(event) bool) (event, error
 			return e, err
 		}
 	}
+}
+
+// outcome prints the event that ends a request or its task, and fails unless it has the wanted state.
+func (a *app) outcome(e event, wanted schemas.State, asJSON bool) error {
+	if err := a.event(e, asJSON); err != nil {
+		return err
+	}
+	if e.State != wanted {
+		return command.ErrReported
+	}
+	return nil
 }
 
 // event prints one event.

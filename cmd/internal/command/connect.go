@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,12 +162,6 @@ func credentials(name string, user, password source, log *zap.Logger) (func() (u
 }
 
 func watched(name string, user, password, session source, log *zap.Logger) (identities, error) {
-	var files []string
-	for _, s := range []source{user, password, session} {
-		if s.File != "" {
-			files = append(files, s.File)
-		}
-	}
 	return reading(name, func() (i identity, err error) {
 		if i.user, err = user.read(); err != nil {
 			return i, err
@@ -176,7 +171,12 @@ func watched(name string, user, password, session source, log *zap.Logger) (iden
 		}
 		i.session, err = session.read()
 		return i, err
-	}, log, files...)
+	}, log, given(user.File, password.File, session.File)...)
+}
+
+// given leaves out the files that no setting names.
+func given(files ...string) []string {
+	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
 }
 
 func reading(name string, read func() (identity, error), log *zap.Logger, files ...string) (identities, error) {
@@ -194,12 +194,7 @@ func TLSConfig(key string, t config.TLS, log *zap.Logger) (func() *tls.Config, e
 	if !t.Enabled {
 		return nil, nil // off is a valid result
 	}
-	var files []string
-	for _, file := range []string{t.CA, t.Cert, t.Key} {
-		if file != "" {
-			files = append(files, file)
-		}
-	}
+	files := given(t.CA, t.Cert, t.Key)
 	now, err := reload.New(func() (*tls.Config, error) { return readTLS(key, t) }, func(err error) {
 		log.Warn("certificates have changed and cannot be used; the previous ones stay in force", zap.String("setting", key), zap.Strings("files", files), zap.Error(err))
 	}, files...)
@@ -212,13 +207,9 @@ func TLSConfig(key string, t config.TLS, log *zap.Logger) (func() *tls.Config, e
 func readTLS(key string, t config.TLS) (*tls.Config, error) {
 	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
-		if err != nil {
-			return nil, Usage("%s.ca: %v: name a PEM file that notyet can read", key, err)
-		}
 		out.RootCAs = x509.NewCertPool()
-		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, Usage("%s.ca %q: there is no certificate in PEM form in it: name the file of the authority's certificate", key, t.CA)
+		if err := AddCA(out.RootCAs, key+".ca", t.CA); err != nil {
+			return nil, err
 		}
 	}
 	if t.Cert != "" {
@@ -229,6 +220,35 @@ func readTLS(key string, t config.TLS) (*tls.Config, error) {
 		out.Certificates = []tls.Certificate{pair}
 	}
 	return out, nil
+}
+
+// AddCA adds the authorities of a PEM file, which the setting key names.
+func AddCA(roots *x509.CertPool, key, file string) error {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return Usage("%s: %v: name a PEM file that notyet can read", key, err)
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return Usage("%s %q: there is no certificate in PEM form in it: name the file of the authority's certificate", key, file)
+	}
+	return nil
+}
+
+// ConnectKafka makes a client, such as kafka.New does, and fails unless Kafka answers soon. The client alone would retry for ever.
+func ConnectKafka(ctx context.Context, cfg *config.Config, log *zap.Logger, open func(kafka.Config, *zap.Logger, ...kgo.Opt) (*kgo.Client, error), opts ...kgo.Opt) (*kgo.Client, error) {
+	kcfg, err := KafkaConfig(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	client, err := open(kcfg, log, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := Reach(ctx, cfg, client); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return client, nil
 }
 
 // DialTimeout is how long a command tries to reach Kafka before it fails.

@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -50,11 +51,7 @@ func (a *App) Sources(s Settings, more Servers, src config.Sources) (config.Sour
 		"http.addr": s.HTTPAddr, "http.token": s.Token, "log.level": s.LogLevel, "kafka.brokers": more.KafkaBrokers, "mysql.dsn": more.MySQLDSN,
 		"redis.addrs": more.RedisAddrs, "zookeeper.servers": more.ZooKeeperServers,
 	}
-	for key, value := range flags {
-		if value == "" {
-			delete(flags, key)
-		}
-	}
+	maps.DeleteFunc(flags, func(_, value string) bool { return value == "" })
 	for _, pair := range s.Set {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {

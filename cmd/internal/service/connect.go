@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -36,13 +35,18 @@ func ElectionConfig(cfg *config.Config, log *zap.Logger) (election.Config, error
 	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err
 }
 
-// OpenStore connects to a migrated database.
-func OpenStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store.Store, error) {
+// OpenDatabase connects to a database that may have no tables yet.
+func OpenDatabase(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store.Store, error) {
 	scfg, err := command.StoreConfig(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	st, err := store.Open(ctx, scfg, log)
+	return store.Open(ctx, scfg, log)
+}
+
+// OpenStore connects to a migrated database.
+func OpenStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store.Store, error) {
+	st, err := OpenDatabase(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -64,24 +68,22 @@ type Index interface {
 
 // OpenIndex prepares the index of the database's installation.
 func OpenIndex(ctx context.Context, cfg *config.Config, st *store.Store, log *zap.Logger) (Index, error) {
+	id, err := st.Installation(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if cfg.Index.Kind == config.KindMySQL {
 		kcfg, err := command.KafkaConfig(cfg, log)
-		if err != nil {
-			return nil, err
-		}
-		id, err := st.Installation(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return index.NewDatabase(st, kcfg, cfg.Wakes.Topic, id, log), nil
 	}
 	icfg, err := command.IndexConfig(cfg, log)
-	if err == nil {
-		icfg.Installation, err = st.Installation(ctx)
-	}
 	if err != nil {
 		return nil, err
 	}
+	icfg.Installation = id
 	return index.New(icfg, log)
 }
 
@@ -95,22 +97,9 @@ func Intakes(cfg *config.Config) []api.Intake {
 	return out
 }
 
-// Publisher connects a producer for single records and checks that Kafka answers. The client alone
-// would retry forever.
+// Publisher connects a producer for single records.
 func Publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.Client, error) {
-	kcfg, err := command.KafkaConfig(cfg, log)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kafka.NewSoloProducer(kcfg, log, kgo.RecordPartitioner(api.Partitioner()))
-	if err != nil {
-		return nil, err
-	}
-	if err := command.Reach(ctx, cfg, client); err != nil {
-		client.Close()
-		return nil, err
-	}
-	return client, nil
+	return command.ConnectKafka(ctx, cfg, log, kafka.NewSoloProducer, kgo.RecordPartitioner(api.Partitioner()))
 }
 
 // unindexTimeout limits the update of the index. It is a hint: what it does not learn, dispatchers find out.
@@ -176,17 +165,10 @@ func callbackConfig(c config.Callback) (callback.Config, error) {
 	if c.CA == "" {
 		return out, nil
 	}
-	pem, err := os.ReadFile(c.CA)
-	if err != nil {
-		return out, command.Usage("callback.ca: %v: name a PEM file that notyet can read", err)
-	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
-	if !roots.AppendCertsFromPEM(pem) {
-		return out, command.Usage("callback.ca %q: there is no certificate in PEM form in it: name the file of the authority's certificate", c.CA)
-	}
 	out.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
-	return out, nil
+	return out, command.AddCA(roots, "callback.ca", c.CA)
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -17,24 +18,13 @@ import (
 // DoctorConfig says how to reach the servers whose settings are set.
 func DoctorConfig(cfg *config.Config) (doctor.Config, error) {
 	out := doctor.Config{Settings: cfg, Version: command.Version(), Targets: cfg.OwnTargets()}
-	kcfg, err := command.KafkaConfig(cfg, zap.NewNop())
-	if err != nil {
-		return out, err
-	}
-	scfg, err := command.StoreConfig(cfg, zap.NewNop())
-	if err != nil {
-		return out, err
-	}
-	icfg, err := command.IndexConfig(cfg, zap.NewNop())
-	if err != nil {
-		return out, err
-	}
-	ecfg, err := ElectionConfig(cfg, zap.NewNop())
-	if err != nil {
-		return out, err
-	}
-	jcfg, err := jwtConfig(cfg, zap.NewNop())
-	if err != nil {
+	log := zap.NewNop()
+	kcfg, errKafka := command.KafkaConfig(cfg, log)
+	scfg, errStore := command.StoreConfig(cfg, log)
+	icfg, errIndex := command.IndexConfig(cfg, log)
+	ecfg, errElection := ElectionConfig(cfg, log)
+	jcfg, errIssuer := jwtConfig(cfg, log)
+	if err := cmp.Or(errKafka, errStore, errIndex, errElection, errIssuer); err != nil {
 		return out, err
 	}
 	if jcfg.Issuer != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -77,8 +78,8 @@ func (l *lifecycle) run(ctx context.Context) error {
 func (l *lifecycle) stopAll(started []running) error {
 	bound := time.NewTimer(l.stopTimeout)
 	defer bound.Stop()
-	for i := len(started) - 1; i >= 0; i-- {
-		r, began := started[i], time.Now()
+	for i, r := range slices.Backward(started) {
+		began := time.Now()
 		r.stop()
 		select {
 		case <-r.done:

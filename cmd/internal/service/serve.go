@@ -22,8 +22,9 @@ import (
 // Serve opens a service, adds its parts and runs it until the program is stopped. It reads the configuration at the start and at
 // each SIGHUP.
 func Serve(a *command.App, name string, read func() (*config.Config, error), parts ...func(*Service) error) error {
-	settings := reread(read)
-	defer settings.close()
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // before the service opens: SIGHUP would end the process until then
+	defer signal.Stop(hangups)
 	cfg, err := read()
 	if err != nil {
 		return err
@@ -43,7 +44,7 @@ func Serve(a *command.App, name string, read func() (*config.Config, error), par
 	if err := s.examineItself(); err != nil {
 		return err
 	}
-	settings.join(s)
+	s.rereadAt(hangups, read)
 	return s.run(a.Ctx)
 }
 
@@ -80,65 +81,52 @@ func Dev(a *command.App, cfg *config.Config, log *zap.Logger, ready func(addr st
 	return s.run(a.Ctx)
 }
 
-// rereading reads the configuration of a service again at SIGHUP. A service takes over what may change while it runs, and names the rest.
+// rereading reads the configuration of a service again. The service takes over what may change while it runs, and names the rest.
 // Files of secrets and certificates need no signal: internal/reload looks at them.
 type rereading struct {
-	read    func() (*config.Config, error)
-	hangups chan os.Signal
-	take    []func(*config.Config) // each takes over what may change in its part
-
-	log     *zap.Logger
-	now     *config.Config // what is in force
-	at      prometheus.Gauge
-	refused prometheus.Gauge
+	service     *Service
+	read        func() (*config.Config, error)
+	now         *config.Config // what is in force
+	at, refused prometheus.Gauge
 }
 
-// reread makes a service read its configuration again. It comes before the service opens, since SIGHUP would end the process until then.
-func reread(read func() (*config.Config, error)) *rereading {
-	r := &rereading{read: read, hangups: make(chan os.Signal, 1)}
-	signal.Notify(r.hangups, syscall.SIGHUP)
-	return r
-}
-
-func (r *rereading) close() { signal.Stop(r.hangups) }
-
-// join adds the rereading to a service that is set up.
-func (r *rereading) join(s *Service) {
-	r.log, r.now, r.take = s.log, s.cfg, s.take
-	r.at = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_read_timestamp_seconds", Help: "When the service last read its configuration and took it over, in Unix seconds."})
-	r.refused = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_refused", Help: "1 if the configuration was wrong when the service last read it again; the one before stays in force. Otherwise 0."})
+// rereadAt has the service read its configuration again at each signal.
+func (s *Service) rereadAt(hangups <-chan os.Signal, read func() (*config.Config, error)) {
+	r := &rereading{
+		service: s, read: read, now: s.cfg,
+		at:      prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_read_timestamp_seconds", Help: "When the service last read its configuration and took it over, in Unix seconds."}),
+		refused: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "notyet", Name: "config_refused", Help: "1 if the configuration was wrong when the service last read it again; the one before stays in force. Otherwise 0."}),
+	}
 	s.reg.MustRegister(r.at, r.refused)
 	r.at.SetToCurrentTime()
-	s.life.add("settings", r.run)
-}
-
-func (r *rereading) run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.hangups:
-			r.again()
+	s.life.add("settings", func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-hangups:
+				r.again()
+			}
 		}
-	}
+	})
 }
 
 func (r *rereading) again() {
 	next, err := r.read()
 	if err != nil {
 		r.refused.Set(1)
-		r.log.Error("the configuration is wrong, and nothing of it is taken over; the one before stays in force", zap.Error(err))
+		r.service.log.Error("the configuration is wrong, and nothing of it is taken over; the one before stays in force", zap.Error(err))
 		return
 	}
 	now, taken, restart := r.now.Take(next)
-	for _, take := range r.take {
+	for _, take := range r.service.take {
 		take(now)
 	}
 	r.now = now
 	r.refused.Set(0)
 	r.at.SetToCurrentTime()
-	r.log.Info("the configuration was read again", zap.Strings("taken_over", taken))
+	r.service.log.Info("the configuration was read again", zap.Strings("taken_over", taken))
 	if len(restart) > 0 {
-		r.log.Warn("settings have changed that need a restart; until then those before stay in force", zap.Strings("settings", restart))
+		r.service.log.Warn("settings have changed that need a restart; until then those before stay in force", zap.Strings("settings", restart))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -166,8 +167,8 @@ func (s *Service) onClose(f func()) { s.closes = append(s.closes, f) }
 
 // close closes what was opened, the last first.
 func (s *Service) close() {
-	for i := len(s.closes) - 1; i >= 0; i-- {
-		s.closes[i]()
+	for _, f := range slices.Backward(s.closes) {
+		f()
 	}
 	s.closes = nil
 }
