@@ -17,15 +17,16 @@ import (
 const (
 	// pendingEvery is the least time between two counts of what is pending. An intake takes at most its quota between two. The next count
 	// comes after countShare times what the shorter one of the last two took, so that counting takes a twentieth of the time, and
-	// one stall of the database or of this process makes no long wait.
+	// one stall of the database or of this process makes no long wait. But that is at most longestPause, or twice what a longer count took:
+	// others may have millions pending, or the database may be slow for two counts.
 	pendingEvery = time.Second
 	countShare   = 20
+	longestPause = 30 * time.Second
 	// pendingLook is how often the counter looks whether a count is wanted.
 	pendingLook = 200 * time.Millisecond
-	// failedEvery is the least time from a count that failed to the next one, and failedPause the longest: without a count, nothing may
+	// failedEvery is the least time from a count that failed to the next one, and longestPause the longest: without a count, nothing may
 	// pass any more.
 	failedEvery = 5 * time.Second
-	failedPause = 30 * time.Second
 	// atLimitFor is how long after an intake has reached a limit of what may be pending it is counted again and again.
 	atLimitFor = time.Minute
 )
@@ -139,7 +140,7 @@ func (s *pendingShare) divide(quota Quota, part float64, mine map[partitionKey]i
 	}
 	s.onTheWay = left
 	counted := s.counted.Load()
-	urgent := counted == nil
+	urgent := counted == nil || len(counted.partitions) != len(mine)
 	for key, revoked := range mine {
 		if !urgent {
 			before, there := counted.partitions[key]
@@ -169,43 +170,50 @@ func partOf(quota int64, part float64) int64 {
 	return max(int64(math.Floor(float64(quota)*part)), 1)
 }
 
-// mayOpen is what a record can make pending at most. A cancel or a fire makes nothing pending, nor does the marker of a transaction.
+// mayOpen is what a record can make pending at most.
 func mayOpen(r *kgo.Record) intake.Size {
-	if r.Attrs.IsControl() {
+	if r.Attrs.IsControl() || !schemas.MaySchedule(r) {
 		return intake.Size{}
 	}
 	size := intake.Size{Tasks: 1, Bytes: int64(64 + len(r.Key) + len(r.Value))}
 	for _, h := range r.Headers {
-		if op := string(h.Value); h.Key == schemas.HeaderOp && (op == schemas.OpCancel.String() || op == schemas.OpFire.String()) {
-			return intake.Size{}
-		}
 		size.Bytes += int64(8 + len(h.Key) + len(h.Value))
 	}
 	return size
 }
 
-// countPending counts what is pending of all intakes with such quotas, if one of them wants it and the last count is long enough ago.
+// countPending counts what is pending of all intakes with such quotas: with bodies, which cost much more than the index, where an intake
+// has a quota of bytes.
 func (p *pacer) countPending(ctx context.Context) {
+	p.countThose(ctx, &p.ofTasks, false)
+	p.countThose(ctx, &p.ofBytes, true)
+}
+
+// countThose counts intakes that need the bodies, or the others, if one of them wants it and the last count of them is long enough ago.
+func (p *pacer) countThose(ctx context.Context, c *counting, bodies bool) {
 	var wanted, urgent bool
 	for _, in := range p.intakes {
-		wanted, urgent = wanted || in.pending.wanted.Load(), urgent || in.pending.urgent.Load()
+		if in.bodies() == bodies {
+			wanted, urgent = wanted || in.pending.wanted.Load(), urgent || in.pending.urgent.Load()
+		}
 	}
-	if now := time.Now(); !wanted || now.Before(p.countAfter) && (!urgent || p.countFailed != nil) {
+	if now := time.Now(); !wanted || now.Before(c.after) && (!urgent || c.failed != nil) {
 		return
 	}
 	began := time.Now()
-	err := p.countAll(ctx)
+	err := p.countAll(ctx, bodies)
 	took := time.Since(began)
-	pause := max(pendingEvery, countShare*min(took, p.countTook))
+	shorter := min(took, c.took)
+	pause := max(min(countShare*shorter, max(longestPause, 2*shorter)), pendingEvery)
 	if err != nil {
-		pause = min(max(pause, failedEvery), failedPause)
+		pause = min(max(pause, failedEvery), longestPause)
 		p.log.Warn("counting what is pending of intakes with quotas failed: the last count stands, with all that was taken since; what was never counted waits", zap.Error(err))
 	}
-	p.countAfter, p.countTook, p.countFailed = time.Now().Add(pause), took, err
+	c.after, c.took, c.failed = time.Now().Add(pause), took, err
 	p.parts.wakePoller()
 }
 
-func (p *pacer) countAll(ctx context.Context) error {
+func (p *pacer) countAll(ctx context.Context, bodies bool) error {
 	mine, since := p.parts.byTopic(), map[string]intake.Size{} // before the sources are read: one that is made later is empty then
 	for topic, in := range p.intakes {
 		since[topic] = in.pending.opened()
@@ -217,32 +225,30 @@ func (p *pacer) countAll(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	for _, bodies := range []bool{false, true} { // bodies cost much more than the index
-		counts, of := map[string]*pendingCount{}, map[int]*pendingCount{}
-		for topic, in := range p.intakes {
-			if q := in.quota; q.PendingTasks > 0 && q.PendingBytes <= 0 && !bodies || q.PendingBytes > 0 && bodies {
-				counts[topic] = &pendingCount{since: since[topic], began: began, partitions: mine[topic]}
+	counts, of := map[string]*pendingCount{}, map[int]*pendingCount{}
+	for topic, in := range p.intakes {
+		if in.counts() && in.bodies() == bodies {
+			counts[topic] = &pendingCount{since: since[topic], began: began, partitions: mine[topic]}
+		}
+	}
+	var ids []int
+	for _, src := range sources {
+		if count := counts[src.Topic]; count != nil {
+			if _, assigned := count.partitions[partitionKey{src.Topic, src.Partition}]; assigned {
+				of[src.ID], ids = count, append(ids, src.ID)
 			}
 		}
-		var ids []int
-		for _, src := range sources {
-			if count := counts[src.Topic]; count != nil {
-				if _, assigned := count.partitions[partitionKey{src.Topic, src.Partition}]; assigned {
-					of[src.ID], ids = count, append(ids, src.ID)
-				}
-			}
-		}
-		sizes, err := p.counter.PendingSize(ctx, ids, bodies)
-		if err != nil {
-			return err
-		}
-		for id, size := range sizes {
-			of[id].Size = of[id].Plus(size)
-		}
-		for topic, count := range counts {
-			count.ended = time.Now()
-			p.intakes[topic].pending.counted.Store(count)
-		}
+	}
+	sizes, err := p.counter.PendingSize(ctx, ids, bodies)
+	if err != nil {
+		return err
+	}
+	for id, size := range sizes {
+		of[id].Size = of[id].Plus(size)
+	}
+	for topic, count := range counts {
+		count.ended = time.Now()
+		p.intakes[topic].pending.counted.Store(count)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func TestAnIntakeAtItsQuotaOfPendingTasksWaits(t *testing.T) {
 		p := pacingAt(Quota{PendingTasks: 20}, d)                                                   // 10 here: it has half of the partitions
 		require.Empty(t, p.take(t, noisy, 0, 0, 20), "nothing was counted yet")
 		require.Empty(t, p.release())
-		require.Equal(t, map[partitionKey]bool{{noisy, 0}: true, {noisy, 1}: true}, p.paused())
+		require.Equal(t, map[partitionKey]bool{{noisy, 0}: true}, p.paused(), "another partition may have a cancel")
 		require.Len(t, p.take(t, "calm.intake", 0, 0, 100)[0].records, 100, "an intake without a quota")
 
 		p.count(t)
@@ -145,14 +145,14 @@ func TestACountThatFailsMakesNoRoom(t *testing.T) {
 		p.divide()
 		require.Empty(t, p.release())
 		d.takes = 0
-		require.Equal(t, failedEvery, time.Until(p.countAfter), "the one before was short")
+		require.Equal(t, failedEvery, time.Until(p.ofTasks.after), "the one before was short")
 		d.takes = time.Hour
 		time.Sleep(failedEvery)
 		d.err = errors.New("away")
 		p.count(t)
-		require.Equal(t, failedPause, time.Until(p.countAfter), "though two of them took an hour")
+		require.Equal(t, longestPause, time.Until(p.ofTasks.after), "though two of them took an hour")
 		d.takes, d.err = 0, nil
-		time.Sleep(failedPause)
+		time.Sleep(longestPause)
 		p.count(t)
 		require.EqualValues(t, 20, follow(t, 10, p.release()))
 	})
@@ -202,7 +202,7 @@ func TestSmallQuotasOfWhatIsPending(t *testing.T) {
 		key := partitionKey{noisy, 1}
 		records := polled(noisy, 1, 0, 3)
 		for n, op := range []string{"cancel", "fire"} {
-			records[n].Headers = append(records[n].Headers, kgo.RecordHeader{Key: schemas.HeaderOp, Value: []byte(op)})
+			records[n].Headers = []kgo.RecordHeader{{Key: "h", Value: []byte("v")}, {Key: schemas.HeaderOp, Value: []byte(op)}}
 		}
 		p.expect(nil)
 		p.intakes[noisy].room = 1 << 20
@@ -547,4 +547,110 @@ func TestPendingTasksStayBelowTheirQuota(t *testing.T) {
 		return f.count("SELECT SUM(next_offset) FROM sources WHERE CAST(topic AS TEXT) = '"+noisy+"'") == n
 	})
 	require.Zero(t, f.count("SELECT COUNT(*) FROM dead_letters"))
+}
+
+// A database that was slow for two counts in a row holds nobody up for much longer than that.
+func TestTwoSlowCountsMakeAShortWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, slow := range []time.Duration{3 * time.Second, 9 * time.Second, 40 * time.Second} {
+			d := &database{takes: 10 * time.Millisecond}
+			p := pacingAt(Quota{PendingTasks: 20}, d)
+			p.count(t)
+			p.store(d, 0, follow(t, 0, p.take(t, noisy, 0, 0, 20)), tasks(10))
+			time.Sleep(pendingEvery)
+			d.takes = slow
+			p.count(t)
+			time.Sleep(pendingEvery)
+			p.count(t)
+			d.takes, d.pending[0] = 10*time.Millisecond, tasks(0) // well, and all is delivered
+			began := time.Now()
+			for len(p.release()) == 0 {
+				time.Sleep(pendingLook)
+				p.count(t)
+			}
+			require.LessOrEqual(t, time.Since(began), max(longestPause, 2*slow)+time.Second, slow)
+		}
+	})
+}
+
+// twoKinds has an intake more, whose tasks take long to count with their bodies.
+type twoKinds struct{ *database }
+
+func (b twoKinds) Sources(ctx context.Context) ([]intake.Source, error) {
+	out, err := b.database.Sources(ctx)
+	return append(out, intake.Source{ID: 20, Topic: "big.intake"}), err
+}
+
+func (b twoKinds) PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]intake.Size, error) {
+	if bodies {
+		time.Sleep(10 * time.Second)
+		return map[int]intake.Size{20: {Tasks: 1e6, Bytes: 1e8}}, nil
+	}
+	return b.database.PendingSize(ctx, sources, false)
+}
+
+// Counts of another intake's bytes, which take long, do not space out those of tasks.
+func TestCountsOfBytesDoNotDelayThoseOfTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{takes: 10 * time.Millisecond}
+		p := pacingAt(Quota{PendingTasks: 20}, twoKinds{d}) // 10 here
+		at := Quota{PendingBytes: 1 << 40}
+		in := &paced{quota: at, now: at, bucket: p.intakes[noisy].bucket}
+		in.at.Store(new(string))
+		p.intakes["big.intake"] = in
+		big := partitionKey{"big.intake", 0}
+		p.parts.sources[big] = nil
+		p.parts.begun(big, 0)
+		p.sizes.Store(&map[string][]int32{noisy: {0, 1, 2, 3}, big.topic: {0}})
+		p.count(t)
+		time.Sleep(time.Minute)
+		began, to := time.Now(), follow(t, 0, p.take(t, noisy, 0, 0, 200))
+		for to < 200 {
+			p.store(d, 0, to, tasks(0)) // delivered at once
+			p.intakes[noisy].pending.add(tasks(10))
+			time.Sleep(pendingLook)
+			p.count(t)
+			to = follow(t, to, p.release())
+		}
+		require.Less(t, time.Since(began), time.Minute)
+	})
+}
+
+// What asks for no task finds no quota of pending tasks in its way.
+func TestWhatSchedulesNothingNeedsNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{pending: [5]intake.Size{tasks(10)}}
+		p := pacingAt(Quota{PendingTasks: 20}, d)
+		p.count(t)
+		require.Empty(t, p.take(t, noisy, 0, 0, 1), "a task")
+		require.NotContains(t, p.paused(), partitionKey{noisy, 1})
+		for n, headers := range [][]string{
+			{schemas.HeaderOp, "cancel"}, {schemas.HeaderOp, "fire"}, {schemas.HeaderOp, "timer-delete"}, {schemas.HeaderOp, "timer-disable"}, {"scheduler-target-topic", "orders", "scheduler-epoch", "1"},
+		} {
+			r := record(noisy, 1, append(headers, schemas.HeaderTopic, "orders", schemas.HeaderID, "a")...)
+			r.Offset, r.Value = int64(n), nil
+			s, _ := p.parts.received([]*kgo.Record{r})
+			require.Len(t, p.admit(s), 1, headers)
+		}
+	})
+}
+
+// With Kafka: a cancel in another partition than the one whose requests wait.
+func TestACancelBesideAFullQuota(t *testing.T) {
+	f := newFixture(t)
+	_, err := kafka.EnsureTopics(f.Context(), f.client, []kafka.TopicSpec{{Name: noisy, Partitions: 2, Replication: 1}})
+	require.NoError(t, err)
+	task := func(i int, partition int32) *kgo.Record {
+		return record(noisy, partition, schemas.HeaderTopic, "orders", schemas.HeaderID, fmt.Sprintf("noisy-%d", i), schemas.HeaderDelay, "1h")
+	}
+	f.publish(task(0, 1))
+	f.start(f.open(), Config{Intake: []string{noisy, schemas.TopicIntake}, Quotas: map[string]Quota{noisy: {PendingTasks: 10}}})
+	f.eventually("the first is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 1 })
+	for i := 1; i < 20; i++ {
+		f.publish(task(i, 0))
+	}
+	f.eventually("the quota is full", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 10 })
+	f.publish(record(noisy, 1, schemas.HeaderOp, "cancel", schemas.HeaderTopic, "orders", schemas.HeaderID, "noisy-0"))
+	f.eventually("it is cancelled", func() bool { return f.count("SELECT COUNT(*) FROM tasks WHERE slot = -1") == 1 })
+	f.eventually("its room is taken", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 11 })
 }

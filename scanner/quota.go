@@ -57,7 +57,7 @@ const (
 )
 
 // pacer has the intakes with quotas wait. What was polled beyond a quota is held in front of the queue, as stretches like those in the
-// queue. As long as something of an intake is held, nothing more of it is fetched. So the others' records find the queue and the
+// queue. As long as something of a partition is held, nothing more of it is fetched. So the others' records find the queue and the
 // memory of the client free.
 //
 // The poller alone uses it, except for run and the metrics.
@@ -73,10 +73,15 @@ type pacer struct {
 	numbers  atomic.Pointer[map[string]Quota]   // to take over; SetQuotas writes it
 
 	// Only countPending's goroutine uses these.
-	counter     pendingCounter
-	countAfter  time.Time     // the next count comes not before
-	countTook   time.Duration // the last one
-	countFailed error         // the last one; nil: it did not fail
+	counter          pendingCounter
+	ofTasks, ofBytes counting
+}
+
+// counting is when one kind of count is made.
+type counting struct {
+	after  time.Time     // the next one comes not before
+	took   time.Duration // the last one
+	failed error         // the last one; nil: it did not fail
 }
 
 // paced is an intake with a quota.
@@ -126,6 +131,9 @@ func (p *pacer) counts() bool {
 	}
 	return false
 }
+
+// bodies tells whether the bodies are read to count what is pending.
+func (in *paced) bodies() bool { return in.quota.PendingBytes > 0 }
 
 func (in *paced) counts() bool { return in.quota.PendingTasks > 0 || in.quota.PendingBytes > 0 }
 
@@ -374,7 +382,8 @@ func (p *pacer) next(atMost time.Duration) time.Duration {
 // pause adds the partitions of which nothing is to be fetched. The caller holds the lock of partitions.
 func (p *pacer) pause(partitions map[partitionKey]bool) {
 	for key := range p.parts.sources {
-		if in := p.intakes[key.topic]; in != nil && (len(in.held) > 0 || p.behind[key]) {
+		in := p.intakes[key.topic]
+		if in != nil && (in.holds(key) || p.behind[key] || len(in.held) > 0 && (in.bytes > p.memory/16 || *in.at.Load() == quotaRequests)) { // other partitions may have cancels, which count at that quota alone
 			partitions[key] = true
 		}
 	}

@@ -42,7 +42,7 @@ func pacingAt(quota Quota, counter pendingCounter) *pacer {
 // polled is what a poll has of a partition: n records from an offset on.
 func polled(topic string, partition int32, from, n int64) (out []*kgo.Record) {
 	for at := from; at < from+n; at++ {
-		out = append(out, &kgo.Record{Topic: topic, Partition: partition, Offset: at, Timestamp: time.Now(), Value: []byte("v"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("v")}}})
+		out = append(out, &kgo.Record{Topic: topic, Partition: partition, Offset: at, Timestamp: time.Now(), Value: []byte("v"), Headers: []kgo.RecordHeader{{Key: schemas.HeaderDelay, Value: []byte("v")}}})
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -182,4 +183,12 @@ func (r *Rejection) named(names map[string]string) *Rejection {
 		r.Fix = strings.ReplaceAll(r.Fix, ours, theirs)
 	}
 	return r
+}
+
+// MaySchedule tells, without decoding it, whether a record of an intake may ask for a task: it names a due time. Other requests, such as a
+// cancel, do not.
+func MaySchedule(r *kgo.Record) bool {
+	return slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool {
+		return h.Key == HeaderAt || h.Key == HeaderDelay || strings.EqualFold(h.Key, natsAt) || strings.EqualFold(h.Key, etf1Epoch) && r.Value != nil
+	})
 }

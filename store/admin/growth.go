@@ -107,7 +107,7 @@ func (a Admin) SetSlots(ctx context.Context, n int) (Growth, error) {
 	}
 	for began, waited := time.Now(), error(nil); ; {
 		g, err := a.setSlots(ctx, n)
-		if err != nil && ctx.Err() != nil && waited != nil {
+		if waited != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, handle.ErrCommit) {
 			err = waited // the caller's time is over: this says why
 		}
 		if !errors.Is(err, ErrNotCompared) || time.Since(began) > comparedWithin || loop.Rest(ctx, comparedWithin/20) != nil {

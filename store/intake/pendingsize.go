@@ -10,7 +10,7 @@ import (
 )
 
 // pendingPatience limits a statement that counts one slot.
-const pendingPatience = 10 * time.Second
+const pendingPatience = time.Minute
 
 // PendingSize counts the tasks of some sources that are not settled: pending ones, and those that are being delivered or wait for a report.
 // A task that is moved meanwhile into a slot that was counted is missing. It reads the index of the lines, of all sources, from where
