@@ -180,7 +180,7 @@ func (s *server) getLetter(ctx context.Context, in *letterInput) (deadletter.Let
 	letter, err := s.local.Letter(ctx, in.ID)
 	caller := access.From(ctx)
 	if err == nil && !caller.Topic(letter.Topic) {
-		return letter, deadletter.ErrNotFound // whether there is one is nobody else's affair
+		return deadletter.Letter{}, deadletter.ErrNotFound // whether there is one is nobody else's affair
 	}
 	if !caller.May(access.Operate) {
 		letter.Content = nil

@@ -19,7 +19,7 @@ func fileID(lock *flock.Flock) (string, error) {
 	if err := unix.Statfs(lock.Path(), &fs); err != nil {
 		return "", err
 	}
-	if !slices.Contains(onDisks, int64(fs.Type)) {
+	if !slices.Contains(onDisks, int64(fs.Type)) { //nolint:unconvert // an int32 on some machines
 		return "", nil
 	}
 	info, err := lock.Stat()
