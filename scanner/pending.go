@@ -2,7 +2,9 @@ package scanner
 
 import (
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,14 +20,15 @@ const (
 	// pendingEvery is the least time between two counts of what is pending. An intake takes at most its quota between two. The next count
 	// comes after countShare times what the shorter one of the last two took, so that counting takes a twentieth of the time, and
 	// one stall of the database or of this process makes no long wait. But that is at most longestPause, or twice what a longer count took:
-	// others may have millions pending, or the database may be slow for two counts.
+	// an intake may have millions pending, or the database may be slow for two counts.
 	pendingEvery = time.Second
 	countShare   = 20
 	longestPause = 30 * time.Second
+	// bodyCounts is how many counts read bodies at a time.
+	bodyCounts = 2
 	// pendingLook is how often the counter looks whether a count is wanted.
 	pendingLook = 200 * time.Millisecond
-	// failedEvery is the least time from a count that failed to the next one, and longestPause the longest: without a count, nothing may
-	// pass any more.
+	// failedEvery is the least time from a count that failed to the next one.
 	failedEvery = 5 * time.Second
 	// atLimitFor is how long after an intake has reached a limit of what may be pending it is counted again and again.
 	atLimitFor = time.Minute
@@ -50,6 +53,7 @@ type pendingShare struct {
 
 	// The poller alone uses these.
 	onTheWay []passed
+	gone     bool      // partitions have left that were counted; what they brought takes room until the next count
 	full     time.Time // when something was beyond a limit, last
 	first    time.Time // since when that has happened at least once a minute
 }
@@ -59,7 +63,7 @@ type pendingCount struct {
 	intake.Size
 	since      intake.Size // what had become pending since the process began, when the count began
 	began      time.Time
-	ended      time.Time
+	old        time.Time            // when nothing is rejected by it any longer
 	partitions map[partitionKey]int // whose sources were counted, with how often each had been revoked before
 }
 
@@ -118,14 +122,15 @@ func (s *pendingShare) note(now time.Time) {
 }
 
 // sure tells whether what is beyond a quota can be rejected. Nothing is on the way, which might open less than it may. And a count has
-// begun since a limit was reached, is not too old, and has found half of the limit used: of what was taken since, much may be gone.
+// begun since a limit was reached, is not old, has counted no partition that left, and has found half of the limit used: of what was taken
+// since, much may be gone.
 func (s *pendingShare) sure(quota string, now time.Time) bool {
 	c := s.counted.Load()
 	found, limit := c.Tasks, s.limit.Tasks
 	if quota == quotaBytes {
 		found, limit = c.Bytes, s.limit.Bytes
 	}
-	return len(s.onTheWay) == 0 && 2*found >= limit && now.Sub(s.full) < atLimitFor && c.began.After(s.first) && now.Sub(c.ended) < max(atLimitFor, 3*countShare*c.ended.Sub(c.began))
+	return len(s.onTheWay) == 0 && !s.gone && 2*found >= limit && now.Sub(s.full) < atLimitFor && c.began.After(s.first) && now.Before(c.old)
 }
 
 // divide sets this scanner's part, forgets what has arrived of what was on the way, and says whether a count is wanted.
@@ -140,7 +145,7 @@ func (s *pendingShare) divide(quota Quota, part float64, mine map[partitionKey]i
 	}
 	s.onTheWay = left
 	counted := s.counted.Load()
-	urgent := counted == nil || len(counted.partitions) != len(mine)
+	urgent := counted == nil
 	for key, revoked := range mine {
 		if !urgent {
 			before, there := counted.partitions[key]
@@ -152,7 +157,8 @@ func (s *pendingShare) divide(quota Quota, part float64, mine map[partitionKey]i
 	// Half of the room that the count found is used.
 	half := known && (s.limit.Tasks > 0 && 2*used.Tasks >= s.limit.Tasks+counted.Tasks && used.Tasks > counted.Tasks ||
 		s.limit.Bytes > 0 && 2*used.Bytes >= s.limit.Bytes+counted.Bytes && used.Bytes > counted.Bytes)
-	s.wanted.Store(urgent || half || time.Since(s.full) < atLimitFor)
+	s.gone = counted != nil && len(counted.partitions) > len(mine)
+	s.wanted.Store(urgent || s.gone || half || time.Since(s.full) < atLimitFor)
 }
 
 // none says that no partition of the intake is here. Those that come are counted first.
@@ -182,54 +188,82 @@ func mayOpen(r *kgo.Record) intake.Size {
 	return size
 }
 
-// countPending counts what is pending of all intakes with such quotas: with bodies, which cost much more than the index, where an intake
-// has a quota of bytes.
-func (p *pacer) countPending(ctx context.Context) {
-	p.countThose(ctx, &p.ofTasks, false)
-	p.countThose(ctx, &p.ofBytes, true)
+// counting is when some intakes are counted together. Each has a goroutine, which alone uses it.
+type counting struct {
+	intakes map[string]*paced
+	bodies  bool          // they are read
+	after   time.Time     // the next count comes not before
+	took    time.Duration // the last one
+	failed  error         // the last one; nil: it did not fail
 }
 
-// countThose counts intakes that need the bodies, or the others, if one of them wants it and the last count of them is long enough ago.
-func (p *pacer) countThose(ctx context.Context, c *counting, bodies bool) {
-	var wanted, urgent bool
-	for _, in := range p.intakes {
-		if in.bodies() == bodies {
-			wanted, urgent = wanted || in.pending.wanted.Load(), urgent || in.pending.urgent.Load()
+// countings returns who is counted with whom: those without a quota of bytes together, by the index. Each other one is by itself, so that
+// one with millions pending delays no other.
+func countings(intakes map[string]*paced) (out []*counting) {
+	byIndex := &counting{intakes: map[string]*paced{}}
+	for topic, in := range intakes {
+		switch {
+		case in.quota.PendingBytes > 0:
+			out = append(out, &counting{intakes: map[string]*paced{topic: in}, bodies: true})
+		case in.quota.PendingTasks > 0:
+			byIndex.intakes[topic] = in
 		}
+	}
+	if len(byIndex.intakes) > 0 {
+		out = append(out, byIndex)
+	}
+	return out
+}
+
+// countPending counts what is pending of some intakes, if one of them wants it and the last count is long enough ago.
+func (p *pacer) countPending(ctx context.Context, c *counting) {
+	var wanted, urgent bool
+	for _, in := range c.intakes {
+		wanted, urgent = wanted || in.pending.wanted.Load(), urgent || in.pending.urgent.Load()
 	}
 	if now := time.Now(); !wanted || now.Before(c.after) && (!urgent || c.failed != nil) {
 		return
 	}
+	if c.bodies {
+		if p.bodyCounts.Acquire(ctx, 1) != nil {
+			return
+		}
+		defer p.bodyCounts.Release(1)
+	}
 	began := time.Now()
-	err := p.countAll(ctx, bodies)
-	took := time.Since(began)
+	counts, err := p.countAll(ctx, c)
+	ended := time.Now()
+	took := ended.Sub(began)
 	shorter := min(took, c.took)
 	pause := max(min(countShare*shorter, max(longestPause, 2*shorter)), pendingEvery)
 	if err != nil {
-		pause = min(max(pause, failedEvery), longestPause)
-		p.log.Warn("counting what is pending of intakes with quotas failed: the last count stands, with all that was taken since; what was never counted waits", zap.Error(err))
+		pause = max(pause, failedEvery)
+		p.log.Warn("counting what is pending of intakes with quotas failed: the last count stands, with all that was taken since; what was never counted waits",
+			zap.Strings("topics", slices.Sorted(maps.Keys(c.intakes))), zap.Error(err))
 	}
-	c.after, c.took, c.failed = time.Now().Add(pause), took, err
+	for topic, count := range counts {
+		count.old = ended.Add(max(atLimitFor, 3*(took+pause)))
+		c.intakes[topic].pending.counted.Store(count)
+	}
+	c.after, c.took, c.failed = ended.Add(pause), took, err
 	p.parts.wakePoller()
 }
 
-func (p *pacer) countAll(ctx context.Context, bodies bool) error {
+func (p *pacer) countAll(ctx context.Context, c *counting) (map[string]*pendingCount, error) {
 	mine, since := p.parts.byTopic(), map[string]intake.Size{} // before the sources are read: one that is made later is empty then
-	for topic, in := range p.intakes {
+	for topic, in := range c.intakes {
 		since[topic] = in.pending.opened()
 	}
 	bound, cancel := context.WithTimeout(ctx, countPatience)
 	defer cancel()
 	sources, err := p.counter.Sources(bound)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	began := time.Now()
 	counts, of := map[string]*pendingCount{}, map[int]*pendingCount{}
-	for topic, in := range p.intakes {
-		if in.counts() && in.bodies() == bodies {
-			counts[topic] = &pendingCount{since: since[topic], began: began, partitions: mine[topic]}
-		}
+	for topic := range c.intakes {
+		counts[topic] = &pendingCount{since: since[topic], began: began, partitions: mine[topic]}
 	}
 	var ids []int
 	for _, src := range sources {
@@ -239,18 +273,14 @@ func (p *pacer) countAll(ctx context.Context, bodies bool) error {
 			}
 		}
 	}
-	sizes, err := p.counter.PendingSize(ctx, ids, bodies)
+	sizes, err := p.counter.PendingSize(ctx, ids, c.bodies)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for id, size := range sizes {
 		of[id].Size = of[id].Plus(size)
 	}
-	for topic, count := range counts {
-		count.ended = time.Now()
-		p.intakes[topic].pending.counted.Store(count)
-	}
-	return nil
+	return counts, nil
 }
 
 // stored notes what a batch has made pending.
@@ -264,7 +294,7 @@ func (p *pacer) stored(covered []coverage, opened map[int]intake.Size) {
 
 // perhapsStored notes what a batch has made pending at most, of which it is only known that it, or a part of it, is stored.
 func (p *pacer) perhapsStored(covered []coverage, b intake.Batch) {
-	if !p.counts() {
+	if len(p.countings) == 0 {
 		return
 	}
 	opened := map[int]intake.Size{}

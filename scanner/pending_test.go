@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
 )
@@ -53,7 +55,9 @@ func (d *database) PendingSize(ctx context.Context, sources []int, bodies bool) 
 // count has the pacer's counter look, as it does again and again.
 func (p *pacer) count(t *testing.T) {
 	p.divide()
-	p.countPending(t.Context())
+	for _, c := range p.countings {
+		p.countPending(t.Context(), c)
+	}
 	p.divide()
 }
 
@@ -136,7 +140,7 @@ func TestACountThatFailsMakesNoRoom(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan bool)
 		p.divide()
-		go func() { p.countPending(ctx); close(ended) }()
+		go func() { p.countPending(ctx, p.countings[0]); close(ended) }()
 		time.Sleep(time.Hour)
 		p.divide()
 		require.Empty(t, p.release())
@@ -145,14 +149,14 @@ func TestACountThatFailsMakesNoRoom(t *testing.T) {
 		p.divide()
 		require.Empty(t, p.release())
 		d.takes = 0
-		require.Equal(t, failedEvery, time.Until(p.ofTasks.after), "the one before was short")
+		require.Equal(t, failedEvery, time.Until(p.countings[0].after), "the one before was short")
 		d.takes = time.Hour
 		time.Sleep(failedEvery)
 		d.err = errors.New("away")
 		p.count(t)
-		require.Equal(t, longestPause, time.Until(p.ofTasks.after), "though two of them took an hour")
+		require.Equal(t, 2*time.Hour, time.Until(p.countings[0].after), "two of them took an hour: a third of the time")
 		d.takes, d.err = 0, nil
-		time.Sleep(longestPause)
+		time.Sleep(2 * time.Hour)
 		p.count(t)
 		require.EqualValues(t, 20, follow(t, 10, p.release()))
 	})
@@ -204,7 +208,7 @@ func TestSmallQuotasOfWhatIsPending(t *testing.T) {
 		for n, op := range []string{"cancel", "fire"} {
 			records[n].Headers = []kgo.RecordHeader{{Key: "h", Value: []byte("v")}, {Key: schemas.HeaderOp, Value: []byte(op)}}
 		}
-		p.expect(nil)
+		p.expect()
 		p.intakes[noisy].room = 1 << 20
 		require.Equal(t, 3, p.fit(key, records))
 		r, _ := p.parts.received(records)
@@ -332,7 +336,7 @@ func TestWhatIsBeyondAQuotaOfPendingTasksIsRejected(t *testing.T) {
 		require.EqualValues(t, []int64{12, 15}, []int64{beyond, to})
 		require.Empty(t, p.paused())
 		require.Zero(t, p.intakes[noisy].bytes)
-		p.expect(nil)
+		p.expect()
 		require.Equal(t, 100, p.fit(partitionKey{noisy, 0}, polled(noisy, 0, 15, 100)))
 		beyond, _ = rejects(t, 15, p.take(t, noisy, 0, 15, 100), quotaTasks)
 		require.EqualValues(t, 15, beyond, "at once")
@@ -442,7 +446,7 @@ func TestAnIntakeWithoutPartitionsIsNotCounted(t *testing.T) {
 		p.parts.drop(map[string][]int32{noisy: {0, 1}})
 		p.divide()
 		for range 100 {
-			p.countPending(t.Context())
+			p.countPending(t.Context(), p.countings[0])
 			time.Sleep(pendingLook)
 		}
 		require.Zero(t, d.calls)
@@ -573,46 +577,141 @@ func TestTwoSlowCountsMakeAShortWait(t *testing.T) {
 	})
 }
 
-// twoKinds has an intake more, whose tasks take long to count with their bodies.
-type twoKinds struct{ *database }
+// neighbours has intakes more, whose tasks are counted with their bodies.
+type neighbours struct {
+	*database
+	big  error // of the count of big.intake, which takes long
+	long time.Duration
+}
 
-func (b twoKinds) Sources(ctx context.Context) ([]intake.Source, error) {
+func (b neighbours) Sources(ctx context.Context) ([]intake.Source, error) {
 	out, err := b.database.Sources(ctx)
-	return append(out, intake.Source{ID: 20, Topic: "big.intake"}), err
+	return append(out, intake.Source{ID: 20, Topic: "big.intake"}, intake.Source{ID: 21, Topic: "small.intake"}), err
 }
 
-func (b twoKinds) PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]intake.Size, error) {
-	if bodies {
-		time.Sleep(10 * time.Second)
-		return map[int]intake.Size{20: {Tasks: 1e6, Bytes: 1e8}}, nil
+func (b neighbours) PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]intake.Size, error) {
+	switch {
+	case !bodies:
+		return b.database.PendingSize(ctx, sources, false)
+	case slices.Contains(sources, 20):
+		loop.Rest(ctx, b.long)
+		return map[int]intake.Size{20: {Tasks: 1e6, Bytes: 1e8}}, b.big
 	}
-	return b.database.PendingSize(ctx, sources, false)
+	return map[int]intake.Size{}, nil
 }
 
-// Counts of another intake's bytes, which take long, do not space out those of tasks.
-func TestCountsOfBytesDoNotDelayThoseOfTasks(t *testing.T) {
+// An intake whose tasks take long to count with their bodies, or cannot be counted, delays no other: neither one whose bodies are counted
+// nor one whose tasks are.
+func TestALongCountDelaysNoOtherIntake(t *testing.T) {
+	for _, failure := range []error{nil, errors.New("it takes too long")} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &database{takes: 10 * time.Millisecond}
+			p := pacingAt(Quota{PendingTasks: 20}, neighbours{d, failure, 5 * time.Minute}) // 10 here
+			sizes := map[string][]int32{noisy: {0, 1, 2, 3}}
+			for _, topic := range []string{"big.intake", "small.intake"} {
+				at := Quota{PendingBytes: 10_000}
+				in := &paced{quota: at, now: at, bucket: p.intakes[noisy].bucket}
+				in.at.Store(new(string))
+				p.intakes[topic] = in
+				key := partitionKey{topic, 0}
+				p.parts.sources[key] = nil
+				p.parts.begun(key, 0)
+				sizes[topic] = []int32{0}
+			}
+			p.sizes.Store(&sizes)
+			p.countings = countings(p.intakes)
+			p.divide()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer synctest.Wait()
+			defer cancel()
+			for _, c := range p.countings {
+				go loop.Every(ctx, pendingLook, func(ctx context.Context) { p.countPending(ctx, c) })
+			}
+			time.Sleep(time.Second)
+			p.divide()
+			p.take(t, "big.intake", 0, 0, 10)
+			began, to, small := time.Now(), follow(t, 0, p.take(t, noisy, 0, 0, 200)), follow(t, 0, p.take(t, "small.intake", 0, 0, 1000))
+			require.EqualValues(t, 10, to)
+			require.Less(t, small, int64(200), "of some 70 bytes")
+			for added, addedSmall := int64(0), int64(0); to < 200 || small < 1000; {
+				p.store(d, 0, to, tasks(0)) // delivered at once
+				p.intakes[noisy].pending.add(tasks(to - added))
+				p.intakes["small.intake"].pending.add(intake.Size{Tasks: small - addedSmall, Bytes: 80 * (small - addedSmall)})
+				added, addedSmall = to, small
+				p.parts.set(partitionKey{"small.intake", 0}, intake.Source{ID: 21, Topic: "small.intake", Next: small})
+				time.Sleep(pendingLook)
+				p.divide()
+				for _, s := range p.release() {
+					if s.key().topic == noisy {
+						to = follow(t, to, []stretch{s})
+					} else {
+						small = follow(t, small, []stretch{s})
+					}
+				}
+				require.Less(t, time.Since(began), 30*time.Second)
+			}
+		})
+	}
+}
+
+// What a partition brought that leaves takes room until the next count, and the others use the rest. Nothing is rejected by it.
+func TestAPartitionThatLeavesLeavesTheOthersTheirRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &database{takes: 10 * time.Millisecond}
-		p := pacingAt(Quota{PendingTasks: 20}, twoKinds{d}) // 10 here
-		at := Quota{PendingBytes: 1 << 40}
-		in := &paced{quota: at, now: at, bucket: p.intakes[noisy].bucket}
-		in.at.Store(new(string))
-		p.intakes["big.intake"] = in
-		big := partitionKey{"big.intake", 0}
-		p.parts.sources[big] = nil
-		p.parts.begun(big, 0)
-		p.sizes.Store(&map[string][]int32{noisy: {0, 1, 2, 3}, big.topic: {0}})
+		d := &database{pending: [5]intake.Size{tasks(1), tasks(5)}}
+		p := pacingAt(Quota{PendingTasks: 32}, d) // 16 here
 		p.count(t)
-		time.Sleep(time.Minute)
-		began, to := time.Now(), follow(t, 0, p.take(t, noisy, 0, 0, 200))
-		for to < 200 {
-			p.store(d, 0, to, tasks(0)) // delivered at once
-			p.intakes[noisy].pending.add(tasks(10))
-			time.Sleep(pendingLook)
-			p.count(t)
-			to = follow(t, to, p.release())
+		p.parts.drop(map[string][]int32{noisy: {1}}) // 8 here
+		d.err = errors.New("away")
+		time.Sleep(pendingEvery)
+		p.count(t)
+		require.EqualValues(t, 2, follow(t, 0, p.take(t, noisy, 0, 0, 5)), "8 less 1 less 5")
+		p.store(d, 0, 2, tasks(2))
+		d.err = nil
+		time.Sleep(failedEvery)
+		p.count(t)
+		require.EqualValues(t, 5, follow(t, 2, p.release()), "8 less 3")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{pending: [5]intake.Size{tasks(5), tasks(11)}}
+		p := pacingAt(Quota{PendingTasks: 32, Reject: true}, d)
+		p.count(t)
+		require.Empty(t, p.take(t, noisy, 0, 0, 5))
+		time.Sleep(pendingEvery)
+		p.count(t)
+		beyond, to := rejects(t, 0, p.release(), quotaTasks)
+		require.EqualValues(t, []int64{0, 5}, []int64{beyond, to})
+		p.parts.drop(map[string][]int32{noisy: {1}})
+		p.divide()
+		require.Empty(t, p.take(t, noisy, 0, 5, 3), "the other scanner's tasks may be what uses the quota up")
+		time.Sleep(pendingEvery)
+		p.count(t)
+		require.EqualValues(t, 8, follow(t, 5, p.release()))
+		require.EqualValues(t, 5, p.intakes[noisy].rejected.Load())
+	})
+}
+
+// The last count that succeeded is too old soon where the next ones fail, however long it took.
+func TestAnOldCountRejectsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{takes: 40 * time.Second, pending: [5]intake.Size{tasks(20)}}
+		p := pacingAt(Quota{PendingTasks: 20, Reject: true}, d)
+		require.Empty(t, p.take(t, noisy, 0, 0, 1))
+		p.count(t)
+		require.Empty(t, p.release(), "no count has begun since the quota was reached")
+		time.Sleep(pendingEvery)
+		p.count(t)
+		require.Len(t, p.release(), 1)
+		d.err = errors.New("away")
+		began := time.Now()
+		at := int64(1)
+		for ; time.Since(began) < time.Hour; at++ {
+			if len(p.take(t, noisy, 0, at, 1)) == 0 {
+				break
+			}
+			p.store(d, 0, at+1, tasks(0))
+			time.Sleep(time.Second)
 		}
-		require.Less(t, time.Since(began), time.Minute)
+		require.Less(t, time.Since(began), 7*time.Minute)
 	})
 }
 
@@ -635,7 +734,7 @@ func TestWhatSchedulesNothingNeedsNoRoom(t *testing.T) {
 	})
 }
 
-// With Kafka: a cancel in another partition than the one whose requests wait.
+// With Kafka: a cancel in another partition than the one whose many requests wait.
 func TestACancelBesideAFullQuota(t *testing.T) {
 	f := newFixture(t)
 	_, err := kafka.EnsureTopics(f.Context(), f.client, []kafka.TopicSpec{{Name: noisy, Partitions: 2, Replication: 1}})
@@ -646,9 +745,11 @@ func TestACancelBesideAFullQuota(t *testing.T) {
 	f.publish(task(0, 1))
 	f.start(f.open(), Config{Intake: []string{noisy, schemas.TopicIntake}, Quotas: map[string]Quota{noisy: {PendingTasks: 10}}})
 	f.eventually("the first is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 1 })
-	for i := 1; i < 20; i++ {
-		f.publish(task(i, 0))
+	var flood []*kgo.Record
+	for i := 1; i < 12_000; i++ { // more than one poll has
+		flood = append(flood, task(i, 0))
 	}
+	f.publish(flood...)
 	f.eventually("the quota is full", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 10 })
 	f.publish(record(noisy, 1, schemas.HeaderOp, "cancel", schemas.HeaderTopic, "orders", schemas.HeaderID, "noisy-0"))
 	f.eventually("it is cancelled", func() bool { return f.count("SELECT COUNT(*) FROM tasks WHERE slot = -1") == 1 })

@@ -117,7 +117,7 @@ func (p *poller) run(ctx context.Context) error {
 				p.fetchFailed(partitionKey{topic, partition}, err)
 			}
 		})
-		p.pacer.expect(fetches)
+		p.pacer.expect()
 		looking, looked := context.WithTimeout(ctx, inspectPatience)
 		fetches.EachPartition(func(of kgo.FetchTopicPartition) {
 			received, ok := p.receive(looking, of)

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/internal/kafka"
@@ -45,7 +46,7 @@ const (
 )
 
 const (
-	// heldBytes limits the memory of what waits at quotas. Each intake has at most an eighth of what is left, or one record.
+	// heldBytes limits the memory of what waits at quotas. Each intake has at most an eighth of what the others leave, or one record.
 	heldBytes = 32 << 20
 	// countEvery is how often the partitions of intakes with quotas are counted.
 	countEvery    = 10 * time.Second
@@ -67,21 +68,14 @@ type pacer struct {
 	log      *zap.Logger
 	memory   int // of what is held
 	intakes  map[string]*paced
-	behind   map[partitionKey]bool // partitions of which something did not fit; nothing of them is fetched until they are polled again from there
+	behind   map[partitionKey]bool // partitions of which something did not fit, with whether nothing of them did; nothing is fetched until they are polled again from there
 	wentBack time.Time
 	sizes    atomic.Pointer[map[string][]int32] // the partitions of the intakes' topics; run writes it
 	numbers  atomic.Pointer[map[string]Quota]   // to take over; SetQuotas writes it
 
-	// Only countPending's goroutine uses these.
-	counter          pendingCounter
-	ofTasks, ofBytes counting
-}
-
-// counting is when one kind of count is made.
-type counting struct {
-	after  time.Time     // the next one comes not before
-	took   time.Duration // the last one
-	failed error         // the last one; nil: it did not fail
+	counter    pendingCounter
+	countings  []*counting
+	bodyCounts *semaphore.Weighted
 }
 
 // paced is an intake with a quota.
@@ -92,7 +86,8 @@ type paced struct {
 	pending pendingShare
 	held    []stretch              // in the order in which they came
 	bytes   int                    // of what is held
-	room    int                    // bytes that each partition of the present poll may have held
+	room    int                    // bytes that may be held
+	each    int                    // the part of a partition in them
 	oldest  atomic.Int64           // when the first request that is held came to Kafka, Unix ms; 0: nothing is held
 	at      atomic.Pointer[string] // the quota at which requests waited last
 	logged  bool                   // that requests wait; run's
@@ -101,7 +96,7 @@ type paced struct {
 }
 
 func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *kgo.Client, counter pendingCounter, reg prometheus.Registerer, log *zap.Logger) *pacer {
-	p := &pacer{parts: parts, asks: asks, counter: counter, log: log, memory: heldBytes, intakes: map[string]*paced{}, behind: map[partitionKey]bool{}}
+	p := &pacer{parts: parts, asks: asks, counter: counter, log: log, memory: heldBytes, intakes: map[string]*paced{}, behind: map[partitionKey]bool{}, bodyCounts: semaphore.NewWeighted(bodyCounts)}
 	for topic, quota := range quotas {
 		if !quota.some() || !slices.Contains(read, topic) {
 			continue
@@ -119,21 +114,9 @@ func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *k
 			}
 		}
 	}
+	p.countings = countings(p.intakes)
 	return p
 }
-
-// counts tells whether an intake has a quota of what is pending.
-func (p *pacer) counts() bool {
-	for _, in := range p.intakes {
-		if in.counts() {
-			return true
-		}
-	}
-	return false
-}
-
-// bodies tells whether the bodies are read to count what is pending.
-func (in *paced) bodies() bool { return in.quota.PendingBytes > 0 }
 
 func (in *paced) counts() bool { return in.quota.PendingTasks > 0 || in.quota.PendingBytes > 0 }
 
@@ -259,29 +242,30 @@ func (p *partitions) byTopic() map[string]map[partitionKey]int {
 	return out
 }
 
-// expect divides the room of each intake among its partitions of a poll.
-func (p *pacer) expect(fetches kgo.Fetches) {
+// expect divides the room of each intake among its partitions.
+func (p *pacer) expect() {
 	if len(p.intakes) == 0 {
 		return
 	}
-	left, polled := p.memory, map[string]int{}
+	left, mine := p.memory, p.parts.byTopic()
 	for _, in := range p.intakes {
 		left -= in.bytes
 	}
-	fetches.EachPartition(func(of kgo.FetchTopicPartition) { polled[of.Topic]++ })
 	for topic, in := range p.intakes {
-		in.room = left / 8 / max(polled[topic], 1)
+		in.room = (left + in.bytes) / 8
+		in.each = in.room / max(len(mine[topic]), 1)
 	}
 }
 
-// fit returns how many of a partition's polled records can be taken: those that pass at once, and those for which there is room. There
-// is room for one where nothing is held. The rest is polled again.
+// fit returns how many of a partition's polled records can be taken: those that pass at once, and those for which there is room in the
+// partition's part. One may have more than that part, and where the intake holds nothing there is always room for one. The rest is polled
+// again.
 func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
 	in := p.intakes[key.topic]
 	switch {
 	case in == nil:
 		return len(records)
-	case p.behind[key]: // it would leave a gap
+	case p.isBehind(key): // it would leave a gap
 		return 0
 	}
 	n, kept := 0, 0
@@ -292,9 +276,10 @@ func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
 		}
 	}
 	for ; n < len(records); n++ {
+		first := kept == 0
 		kept += weight(records[n])
-		if kept > in.room && (in.bytes > 0 || kept > weight(records[n])) {
-			p.behind[key] = true
+		if (!first || in.bytes > 0) && in.bytes+kept > in.room || !first && kept > in.each {
+			p.behind[key] = first && !in.holds(key)
 			break
 		}
 	}
@@ -349,16 +334,19 @@ func (p *pacer) release() (out []stretch) {
 	return out
 }
 
-// goBack has what did not fit polled again, now and then.
+// goBack has what did not fit polled again, now and then. Where nothing of a partition did, that is once all that its intake holds has
+// passed.
 func (p *pacer) goBack(now time.Time) {
-	if len(p.behind) == 0 || now.Sub(p.wentBack) < backEvery {
+	if now.Sub(p.wentBack) < backEvery {
 		return
 	}
-	for key := range p.behind {
-		p.parts.pollAgain(key)
+	for key, none := range p.behind {
+		if !none || len(p.intakes[key.topic].held) == 0 {
+			p.parts.pollAgain(key)
+			delete(p.behind, key)
+			p.wentBack = now
+		}
 	}
-	clear(p.behind)
-	p.wentBack = now
 }
 
 // next is how long the poller may poll before something that is held may pass.
@@ -379,14 +367,25 @@ func (p *pacer) next(atMost time.Duration) time.Duration {
 	return atMost
 }
 
-// pause adds the partitions of which nothing is to be fetched. The caller holds the lock of partitions.
+// pause adds the partitions of which nothing is to be fetched. Another partition than the one that waits may have cancels, which count at
+// one quota alone; but where nothing of a partition fitted, the others' next records must not take its room. The caller holds the lock of
+// partitions.
 func (p *pacer) pause(partitions map[partitionKey]bool) {
+	noRoom := map[string]bool{}
+	for key, none := range p.behind {
+		noRoom[key.topic] = noRoom[key.topic] || none
+	}
 	for key := range p.parts.sources {
 		in := p.intakes[key.topic]
-		if in != nil && (in.holds(key) || p.behind[key] || len(in.held) > 0 && (in.bytes > p.memory/16 || *in.at.Load() == quotaRequests)) { // other partitions may have cancels, which count at that quota alone
+		if in != nil && (in.holds(key) || p.isBehind(key) || noRoom[key.topic] || len(in.held) > 0 && *in.at.Load() == quotaRequests) {
 			partitions[key] = true
 		}
 	}
+}
+
+func (p *pacer) isBehind(key partitionKey) bool {
+	_, behind := p.behind[key]
+	return behind
 }
 
 // passage is how many of some records may pass now, what that costs, and at which quota the next one waits.

@@ -182,7 +182,7 @@ func TestWhatIsHeldIsBounded(t *testing.T) {
 		p.memory = 80_000
 		records, more := polled(noisy, 0, 0, 100), polled(noisy, 1, 0, 100)
 		each := weight(records[0])
-		p.expect(kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: noisy, Partitions: []kgo.FetchPartition{{Partition: 0, Records: records}, {Partition: 1, Records: more}}}}}})
+		p.expect()
 		n := p.fit(partitionKey{noisy, 0}, records)
 		require.Equal(t, 1+5000/each, n, "one passes, the others have half of an eighth")
 		p.take(t, noisy, 0, 0, int64(n))
@@ -191,7 +191,7 @@ func TestWhatIsHeldIsBounded(t *testing.T) {
 		p.release()
 		require.Equal(t, map[partitionKey]int64{{noisy, 0}: int64(n), {noisy, 1}: 0}, p.parts.skip, "they are polled again from there")
 		p.memory = 0
-		p.expect(nil)
+		p.expect()
 		require.Zero(t, p.fit(partitionKey{noisy, 1}, more), "there is something to release")
 		clear(p.parts.skip)
 		p.release()
@@ -204,6 +204,54 @@ func TestWhatIsHeldIsBounded(t *testing.T) {
 		}
 		require.NotZero(t, p.fit(partitionKey{noisy, 1}, more), "one goes on its way always")
 		require.Equal(t, 100, p.fit(partitionKey{"calm.intake", 0}, polled("calm.intake", 0, 0, 100)))
+	})
+}
+
+// A request for which there is no room beside what the intake holds is polled again once that has passed, and not before. Meanwhile the
+// other partitions' next requests do not take the room.
+func TestALargeRequestHasItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &database{pending: [5]intake.Size{tasks(10)}}
+		p := pacingAt(Quota{PendingTasks: 20}, d)
+		p.count(t)
+		small, large, other := partitionKey{noisy, 0}, partitionKey{noisy, 1}, partitionKey{noisy, 2}
+		require.Empty(t, p.take(t, noisy, 0, 0, 1))
+		p.parts.sources[other] = nil
+		require.Equal(t, map[partitionKey]bool{small: true}, p.paused())
+		records := polled(noisy, 1, 0, 1)
+		records[0].Value = make([]byte, heldBytes)
+		p.expect()
+		require.Zero(t, p.fit(large, records))
+		for range 100 {
+			require.Empty(t, p.release())
+			require.Equal(t, map[partitionKey]bool{small: true, large: true, other: true}, p.paused())
+			require.Empty(t, p.parts.skip)
+			time.Sleep(time.Second)
+		}
+		delete(p.parts.sources, other)
+		d.pending[0] = tasks(0)
+		p.count(t)
+		require.Len(t, p.release(), 1)
+		require.Equal(t, map[partitionKey]int64{large: 0}, p.parts.skip)
+		require.Empty(t, p.paused())
+		p.expect()
+		require.Equal(t, 1, p.fit(large, records))
+	})
+}
+
+// A partition whose flood fills its part of what may be held leaves the other partitions theirs.
+func TestAFloodInOnePartitionLeavesTheOthersFetched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacingAt(Quota{PendingTasks: 20}, &database{pending: [5]intake.Size{tasks(10)}})
+		p.count(t)
+		flood := polled(noisy, 0, 0, 10_000)
+		p.expect()
+		n := p.fit(partitionKey{noisy, 0}, flood)
+		require.Less(t, n, len(flood))
+		require.Empty(t, p.take(t, noisy, 0, 0, int64(n)))
+		p.release()
+		require.Equal(t, map[partitionKey]bool{{noisy, 0}: true}, p.paused())
+		require.NotZero(t, p.fit(partitionKey{noisy, 1}, polled(noisy, 1, 0, 10)))
 	})
 }
 

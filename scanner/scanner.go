@@ -160,8 +160,10 @@ func (s *Scanner) Run(ctx context.Context) error {
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.poller.inspector.lookStuck) })
 	if pacer := s.poller.pacer; len(pacer.intakes) > 0 {
 		background(ctx, func(ctx context.Context) { pacer.run(ctx); loop.Every(ctx, countEvery, pacer.run) })
-		if pacer.counts() {
-			background(ctx, func(ctx context.Context) { loop.Every(ctx, pendingLook, pacer.countPending) })
+		for _, c := range pacer.countings {
+			background(ctx, func(ctx context.Context) {
+				loop.Every(ctx, pendingLook, func(ctx context.Context) { pacer.countPending(ctx, c) })
+			})
 		}
 	}
 	commit := func(ctx context.Context) { s.worker.commits.commit(ctx, s.group) }
