@@ -634,7 +634,7 @@ func TestALongCountDelaysNoOtherIntake(t *testing.T) {
 			require.EqualValues(t, 10, to)
 			require.Less(t, small, int64(200), "of some 70 bytes")
 			for added, addedSmall := int64(0), int64(0); to < 200 || small < 1000; {
-				p.store(d, 0, to, tasks(0)) // delivered at once
+				p.parts.set(partitionKey{noisy, 0}, intake.Source{Topic: noisy, Next: to}) // delivered at once
 				p.intakes[noisy].pending.add(tasks(to - added))
 				p.intakes["small.intake"].pending.add(intake.Size{Tasks: small - addedSmall, Bytes: 80 * (small - addedSmall)})
 				added, addedSmall = to, small
