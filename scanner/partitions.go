@@ -133,14 +133,11 @@ func (p *partitions) source(key partitionKey) (*intake.Source, [16]byte) {
 	return p.sources[key], p.topicIDs[key.topic]
 }
 
-// paid is the offset of a partition below which nothing counts against its intake's quota.
-func (p *partitions) paid(key partitionKey) int64 {
+// reading returns the reading of a partition; nil: there is none.
+func (p *partitions) reading(key partitionKey) *reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r := p.readings[key]; r != nil {
-		return r.paid.Load()
-	}
-	return 0
+	return p.readings[key]
 }
 
 // set notes a source, unless its partition has been revoked while a batch of it was at hand.

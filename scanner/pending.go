@@ -24,11 +24,12 @@ const (
 	pendingEvery = time.Second
 	countShare   = 20
 	longestPause = 30 * time.Second
-	// bodyCounts is how many counts read bodies at a time.
-	bodyCounts = 2
+	// shortCounts is how many counts read bodies at a time, beside one that took so long the last time that it makes the longest pause.
+	shortCounts = 2
 	// pendingLook is how often the counter looks whether a count is wanted.
 	pendingLook = 200 * time.Millisecond
-	// failedEvery is the least time from a count that failed to the next one.
+	// failedEvery is the least time from a count that failed to the next one, and longestPause the longest: without a count, nothing may
+	// pass any more.
 	failedEvery = 5 * time.Second
 	// atLimitFor is how long after an intake has reached a limit of what may be pending it is counted again and again.
 	atLimitFor = time.Minute
@@ -198,7 +199,7 @@ type counting struct {
 }
 
 // countings returns who is counted with whom: those without a quota of bytes together, by the index. Each other one is by itself, so that
-// one with millions pending delays no other.
+// one with millions pending delays only its like, and those that were never counted.
 func countings(intakes map[string]*paced) (out []*counting) {
 	byIndex := &counting{intakes: map[string]*paced{}}
 	for topic, in := range intakes {
@@ -225,10 +226,14 @@ func (p *pacer) countPending(ctx context.Context, c *counting) {
 		return
 	}
 	if c.bodies {
-		if p.bodyCounts.Acquire(ctx, 1) != nil {
+		turns := p.shortCounts
+		if c.took > longestPause/countShare {
+			turns = p.longCounts
+		}
+		if turns.Acquire(ctx, 1) != nil {
 			return
 		}
-		defer p.bodyCounts.Release(1)
+		defer turns.Release(1)
 	}
 	began := time.Now()
 	counts, err := p.countAll(ctx, c)
@@ -237,7 +242,7 @@ func (p *pacer) countPending(ctx context.Context, c *counting) {
 	shorter := min(took, c.took)
 	pause := max(min(countShare*shorter, max(longestPause, 2*shorter)), pendingEvery)
 	if err != nil {
-		pause = max(pause, failedEvery)
+		pause = max(min(pause, longestPause), failedEvery)
 		p.log.Warn("counting what is pending of intakes with quotas failed: the last count stands, with all that was taken since; what was never counted waits",
 			zap.Strings("topics", slices.Sorted(maps.Keys(c.intakes))), zap.Error(err))
 	}

@@ -154,9 +154,9 @@ func TestACountThatFailsMakesNoRoom(t *testing.T) {
 		time.Sleep(failedEvery)
 		d.err = errors.New("away")
 		p.count(t)
-		require.Equal(t, 2*time.Hour, time.Until(p.countings[0].after), "two of them took an hour: a third of the time")
+		require.Equal(t, longestPause, time.Until(p.countings[0].after), "though two of them took an hour")
 		d.takes, d.err = 0, nil
-		time.Sleep(2 * time.Hour)
+		time.Sleep(longestPause)
 		p.count(t)
 		require.EqualValues(t, 20, follow(t, 10, p.release()))
 	})
@@ -361,6 +361,31 @@ func TestWhatIsBeyondAQuotaOfPendingTasksIsRejected(t *testing.T) {
 			p.count(t)
 			require.Empty(t, p.release(), "no count has begun since")
 		}
+	})
+}
+
+// Cancels of another partition keep nothing from being rejected, and what waits for a count is not rejected because they use the quota of
+// requests up.
+func TestCancelsBesideWhatIsRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacingAt(Quota{RequestsPerSecond: 20, PendingTasks: 20, Reject: true}, &database{pending: [5]intake.Size{tasks(10)}}) // 10 here
+		p.count(t)
+		cancels := func(from, n int64) []stretch {
+			records := polled(noisy, 1, from, n)
+			for _, r := range records {
+				r.Headers = append(r.Headers[:0], kgo.RecordHeader{Key: "h", Value: []byte("v")}, kgo.RecordHeader{Key: schemas.HeaderOp, Value: []byte("cancel")})
+			}
+			s, _ := p.parts.received(records)
+			return p.admit(s)
+		}
+		require.Empty(t, p.take(t, noisy, 0, 0, 1))
+		require.EqualValues(t, 10, follow(t, 0, cancels(0, 10)))
+		require.Empty(t, p.release(), "it was read within the quota of requests")
+		time.Sleep(pendingEvery)
+		p.count(t)
+		require.EqualValues(t, 15, follow(t, 10, cancels(10, 5)))
+		beyond, to := rejects(t, 0, p.release(), quotaTasks)
+		require.EqualValues(t, []int64{0, 1}, []int64{beyond, to})
 	})
 }
 
@@ -580,35 +605,35 @@ func TestTwoSlowCountsMakeAShortWait(t *testing.T) {
 // neighbours has intakes more, whose tasks are counted with their bodies.
 type neighbours struct {
 	*database
-	big  error // of the count of big.intake, which takes long
+	big  error // of the counts of big.intake and large.intake, which take long
 	long time.Duration
 }
 
 func (b neighbours) Sources(ctx context.Context) ([]intake.Source, error) {
 	out, err := b.database.Sources(ctx)
-	return append(out, intake.Source{ID: 20, Topic: "big.intake"}, intake.Source{ID: 21, Topic: "small.intake"}), err
+	return append(out, intake.Source{ID: 20, Topic: "big.intake"}, intake.Source{ID: 21, Topic: "small.intake"}, intake.Source{ID: 22, Topic: "large.intake"}), err
 }
 
 func (b neighbours) PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]intake.Size, error) {
 	switch {
 	case !bodies:
 		return b.database.PendingSize(ctx, sources, false)
-	case slices.Contains(sources, 20):
+	case !slices.Contains(sources, 21):
 		loop.Rest(ctx, b.long)
-		return map[int]intake.Size{20: {Tasks: 1e6, Bytes: 1e8}}, b.big
+		return map[int]intake.Size{sources[0]: {Tasks: 1e6, Bytes: 1e8}}, b.big
 	}
 	return map[int]intake.Size{}, nil
 }
 
-// An intake whose tasks take long to count with their bodies, or cannot be counted, delays no other: neither one whose bodies are counted
-// nor one whose tasks are.
-func TestALongCountDelaysNoOtherIntake(t *testing.T) {
+// Intakes whose tasks take long to count with their bodies, or cannot be counted, delay no other once they were counted: neither one whose
+// bodies are counted nor one whose tasks are.
+func TestLongCountsDelayNoOtherIntake(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("it takes too long")} {
 		synctest.Test(t, func(t *testing.T) {
 			d := &database{takes: 10 * time.Millisecond}
 			p := pacingAt(Quota{PendingTasks: 20}, neighbours{d, failure, 5 * time.Minute}) // 10 here
 			sizes := map[string][]int32{noisy: {0, 1, 2, 3}}
-			for _, topic := range []string{"big.intake", "small.intake"} {
+			for _, topic := range []string{"big.intake", "small.intake", "large.intake"} {
 				at := Quota{PendingBytes: 10_000}
 				in := &paced{quota: at, now: at, bucket: p.intakes[noisy].bucket}
 				in.at.Store(new(string))
@@ -627,9 +652,10 @@ func TestALongCountDelaysNoOtherIntake(t *testing.T) {
 			for _, c := range p.countings {
 				go loop.Every(ctx, pendingLook, func(ctx context.Context) { p.countPending(ctx, c) })
 			}
-			time.Sleep(time.Second)
+			time.Sleep(15 * time.Minute)
 			p.divide()
 			p.take(t, "big.intake", 0, 0, 10)
+			p.take(t, "large.intake", 0, 0, 10)
 			began, to, small := time.Now(), follow(t, 0, p.take(t, noisy, 0, 0, 200)), follow(t, 0, p.take(t, "small.intake", 0, 0, 1000))
 			require.EqualValues(t, 10, to)
 			require.Less(t, small, int64(200), "of some 70 bytes")

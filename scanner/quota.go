@@ -68,14 +68,20 @@ type pacer struct {
 	log      *zap.Logger
 	memory   int // of what is held
 	intakes  map[string]*paced
-	behind   map[partitionKey]bool // partitions of which something did not fit, with whether nothing of them did; nothing is fetched until they are polled again from there
+	behind   map[partitionKey]miss // partitions of which something did not fit; nothing of them is fetched until they are polled again from there
 	wentBack time.Time
 	sizes    atomic.Pointer[map[string][]int32] // the partitions of the intakes' topics; run writes it
 	numbers  atomic.Pointer[map[string]Quota]   // to take over; SetQuotas writes it
 
-	counter    pendingCounter
-	countings  []*counting
-	bodyCounts *semaphore.Weighted
+	counter                 pendingCounter
+	countings               []*counting
+	shortCounts, longCounts *semaphore.Weighted
+}
+
+// miss is what did not fit of a partition.
+type miss struct {
+	reading *reading
+	whole   bool // nothing fitted of what must wait
 }
 
 // paced is an intake with a quota.
@@ -96,7 +102,7 @@ type paced struct {
 }
 
 func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *kgo.Client, counter pendingCounter, reg prometheus.Registerer, log *zap.Logger) *pacer {
-	p := &pacer{parts: parts, asks: asks, counter: counter, log: log, memory: heldBytes, intakes: map[string]*paced{}, behind: map[partitionKey]bool{}, bodyCounts: semaphore.NewWeighted(bodyCounts)}
+	p := &pacer{parts: parts, asks: asks, counter: counter, log: log, memory: heldBytes, intakes: map[string]*paced{}, behind: map[partitionKey]miss{}, shortCounts: semaphore.NewWeighted(shortCounts), longCounts: semaphore.NewWeighted(1)}
 	for topic, quota := range quotas {
 		if !quota.some() || !slices.Contains(read, topic) {
 			continue
@@ -258,19 +264,26 @@ func (p *pacer) expect() {
 }
 
 // fit returns how many of a partition's polled records can be taken: those that pass at once, and those for which there is room in the
-// partition's part. One may have more than that part, and where the intake holds nothing there is always room for one. The rest is polled
-// again.
+// partition's part. One may have more than that part, and where the intake holds nothing there is always room for one. But nothing takes
+// the room that is to become free for another partition. The rest is polled again.
 func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
 	in := p.intakes[key.topic]
-	switch {
-	case in == nil:
+	if in == nil {
 		return len(records)
-	case p.isBehind(key): // it would leave a gap
+	}
+	if p.behind[key].reading != nil { // it would leave a gap
 		return 0
+	}
+	reading, awaited := p.parts.reading(key), false
+	if reading == nil { // nothing of it is received
+		return len(records)
+	}
+	for other, m := range p.behind {
+		awaited = awaited || m.whole && other.topic == key.topic
 	}
 	n, kept := 0, 0
 	if !in.holds(key) {
-		pass := in.passing(p.parts.paid(key), records, time.Now())
+		pass := in.passing(reading.paid.Load(), records, time.Now())
 		if n = pass.n; pass.reject {
 			return len(records)
 		}
@@ -278,8 +291,8 @@ func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
 	for ; n < len(records); n++ {
 		first := kept == 0
 		kept += weight(records[n])
-		if (!first || in.bytes > 0) && in.bytes+kept > in.room || !first && kept > in.each {
-			p.behind[key] = first && !in.holds(key)
+		if (!first || in.bytes > 0) && in.bytes+kept > in.room || !first && kept > in.each || awaited {
+			p.behind[key] = miss{reading, first && !in.holds(key)}
 			break
 		}
 	}
@@ -294,7 +307,7 @@ func (p *pacer) admit(s stretch) (now []stretch) {
 	}
 	rest := &s
 	if !in.holds(s.key()) {
-		now, rest = in.let(s, time.Now())
+		now, rest = in.let(s, time.Now(), false)
 	}
 	if rest != nil {
 		in.hold(*rest)
@@ -320,7 +333,7 @@ func (p *pacer) release() (out []stretch) {
 			case p.parts.halted.has(s.key()): // what a halted partition has is stored before anybody decides how it goes on
 				pass, rest = []stretch{s}, nil
 			default:
-				pass, rest = in.let(s, now)
+				pass, rest = in.let(s, now, true)
 			}
 			out = append(out, pass...)
 			in.bytes -= weigh(pass)
@@ -334,14 +347,13 @@ func (p *pacer) release() (out []stretch) {
 	return out
 }
 
-// goBack has what did not fit polled again, now and then. Where nothing of a partition did, that is once all that its intake holds has
-// passed.
+// goBack has what did not fit polled again, now and then: where nothing of a partition did, once all that its intake holds has passed.
 func (p *pacer) goBack(now time.Time) {
 	if now.Sub(p.wentBack) < backEvery {
 		return
 	}
-	for key, none := range p.behind {
-		if !none || len(p.intakes[key.topic].held) == 0 {
+	for key, m := range p.behind {
+		if !m.whole || m.reading.ended.Load() || len(p.intakes[key.topic].held) == 0 {
 			p.parts.pollAgain(key)
 			delete(p.behind, key)
 			p.wentBack = now
@@ -367,25 +379,15 @@ func (p *pacer) next(atMost time.Duration) time.Duration {
 	return atMost
 }
 
-// pause adds the partitions of which nothing is to be fetched. Another partition than the one that waits may have cancels, which count at
-// one quota alone; but where nothing of a partition fitted, the others' next records must not take its room. The caller holds the lock of
-// partitions.
+// pause adds the partitions of which nothing is to be fetched. Others may have cancels, which count at one quota alone. The caller holds the
+// lock of partitions.
 func (p *pacer) pause(partitions map[partitionKey]bool) {
-	noRoom := map[string]bool{}
-	for key, none := range p.behind {
-		noRoom[key.topic] = noRoom[key.topic] || none
-	}
 	for key := range p.parts.sources {
 		in := p.intakes[key.topic]
-		if in != nil && (in.holds(key) || p.isBehind(key) || noRoom[key.topic] || len(in.held) > 0 && *in.at.Load() == quotaRequests) {
+		if in != nil && (in.holds(key) || p.behind[key].reading != nil || len(in.held) > 0 && *in.at.Load() == quotaRequests) {
 			partitions[key] = true
 		}
 	}
-}
-
-func (p *pacer) isBehind(key partitionKey) bool {
-	_, behind := p.behind[key]
-	return behind
 }
 
 // passage is how many of some records may pass now, what that costs, and at which quota the next one waits.
@@ -448,15 +450,16 @@ func (in *paced) pay(s stretch, now time.Time) passage {
 		in.bucket.AllowN(now, pass.requests)
 		to := s.records[pass.n-1].Offset + 1
 		s.reading.paid.Store(max(s.reading.paid.Load(), to))
-		if in.counts() {
+		if pass.opens != (intake.Size{}) {
 			in.pending.onTheWay = append(in.pending.onTheWay, passed{s.reading, to, pass.opens})
 		}
 	}
 	return pass
 }
 
-// let takes from a stretch what may be stored now. What is rejected is marked. rest must wait; nil: all may.
-func (in *paced) let(s stretch, now time.Time) (out []stretch, rest *stretch) {
+// let takes from a stretch what may be stored now. What is rejected is marked; what has waited was read within the quota of requests. rest
+// must wait; nil: all may.
+func (in *paced) let(s stretch, now time.Time, waited bool) (out []stretch, rest *stretch) {
 	pass := in.pay(s, now)
 	if pass.n > 0 {
 		head, tail := s.cut(pass.n)
@@ -466,7 +469,7 @@ func (in *paced) let(s stretch, now time.Time) (out []stretch, rest *stretch) {
 		}
 		s = *tail
 	}
-	if !pass.reject {
+	if !pass.reject || waited && pass.quota == quotaRequests {
 		return out, &s
 	}
 	s.beyond = pass.quota

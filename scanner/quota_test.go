@@ -214,9 +214,12 @@ func TestALargeRequestHasItsTurn(t *testing.T) {
 		d := &database{pending: [5]intake.Size{tasks(10)}}
 		p := pacingAt(Quota{PendingTasks: 20}, d)
 		p.count(t)
-		small, large, other := partitionKey{noisy, 0}, partitionKey{noisy, 1}, partitionKey{noisy, 2}
+		small, large := partitionKey{noisy, 0}, partitionKey{noisy, 1}
 		require.Empty(t, p.take(t, noisy, 0, 0, 1))
+		other := partitionKey{noisy, 2}
 		p.parts.sources[other] = nil
+		p.parts.begun(other, 0)
+		p.divide()
 		require.Equal(t, map[partitionKey]bool{small: true}, p.paused())
 		records := polled(noisy, 1, 0, 1)
 		records[0].Value = make([]byte, heldBytes)
@@ -224,18 +227,40 @@ func TestALargeRequestHasItsTurn(t *testing.T) {
 		require.Zero(t, p.fit(large, records))
 		for range 100 {
 			require.Empty(t, p.release())
-			require.Equal(t, map[partitionKey]bool{small: true, large: true, other: true}, p.paused())
+			require.Equal(t, map[partitionKey]bool{small: true, large: true}, p.paused())
 			require.Empty(t, p.parts.skip)
 			time.Sleep(time.Second)
 		}
-		delete(p.parts.sources, other)
+		next := polled(noisy, 2, 0, 2)
+		next[0].Headers = []kgo.RecordHeader{{Key: schemas.HeaderOp, Value: []byte("cancel")}}
+		require.Equal(t, 1, p.fit(other, next), "a task does not take the room, and a cancel needs none")
 		d.pending[0] = tasks(0)
 		p.count(t)
 		require.Len(t, p.release(), 1)
-		require.Equal(t, map[partitionKey]int64{large: 0}, p.parts.skip)
+		require.Equal(t, map[partitionKey]int64{large: 0, other: 0}, p.parts.skip)
 		require.Empty(t, p.paused())
 		p.expect()
 		require.Equal(t, 1, p.fit(large, records))
+	})
+}
+
+// Nothing waits for a partition that is another scanner's.
+func TestAPartitionThatLeavesIsNotAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacingAt(Quota{PendingTasks: 20}, &database{pending: [5]intake.Size{tasks(10)}})
+		p.count(t)
+		large := partitionKey{noisy, 1}
+		require.Empty(t, p.take(t, noisy, 0, 0, 1))
+		records := polled(noisy, 1, 0, 1)
+		records[0].Value = make([]byte, heldBytes)
+		p.expect()
+		require.Zero(t, p.fit(large, records))
+		p.parts.drop(map[string][]int32{noisy: {1}})
+		p.parts.assign(map[string]map[int32]kgo.Offset{noisy: {1: kgo.NewOffset()}}, nil, nil)
+		p.parts.begun(large, 0)
+		p.release()
+		p.expect()
+		require.Equal(t, 1, p.fit(large, polled(noisy, 1, 0, 1)))
 	})
 }
 
@@ -251,7 +276,8 @@ func TestAFloodInOnePartitionLeavesTheOthersFetched(t *testing.T) {
 		require.Empty(t, p.take(t, noisy, 0, 0, int64(n)))
 		p.release()
 		require.Equal(t, map[partitionKey]bool{{noisy, 0}: true}, p.paused())
-		require.NotZero(t, p.fit(partitionKey{noisy, 1}, polled(noisy, 1, 0, 10)))
+		p.expect()
+		require.Equal(t, n, p.fit(partitionKey{noisy, 1}, polled(noisy, 1, 0, 10_000)))
 	})
 }
 
