@@ -98,6 +98,7 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	db := s.db
 	if s.patient != nil {
 		db = sql.OpenDB(connector{s.patient})
+		db.SetMaxIdleConns(-1) // the server drops them while up rests
 		defer func() { _ = db.Close() }()
 	}
 	m, err := s.migrator(db)

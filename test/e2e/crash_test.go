@@ -136,6 +136,10 @@ func (c crash) happen(w *world, dies bool, release func()) {
 			<-published
 			k.replaceUntil(func() bool { return armed.hasStruck(c.point, faults) })
 		}
+		if c.point == faultpoint.DispatcherMade { // it may have made all runs at once
+			<-published
+			k.tickUntil(func() bool { return armed.hasStruck(c.point, faults) })
+		}
 		armed.struck(c.point, faults)
 	}
 	<-published

@@ -246,18 +246,34 @@ func (k *work) perform() <-chan struct{} {
 func (k *work) replaceUntil(done func() bool) {
 	k.t.Helper()
 	const id = "farreplace-0"
-	replaced := func() bool {
+	k.publishUntil(done, func() *kgo.Record {
+		next := strconv.Itoa(len(k.wishes[id].dues) + 1)
+		return k.schedule(id, next, time.Now().Add(farAhead).UnixMilli(), schemas.HeaderVersion, next)
+	})
+}
+
+// tickUntil asks for another timer again and again.
+func (k *work) tickUntil(done func() bool) {
+	k.t.Helper()
+	n := 3
+	k.publishUntil(done, func() *kgo.Record {
+		n++
+		return k.timerOnce(fmt.Sprintf("tick-%d", n), time.Now().UnixMilli()+runMargin)
+	})
+}
+
+func (k *work) publishUntil(done func() bool, next func() *kgo.Record) {
+	k.t.Helper()
+	require.Eventually(k.t, func() bool {
 		if done() {
 			return true
 		}
 		k.mu.Lock()
-		next := strconv.Itoa(len(k.wishes[id].dues) + 1)
-		r := k.schedule(id, next, time.Now().Add(farAhead).UnixMilli(), schemas.HeaderVersion, next)
+		r := next()
 		k.mu.Unlock()
 		k.client.Produce(k.t.Context(), r, k.accepted)
 		return false
-	}
-	require.Eventually(k.t, replaced, 2*time.Minute, 100*time.Millisecond)
+	}, 2*time.Minute, 100*time.Millisecond)
 }
 
 func (k *work) accepted(r *kgo.Record, err error) {
