@@ -1,10 +1,6 @@
 package timer
 
 import (
-	"errors"
-	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,115 +19,23 @@ type Cron struct {
 	fixed bool
 }
 
-const (
-	fieldsOfCron = cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Extended
-	// searchYears limits the search for the next run: 29 February on a given weekday can be 40
-	// years away.
-	searchYears = 45
-)
-
-var (
-	eitherDay = cron.MustNewParser(fieldsOfCron | cron.DowOrDom).WithMaxSearchYears(searchYears)
-	bothDays  = cron.MustNewParser(fieldsOfCron).WithMaxSearchYears(searchYears)
-)
-
-var nicknames = map[string]string{
-	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
-	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
+// ParseCron parses an expression of 5 fields (minute, hour, day of month, month, day of week) or 6
+// (seconds first), or a nickname such as @daily.
+func ParseCron(expression string, zone *time.Location) (Cron, error) {
+	return readCron(expression, zone, false)
 }
 
-// fieldNames names the fields of a six-field expression, in order.
-var fieldNames = []string{"second", "minute", "hour", "day of month", "month", "day of week"}
-
-// ParseCron parses an expression of 5 fields (minute, hour, day of month, month, day of week) or 6
-// (seconds first), or a nickname such as @daily. If both day fields are restricted, either one
-// suffices, as in Vixie cron.
-func ParseCron(expression string, zone *time.Location) (Cron, error) {
-	fields, err := cronFields(expression)
+func readCron(expression string, zone *time.Location, stored bool) (Cron, error) {
+	if stored {
+		expression = asStored(expression)
+	}
+	fields, err := splitCron(expression)
 	if err != nil {
 		return Cron{}, err
 	}
-	parser := eitherDay
-	if anyDay(fields[3]) || anyDay(fields[5]) {
-		parser = bothDays
-	}
-	parsed, err := parser.Parse(strings.Join(fields, " "))
-	if err != nil { // it names no fix
-		return Cron{}, fmt.Errorf("is not a cron expression (%w): write 5 fields (minute hour day month weekday), or 6 with seconds in front", err)
-	}
-	calendar, ok := parsed.(*cron.SpecSchedule)
-	if !ok {
-		return Cron{}, errors.New("does not say when it runs by fields")
-	}
-	return Cron{calendar: calendar, zone: zone, fixed: !open(fields[1]) && !open(fields[2])}, nil
+	calendar, err := calendarOf(fields, stored)
+	return Cron{calendar: calendar, zone: zone, fixed: !strings.Contains(fields[1]+fields[2], "*")}, err
 }
-
-// cronFields splits an expression into six fields. It refuses what the library would understand
-// differently from cron, and rewrites what the library spells differently.
-func cronFields(expression string) ([]string, error) {
-	text := strings.TrimSpace(expression)
-	if strings.HasPrefix(text, "@") {
-		long, ok := nicknames[strings.ToLower(text)]
-		if !ok {
-			return nil, errors.New("is no nickname that is known: use @yearly, @monthly, @weekly, @daily or @hourly, or notyet-every for an interval")
-		}
-		text = long
-	}
-	fields := strings.Fields(text)
-	switch len(fields) {
-	case 5:
-		fields = slices.Insert(fields, 0, "0")
-	case 6:
-	default:
-		return nil, fmt.Errorf("has %d fields: it takes 5 (minute hour day-of-month month day-of-week), or 6 with seconds first", len(fields))
-	}
-	for i, field := range fields {
-		if err := checkField(i, field); err != nil {
-			return nil, err
-		}
-	}
-	// In lower case: the library takes the H of THU for an expression of Jenkins.
-	fields[4], fields[5] = strings.ToLower(fields[4]), strings.ToLower(lastWeekday(fields[5]))
-	return fields, nil
-}
-
-// characters that fields may contain; names of months and days are letters
-const characters = "0123456789*?,-/#ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-func checkField(i int, field string) error {
-	if bad := strings.Trim(field, characters); bad != "" {
-		return fmt.Errorf("%s field %q: %q does not belong there", fieldNames[i], field, bad)
-	}
-	for _, item := range strings.Split(field, ",") {
-		if item == "" {
-			return fmt.Errorf("%s field %q has an empty item in its list", fieldNames[i], field)
-		}
-		spread, _, _ := strings.Cut(item, "/")
-		from, to, isRange := strings.Cut(spread, "-")
-		first, err := strconv.Atoi(from)
-		last, errLast := strconv.Atoi(to)
-		if isRange && err == nil && errLast == nil && first > last && i != 5 {
-			return fmt.Errorf("%s field %q: the range %s ends before it begins", fieldNames[i], field, spread)
-		}
-	}
-	return nil
-}
-
-// lastWeekday rewrites 5L and FRIL, the last Friday of a month, as the library spells it: 5#L.
-func lastWeekday(field string) string {
-	items := strings.Split(field, ",")
-	for i, item := range items {
-		day, isLast := strings.CutSuffix(strings.ToUpper(item), "L")
-		if isLast && day != "" && !strings.HasSuffix(day, "#") {
-			items[i] = day + "#L"
-		}
-	}
-	return strings.Join(items, ",")
-}
-
-func anyDay(field string) bool { return strings.HasPrefix(field, "*") || strings.HasPrefix(field, "?") }
-
-func open(field string) bool { return strings.ContainsAny(field, "*?") }
 
 // Next returns the first run after an instant. It returns false if there is none within 45 years.
 func (c Cron) Next(after time.Time) (time.Time, bool) {
@@ -155,9 +59,9 @@ func (c Cron) Next(after time.Time) (time.Time, bool) {
 			if c.fixed && tick.Before(asUTC(p.end, next.offset)) {
 				return p.end, true // the gap skips its local time
 			}
-			// No other tick comes before this one, so periods that end more than a day before it do
-			// not matter.
-			if far := tick.Add(-26 * time.Hour); far.After(p.end) {
+			// Periods that end more than a day before the tick do not matter. A period that repeats
+			// times of the one before it does: an earlier tick may come in it once more.
+			if far := tick.Add(-26 * time.Hour); far.After(p.end) && (c.fixed || next.offset >= p.offset) {
 				at = far
 				break
 			}

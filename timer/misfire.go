@@ -125,14 +125,4 @@ func (s Schedule) Latest(from, to int64, n int) (int64, bool) {
 }
 
 // atMost reports whether there are at most n runs in [from, to]. It looks at n+1 of them at most.
-func (s Schedule) atMost(from, to int64, n int) bool {
-	at := from - 1
-	for range n + 1 {
-		run, ok := s.Next(at)
-		if !ok || run > to {
-			return true
-		}
-		at = run
-	}
-	return false
-}
+func (s Schedule) atMost(from, to int64, n int) bool { return s.Count(from, to+1, n) <= n }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +26,7 @@ type Definition struct {
 	Jitter  time.Duration `json:"jitter,omitempty"`  // each run is due up to this much later
 	Misfire Misfire       `json:"misfire,omitempty"` // what becomes of missed runs
 	Alone   bool          `json:"alone,omitempty"`   // a run is dropped while an earlier one is unfinished
-	Set     int64         `json:"set,omitempty"`     // when the timer was set so; 0: not known. Equal to From: nobody has said where runs begin
+	Set     int64         `json:"set,omitempty"`     // since when its runs lie so; 0: not known. Equal to From: nobody has said where runs begin
 }
 
 const (
@@ -57,10 +56,7 @@ func (e *Error) Error() string { return e.Field + " " + e.Problem }
 
 // New checks a definition. It must have at least one run.
 func New(def Definition) (Schedule, error) {
-	if err := checkZone(def.Zone); err != nil {
-		return Schedule{}, &Error{"timezone", err.Error()}
-	}
-	s, err := Parse(def)
+	s, err := read(def, false)
 	if err != nil {
 		return s, err
 	}
@@ -88,8 +84,11 @@ func (s Schedule) crowded() bool {
 	return !s.atMost(s.def.From, math.MaxInt64-1, crowd) // it ends before
 }
 
-// Parse reads a definition that New has checked before: whether it has a run is not looked for.
-func Parse(def Definition) (Schedule, error) {
+// Parse reads a definition that New, perhaps of an earlier version, has checked before: Parse does not
+// look for a run.
+func Parse(def Definition) (Schedule, error) { return read(def, true) }
+
+func read(def Definition, stored bool) (Schedule, error) {
 	s := Schedule{def: def}
 	zone, err := loadZone(def.Zone)
 	switch {
@@ -109,33 +108,17 @@ func Parse(def Definition) (Schedule, error) {
 		return s, &Error{"misfire", fmt.Sprintf("is %q: it must be once, skip or all", def.Misfire)}
 	}
 	if def.Cron != "" {
-		if s.cron, err = ParseCron(def.Cron, zone); err != nil {
+		if s.cron, err = readCron(def.Cron, zone, stored); err != nil {
 			return s, &Error{"cron", err.Error()}
 		}
 	}
 	return s, nil
 }
 
-// zoneName is the form of IANA's names.
-var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$`)
-
-// machineZones are files that stand among IANA's zones on some machines. They mean another zone on
-// another machine, or exist on no other, or count leap seconds.
-var machineZones = regexp.MustCompile(`(?i)^(local|localtime|posixrules|(posix|right)/.*)$`)
-
-// checkZone accepts IANA names only. The package time opens whatever file a name leads to, so one
-// zone would have any number of names: Europe/./Berlin.
-func checkZone(name string) error {
-	if name != "" && (!zoneName.MatchString(name) || machineZones.MatchString(name)) {
-		return errors.New("is not an IANA name: write one such as Europe/Berlin")
-	}
-	return nil
-}
-
 // zones keeps what was read once: the package time reads a zone's file each time it is asked.
 var zones sync.Map
 
-// loadZone reads a zone. A stored definition may have a name that checkZone does not accept.
+// loadZone reads a zone. A stored definition may have a name that requests may not have any more.
 func loadZone(name string) (*time.Location, error) {
 	if name == "" {
 		return time.UTC, nil
@@ -168,6 +151,15 @@ func (d Definition) Expression(from int64) (Schedule, error) {
 	d = d.before(from)
 	d.Until = 0
 	return Parse(d)
+}
+
+// Continuing returns the definition of a timer that is set again, without a first instant, after another one:
+// runs go on where they lay. An interval keeps its origin. For an expression this only says since when it stands.
+func (d Definition) Continuing(old Definition) Definition {
+	if d.Cron == old.Cron && d.Every == old.Every && (d.Every > 0 || d.Zone == old.Zone && old.From <= d.From) {
+		d.From, d.Set = old.From, old.Set
+	}
+	return d
 }
 
 // before moves From to an instant or before it; runs stay where they lie.
