@@ -1,22 +1,28 @@
 # Where Go's own installer puts it, for shells that do not have it on their PATH.
 export PATH := $(PATH):/usr/local/go/bin
+# As scripts/toolchain.
+export GOTOOLCHAIN := $(shell sed -n 's/^toolchain //p' go.mod)
+export CGO_ENABLED := 0
 COMMIT ?= $(shell git describe --always --dirty --exclude '*' --abbrev=9 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-cluster test-short test-packages bench sim sim-plants sim-places packages chaos check lint clean
+.PHONY: help build run test test-long test-cluster test-short test-packages bench sim sim-plants sim-places mutants packages chaos check lint clean
 
 help: ## lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/notyet, and bin/notyet-bench to measure it: static binaries, no C compiler needed
 	@scripts/retry go mod download
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X github.com/notyet/notyet/cmd/internal/command.commit=$(COMMIT)' -o bin/ ./cmd/...
+	go build -ldflags '-s -w -X github.com/notyet/notyet/internal/command.commit=$(COMMIT)' -o bin/ ./cmd/... ./test/bench/notyet-bench
 
 run: build ## the whole pipeline in one process, everything embedded
 	exec bin/notyet dev
 
 test: ## installs and starts what the tests need, runs all tests (one package: make test ARGS=./store/...)
 	scripts/test $(ARGS)
+
+test-long: ## the tests with the race detector, those that take long, and long runs of the models
+	scripts/test --long $(ARGS)
 
 test-cluster: ## the end-to-end tests on three brokers, three ZooKeepers, a database with a replica, and Redis Cluster or sentinels (SERVERS_SENTINEL=1)
 	scripts/test-cluster $(ARGS)
@@ -40,6 +46,9 @@ sim-plants: ## puts one mistake at a time into the product, and counts the seeds
 
 sim-places: ## how often the simulator passes each place of the crash table (SEEDS=n, default 100)
 	SIM_PLACES=1 SEED='$(SEED)' SEEDS='$(SEEDS)' go test -tags faultpoints ./test/sim -run TestPlaces -count=1 -v -timeout 25h
+
+mutants: ## small mistakes in the rules, one at a time: which does no test notice? Fails below 90 % (ARGS=part of a package's name)
+	scripts/mutants $(ARGS)
 
 packages: ## dist/: for amd64 and arm64 an archive, deb, rpm and SBOM of notyet, and checksums; then their tests
 	scripts/packages

@@ -10,28 +10,34 @@ kafka_controller_port() { kafka_beside "$(port_of "$1")" 517; }
 # Where users sign in (SCRAM). What they may do is for ACLs to say; whoever comes to the other listener may do everything.
 kafka_users_port() { kafka_beside "$(port_of "$1")" 518; }
 if [[ $cluster ]]; then kafka_copies=3 kafka_in_sync=2 kafka_heap=320m; else kafka_copies=1 kafka_in_sync=1 kafka_heap=512m; fi
+kafka_release=${SERVERS_KAFKA:-4.4}
+kafka_sums=$scripts/servers.d/kafka-$kafka_release.sha256
+[[ -e $kafka_sums ]] || { echo "servers: SERVERS_KAFKA is '$kafka_release': write 4.3 or 4.4" >&2; exit 2; }
 # A new pom or checksum list is a new folder.
-kafka_lib=$cache/kafka-$(cat "$scripts"/servers.d/kafka.{pom.xml,sha256} | sha256sum | head -c 12)
+kafka_lib=$cache/kafka-$kafka_release-$(cat "$scripts/servers.d/kafka.pom.xml" "$kafka_sums" | sha256sum | head -c 12)
 
 fetch_kafka() {
   [[ -d $kafka_lib ]] && return
   "$scripts/need" "${kafka_needs[@]}"
   echo "servers: fetching Kafka's jars into $kafka_lib (44 MB, once)" >&2
-  local tmp
+  local tmp version
+  version=$(sed -n 's/.* kafka_2.13-\(.*\)\.jar$/\1/p' "$kafka_sums")
   mkdir -p "$cache"
   tmp=$(mktemp -d "$cache/kafka-fetch.XXXXXX")
   # shellcheck disable=SC2064  # now, as $tmp is local
   trap "rm -rf '$tmp'" EXIT
-  "$scripts/retry" mvn -B -q -C -f "$scripts/servers.d/kafka.pom.xml" -Dmaven.repo.local="$tmp/m2" \
+  "$scripts/retry" mvn -B -q -C -f "$scripts/servers.d/kafka.pom.xml" -Dkafka.version="$version" -Dmaven.repo.local="$tmp/m2" \
     org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$tmp/lib" >&2 </dev/null ||
     fail "fetching Kafka's jars failed"
-  (cd "$tmp/lib" && sha256sum --quiet --strict -c "$scripts/servers.d/kafka.sha256") >&2 || fail "Kafka's jars are not what kafka.sha256 says"
+  (cd "$tmp/lib" && sha256sum --quiet --strict -c "$kafka_sums") >&2 || fail "Kafka's jars are not what ${kafka_sums##*/} says"
   # Renamed last: a folder with this name is complete. If two sets race, the loser uses the winner's.
   mv -T "$tmp/lib" "$kafka_lib" 2>/dev/null || [[ -d $kafka_lib ]]
 }
 
 kafka_prepare() {
-  local java controller users
+  local java controller users newest
+  newest=$(printf '%s\n' "$kafka_release" "$(cat "$home/formatted" 2>/dev/null)" | sort -V | tail -n 1)
+  [[ $newest == "$kafka_release" ]] || fail "the data in $home is of Kafka $newest: set SERVERS_DIR for another set, or SERVERS_EMPTY=1"
   java=$(java_bin)
   controller=$(kafka_controller_port "$name")
   users=$(kafka_users_port "$name")
@@ -43,7 +49,7 @@ kafka_prepare() {
     [[ -s $dir/kafka-id ]] || kafka_cluster_id >"$dir/kafka-id"
     "$java" -Xmx128m -cp "$kafka_lib/*" kafka.tools.StorageTool format -t "$(<"$dir/kafka-id")" -c "$home/server.properties" >>"$home/log" 2>&1 ||
       { tail -n 25 "$home/log" >&2; fail "formatting Kafka's storage failed"; }
-    touch "$home/formatted"
+    echo "$kafka_release" >"$home/formatted"
   fi
   run=("$java" "-Xms$kafka_heap" "-Xmx$kafka_heap" -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:+ExitOnOutOfMemoryError -Djava.awt.headless=true
     "-Dlog4j2.configurationFile=$scripts/servers.d/kafka.log4j2.properties" -cp "$kafka_lib/*" kafka.Kafka "$home/server.properties")

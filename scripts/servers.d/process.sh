@@ -49,12 +49,22 @@ start() {
   "$(kind_of "$name")_prepare"
   echo "servers: starting $name on 127.0.0.1:$port" >&2
   echo "$port" >"$home/port"
+  program_of "$name" >"$home/program"
   # A session of its own without a terminal, so that it outlives the caller's shell. Descriptor 9 is the caller's lock.
   (
     cd "$home" || exit
     setsid "${run[@]}" </dev/null >>"$home/log" 2>&1 9>&- &
     echo $! >"$home/pid"
   )
+}
+
+# program_of prints which of several programs, or which release, a server is to be.
+program_of() {
+  case $(kind_of "$1") in
+    kafka) echo "Kafka $kafka_release" ;;
+    redis | sentinel) echo "$redis_program" ;;
+    *) echo "$1" ;;
+  esac
 }
 
 setting() {

@@ -45,7 +45,7 @@ func tool(t *testing.T, name string, args ...string) string {
 // installed are the files of a package with their modes; all belong to root.
 var installed = map[string]string{
 	"/usr/bin/notyet": "-rwxr-xr-x", "/usr/lib/systemd/system/notyet@.service": "-rw-r--r--", "/usr/lib/sysusers.d/notyet.conf": "-rw-r--r--",
-	"/etc/notyet/notyet.yaml": "-rw-r--r--", "/etc/notyet/environment": "-rw-------", "/usr/share/doc/notyet/copyright": "-rw-r--r--",
+	"/etc/notyet/notyet.yaml": "-rw-r--r--", "/etc/notyet/environment": "-rw-------", "/usr/share/doc/notyet/copyright": "-rw-r--r--", "/usr/share/doc/notyet/NOTICES": "-rw-r--r--",
 	"/usr/share/bash-completion/completions/notyet": "-rw-r--r--",
 }
 
@@ -146,6 +146,6 @@ func TestBuiltChecksums(t *testing.T) {
 	require.NoError(t, err, string(out))
 	require.Equal(t, 2*4, strings.Count(string(out), ": OK\n"))
 	for _, path := range archives {
-		require.Equal(t, map[string]string{"notyet": "-rwxr-xr-x", "LICENSE": "-rw-r--r--"}, listed(t, tool(t, "tar", "--list", "--verbose", "--gzip", "--numeric-owner", "--file", path), "0/0"))
+		require.Equal(t, map[string]string{"notyet": "-rwxr-xr-x", "LICENSE": "-rw-r--r--", "NOTICES": "-rw-r--r--"}, listed(t, tool(t, "tar", "--list", "--verbose", "--gzip", "--numeric-owner", "--file", path), "0/0"))
 	}
 }

@@ -80,8 +80,8 @@ func readValues(t *testing.T, name string) (out values) {
 	return out
 }
 
-// render returns the documents of the chart, as Helm hands them to the cluster.
-func render(v values) (documents []string, err error) {
+// rendered returns what Helm makes of the chart's files.
+func rendered(v values) (map[string]string, error) {
 	chart, err := loader.Load(chartDir)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,12 @@ func render(v values) (documents []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := engine.Render(chart, all)
+	return engine.Render(chart, all)
+}
+
+// render returns the documents of the chart, as Helm hands them to the cluster.
+func render(v values) (documents []string, err error) {
+	files, err := rendered(v)
 	for name, text := range files {
 		if filepath.Ext(name) != ".yaml" {
 			continue
@@ -359,6 +364,31 @@ func TestChartTakesAnIssuer(t *testing.T) {
 		"addr": ":8080", "tokens": "/etc/notyet/tokens/tokens.yaml", "public-url": "https://notyet.example",
 		"jwt": values{"issuer": "https://login.example", "audience": "notyet"}, "sign-in": values{"client-id": "console", "scopes": []any{"groups"}},
 	}, config.HTTP)
+}
+
+// Who installs the chart is told where tokens go in the clear.
+func TestChartNotesWarnOfTokensInTheClear(t *testing.T) {
+	for name, c := range map[string]struct {
+		tokens bool
+		http   values
+		warns  bool
+	}{
+		"without tokens": {false, nil, false}, "with tokens": {true, nil, true}, "by HTTPS": {true, values{"tls": values{"enabled": true}}, false},
+		"behind an ingress": {true, values{"public-url": "https://notyet.example"}, false}, "by a name": {true, values{"public-url": "http://localhost"}, true},
+	} {
+		v := readValues(t, "values-small.yaml")
+		v["tokens"] = values{"existingSecret": ""}
+		if c.tokens {
+			v["tokens"] = values{"existingSecret": "notyet-tokens"}
+		}
+		if c.http != nil {
+			v["config"].(values)["http"] = c.http
+		}
+		all, err := rendered(v)
+		require.NoError(t, err, name)
+		require.Equal(t, c.warns, strings.Contains(all["notyet/templates/NOTES.txt"], "WARNING: tokens go over the network in the clear"), name)
+		require.Contains(t, all["notyet/templates/NOTES.txt"], "port-forward", name)
+	}
 }
 
 func TestChartRefusesMistakes(t *testing.T) {

@@ -92,17 +92,18 @@ func TestChartStrimzi(t *testing.T) {
 		require.Equal(t, "main", topic.Metadata.Labels["strimzi.io/cluster"])
 		require.Equal(t, "LogAppendTime", topic.Spec.Config["message.timestamp.type"], "delays count from the broker's clock")
 	}
-	require.Len(t, topics, 5)
+	require.Len(t, topics, 6)
 	require.Equal(t, "notyet-intake", topics["Notyet_Intake"].Metadata.Name)
-	for _, name := range []string{"Notyet_Intake", "orders.later", "notyet.reports"} {
+	for _, name := range []string{"Notyet_Intake", "orders.later", "notyet.reports", "notyet.cancels"} {
 		c := topics[name].Spec.Config
 		require.EqualValues(t, 1209600000, c["retention.ms"], name)
 		require.EqualValues(t, -1, c["retention.bytes"], name)
 		require.EqualValues(t, 2, c["min.insync.replicas"], name)
-		require.Equal(t, name != "notyet.reports", c["max.message.bytes"] != nil, name)
+		require.Equal(t, name == "Notyet_Intake" || name == "orders.later", c["max.message.bytes"] != nil, name)
 	}
 	require.NotContains(t, topics["notyet.results"].Spec.Config, "retention.ms")
 	require.Equal(t, 1, topics["notyet.wakes"].Spec.Partitions)
+	require.Equal(t, 1, topics["notyet.cancels"].Spec.Partitions)
 
 	users := customs[kafkaUser](t, r, "KafkaUser")
 	require.Len(t, users, 1)
@@ -112,7 +113,7 @@ func TestChartStrimzi(t *testing.T) {
 	}
 	const both, read, write = "Read,Write,Describe,DescribeConfigs", "Read,Describe,DescribeConfigs", "Write,Describe,DescribeConfigs"
 	require.Equal(t, map[string]string{
-		"group notyet-scanner ": "Read", "topic Notyet_Intake ": both, "topic orders.later ": both, "topic notyet.results ": both, "topic notyet.wakes ": both,
+		"group notyet-scanner ": "Read", "topic Notyet_Intake ": both, "topic orders.later ": both, "topic notyet.results ": both, "topic notyet.cancels ": both, "topic notyet.wakes ": both,
 		"topic notyet.reports ": read, "topic orders literal": write, "topic shop. prefix": write,
 	}, rights)
 	mounted := []string{}
@@ -127,7 +128,7 @@ func TestChartStrimzi(t *testing.T) {
 	require.NotEqual(t, v["existingSecret"], users[0].Metadata.Name, "Strimzi would write into the operator's own Secret")
 
 	full := decode(t, forms(t)["full, all parts"])
-	require.Len(t, customs[kafkaTopic](t, full, "KafkaTopic"), 3, "intake, reports, results")
+	require.Len(t, customs[kafkaTopic](t, full, "KafkaTopic"), 4, "intake, reports, results, cancels")
 }
 
 // KEDA scales the pods that dispatch.

@@ -33,6 +33,10 @@ func TestImage(t *testing.T) {
 	require.Contains(t, all[""], "\nUSER 65532:65532\n")
 	require.Contains(t, all[""], "--chown=65532:65532 /out/lib /var/lib/notyet\n")
 	require.Contains(t, all["build"], "GOOS=$TARGETOS GOARCH=$TARGETARCH go build", "one stage builds for every architecture")
+	require.Contains(t, all["build"], "cp LICENSE /out/doc && GOOS=$TARGETOS GOARCH=$TARGETARCH scripts/notices >/out/doc/NOTICES")
+	for _, shipped := range []string{"", "compose"} {
+		require.Contains(t, all[shipped], "\nCOPY --from=build /out/doc /usr/share/doc/notyet\n")
+	}
 	for _, pod := range decode(t, forms(t)["full"]).pods {
 		require.EqualValues(t, 65532, *pod.spec.SecurityContext.RunAsUser)
 		require.EqualValues(t, 65532, *pod.spec.SecurityContext.FSGroup)
