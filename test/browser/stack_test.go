@@ -33,12 +33,12 @@ func startStack(t *testing.T) *stack {
 	run.In(t, dir)
 	var entries strings.Builder
 	for name, token := range tokens {
-		role, topics := name, ""
+		role, topics := name, "*"
 		if name == "shop" {
-			role, topics = "operate", `, topics: ["shop.*"]`
+			role, topics = "operate", "shop.*"
 		}
 		sum := sha256.Sum256([]byte(token))
-		fmt.Fprintf(&entries, "- {name: %s, sha256: %s, role: %s%s}\n", name, hex.EncodeToString(sum[:]), role, topics)
+		fmt.Fprintf(&entries, "- {name: %s, sha256: %s, role: %s, topics: [%q]}\n", name, hex.EncodeToString(sum[:]), role, topics)
 	}
 	file := filepath.Join(dir, "tokens.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(entries.String()), 0o600))
@@ -99,7 +99,7 @@ func (s *stack) state(t *testing.T, topic, id string) string {
 func (s *stack) dead(t *testing.T, topic string, n int) {
 	t.Helper()
 	for i := range n {
-		require.Less(t, s.call(t, "POST", "/tasks", fields{"topic": topic, "id": fmt.Sprint("dead-", i), "delay": "0s", "value": "v", "ack": "report", "ack_timeout": "10ms", "max_attempts": 1}, nil), 300)
+		require.Less(t, s.call(t, "POST", "/tasks", fields{"topic": topic, "id": fmt.Sprint("dead-", i), "delay": "0s", "value": "v", "ack": "report", "ack_timeout": "100ms", "max_attempts": 1}, nil), 300)
 	}
 	require.Eventually(t, func() bool { return s.letters(t, topic) == n }, bound, 10*time.Millisecond)
 }

@@ -179,7 +179,7 @@ func addOther(h *history.History, ops map[int64]*history.Op, r *kgo.Record) erro
 		if err != nil {
 			return err
 		}
-		h.Events = append(h.Events, history.Event{Topic: e.Topic, ID: e.ID, State: string(e.State), Due: e.Due, At: at, Attempt: e.Attempt, Decided: e.At})
+		h.Events = append(h.Events, history.Event{Topic: e.Topic, ID: e.ID, State: string(e.State), Due: e.Due, At: at, Attempt: e.Attempt, Decided: e.At, Request: e.Request})
 	}
 	return nil
 }

@@ -230,13 +230,16 @@ func (b *breaker) promote(late bool) error {
 	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
 	old := b.Servers.primary()
 	b.began(old)
+	setback := b.losing()
 	if late {
 		if err := b.Servers.stopReplica(b.ctx); err != nil {
 			return err
 		}
+		setback.Kept = time.Now().UnixMilli()
 		b.wait(b.randomSpan(time.Second, 3*time.Second))
 	}
 	before := stored()
+	setback.Gone = time.Now().UnixMilli()
 	if err := b.Servers.Kill(old); err != nil {
 		return err
 	}
@@ -251,6 +254,9 @@ func (b *breaker) promote(late bool) error {
 	if err == nil {
 		b.waitUntil(10*time.Second, func() bool { return stored() >= 0 })
 		lost = before - stored()
+		if late {
+			b.lose(setback)
+		}
 	}
 	for _, n := range b.nodes {
 		n.proxies[mysqlServer].Retarget(to)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/notyet/notyet/test/chaos/history"
 )
 
 func killMySQL(b *breaker) error {
@@ -102,20 +104,22 @@ func restoreMySQL(b *breaker) error {
 		return err
 	}
 	b.began(mysqlServer)
+	lost := b.losing()
 	if err := b.Servers.Down(b.ctx, mysqlServer); err != nil {
 		return err
 	}
 	if err := replace(data, backup); err != nil {
 		return err
 	}
+	lost.Kept = time.Now().UnixMilli()
 	if err := b.Servers.Up(b.ctx, mysqlServer); err != nil {
 		return err
 	}
 	from := b.stored()
 	grown := b.waitUntil(30*time.Second, func() bool { return b.stored() > from })
 	b.wait(b.randomSpan(2*time.Second, 6*time.Second))
-	lost, what, err := b.goBack(backup)
-	b.evidence(grown && lost > 0, "%s", what)
+	gone, what, err := b.goBack(lost, backup)
+	b.evidence(grown && gone > 0, "%s", what)
 	return err
 }
 
@@ -124,12 +128,22 @@ func (b *breaker) stored() int64 {
 	return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources")
 }
 
+// losing begins a set-back: what is committed from now on may be lost.
+func (b *breaker) losing() *history.Setback { return &history.Setback{From: time.Now().UnixMilli()} }
+
+// lose ends it, when the database is back.
+func (b *breaker) lose(s *history.Setback) {
+	s.Back = time.Now().UnixMilli()
+	b.note.Setbacks = append(b.note.Setbacks, *s)
+}
+
 // goBack kills all processes and the database, restores a backup and reconciles. It returns how many stored records were gone.
-func (b *breaker) goBack(backup string) (lost int64, what string, err error) {
+func (b *breaker) goBack(s *history.Setback, backup string) (lost int64, what string, err error) {
 	lost = b.stored()
 	for _, n := range b.nodes {
 		n.kill()
 	}
+	s.Gone = time.Now().UnixMilli()
 	if err := b.Servers.Kill(mysqlServer); err != nil {
 		return 0, "", err
 	}
@@ -140,6 +154,7 @@ func (b *breaker) goBack(backup string) (lost int64, what string, err error) {
 	if err := b.Servers.Up(b.ctx, mysqlServer); err != nil {
 		return 0, "", err
 	}
+	b.lose(s)
 	lost -= b.stored()
 	restored := time.Now()
 	out, err := b.reconcile()
@@ -166,13 +181,14 @@ func drillBackup(b *breaker) error {
 	b.wait(8 * time.Second)
 	b.began(mysqlServer)
 	backup := filepath.Join(b.dir, "hot-backup")
-	begin, before := time.Now(), b.load.acked.Load()
+	begin, before, copied := time.Now(), b.load.acked.Load(), b.losing()
 	if err := b.hotCopy(backup); err != nil {
 		return err
 	}
+	copied.Kept = time.Now().UnixMilli()
 	took, beside := time.Since(begin), b.load.acked.Load()-before
 	b.wait(time.Until(due.Add(b.randomSpan(0, time.Second))))
-	lost, what, err := b.goBack(backup)
+	lost, what, err := b.goBack(copied, backup)
 	if err != nil {
 		return err
 	}
@@ -205,15 +221,18 @@ func forgetMySQL(b *breaker) error {
 	var lost int64
 	tries := 0
 	for ; tries < 5 && lost <= 0; tries++ {
+		setback := b.losing()
 		// The server that starts again is durable, as its settings say.
 		if _, err := b.db.ExecContext(b.ctx, "SET GLOBAL innodb_flush_log_at_trx_commit = 0"); err != nil {
 			return err
 		}
 		b.wait(b.randomSpan(2*time.Second, 4*time.Second))
 		before := b.stored()
+		setback.Gone = time.Now().UnixMilli()
 		if err := b.Servers.Kill(mysqlServer); err != nil {
 			return err
 		}
+		setback.Kept = time.Now().UnixMilli()
 		// Nobody may store anything before it is counted what is gone.
 		for _, n := range b.nodes {
 			n.proxies[mysqlServer].Cut()
@@ -221,6 +240,7 @@ func forgetMySQL(b *breaker) error {
 		err := b.Servers.Up(b.ctx, mysqlServer)
 		if err == nil {
 			b.waitUntil(10*time.Second, func() bool { return b.stored() >= 0 })
+			b.lose(setback)
 			lost = before - b.stored()
 		}
 		for _, n := range b.nodes {

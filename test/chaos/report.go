@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/csv"
 	"fmt"
@@ -98,9 +99,9 @@ func stampedBySender(all []history.Delivery) (n int) {
 	return n
 }
 
-// counts lists a map's entries, the largest first.
+// counts lists a map's entries, the largest first, and of equal ones by name.
 func counts(m map[string]int) string {
-	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return m[b] - m[a] })
+	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(m[b]-m[a], strings.Compare(a, b)) })
 	var parts []string
 	for _, n := range names {
 		parts = append(parts, fmt.Sprintf("%s %d", n, m[n]))

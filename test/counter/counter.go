@@ -1,4 +1,4 @@
-// Package counter reads counters, for tests: a counter goes in, its value comes out.
+// Package counter reads counters and gauges, for tests: one goes in, its value comes out.
 package counter
 
 import (
@@ -6,11 +6,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Value returns how much a counter has counted.
+// Value returns how much a counter has counted, or what a gauge shows.
 func Value(c prometheus.Counter) int {
 	var m dto.Metric
 	if err := c.Write(&m); err != nil {
 		panic(err)
 	}
-	return int(m.GetCounter().GetValue())
+	return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
 }

@@ -64,6 +64,8 @@ func (o *observer) run() {
 				o.w.report(r)
 			case tickTopic:
 				o.w.reportTick(r)
+			case replayedTopic:
+				o.w.reportReplayed(r)
 			}
 		})
 	}
@@ -94,12 +96,12 @@ func (w *world) history(begin, end time.Time) *history.History {
 	if w.quota.Reject {
 		w.markRejected(h)
 	}
-	letters, err := lettertest.All(context.Background(), letters.New(w.admin), letters.Filter{Limit: 1000})
+	letters, err := lettertest.All(context.Background(), letters.New(w.admin), letters.Filter{Limit: 100_000})
 	if err != nil {
 		w.find("sim", "reading the dead letters: %v", err)
 	}
 	for _, d := range letters {
-		if isOrigin(d.Topic) {
+		if isOrigin(d.Topic) || d.Topic == strangerIntake || d.Topic == replayedTopic {
 			continue
 		}
 		h.Letters = append(h.Letters, history.Letter{Topic: d.Topic, ID: d.TaskID, Kind: d.Kind, Reason: d.Reason, Attempt: d.Attempt, DiedAt: d.DiedAt})
@@ -113,7 +115,7 @@ func (w *world) history(begin, end time.Time) *history.History {
 	}
 	elsewhere := map[int64]bool{} // an outcome does not name its target
 	for _, s := range h.Sent {
-		elsewhere[s.Seq] = elsewhere[s.Seq] || isOrigin(s.Topic) || s.Topic == sweptTopic
+		elsewhere[s.Seq] = elsewhere[s.Seq] || isOrigin(s.Topic) || s.Topic == sweptTopic || s.Topic == replayedTopic
 	}
 	h.Sent = slices.DeleteFunc(h.Sent, func(s history.Sent) bool {
 		source, _ := task.SplitSeq(s.Seq)
@@ -124,7 +126,7 @@ func (w *world) history(begin, end time.Time) *history.History {
 
 func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) {
 	r := a.r
-	if isTick(r) || isCall(r) || isSwept(r) {
+	if isTick(r) || isCall(r) || isSwept(r) || isReplayed(r) {
 		return
 	}
 	switch r.Topic {
@@ -137,6 +139,9 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 		o.Partition, o.Offset, o.Accepted = r.Partition, r.Offset, r.Timestamp.UnixMilli()
 	case schemas.TopicReports:
 		rep, err := schemas.DecodeReport(r)
+		if isUnreadable(r) {
+			return
+		}
 		if err != nil {
 			w.find("sim", "reading a report: %v", err)
 			return
@@ -152,7 +157,13 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 			w.find("schema", "reading an event: %v", err)
 			return
 		}
-		h.Events = append(h.Events, history.Event{Topic: e.Topic, ID: e.ID, State: string(e.State), Due: e.Due, At: a.at, Attempt: e.Attempt, Decided: e.At})
+		if slices.Contains(answerStates, e.State) && e.Kind != schemas.KindReport && e.Request == "" {
+			w.find("answers", "%s/%s: %s does not name its request", e.Topic, e.ID, e.State)
+		}
+		if isStrange(e.Request) || e.Kind == schemas.KindReport { // see judgeUnreadable
+			return
+		}
+		h.Events = append(h.Events, history.Event{Topic: e.Topic, ID: e.ID, State: string(e.State), Due: e.Due, At: a.at, Attempt: e.Attempt, Decided: e.At, Request: e.Request})
 	default:
 		d, rest, err := schemas.ParseDelivery(r)
 		if err != nil {
@@ -169,6 +180,12 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 		h.Deliveries = append(h.Deliveries, history.Delivery{Op: lastRequestOf(r.Value), Merged: all, Topic: r.Topic, ID: d.ID, Key: d.Key, Attempt: d.Attempt, Replay: d.Replay, Due: d.Due, At: a.at,
 			Partition: r.Partition, Offset: r.Offset, Hash: hashOf(r, rest, combined)})
 	}
+}
+
+// answerStates are those that nothing but a request brings about.
+var answerStates = []schemas.State{
+	schemas.StateScheduled, schemas.StateMerged, schemas.StateKept, schemas.StateStale, schemas.StateRejected, schemas.StateNotFound, schemas.StateFired,
+	schemas.StateTimerSet, schemas.StateTimerEnabled, schemas.StateTimerDeleted,
 }
 
 // sample notes the slots as the database has them, and how much is held, until ctx ends.

@@ -118,7 +118,9 @@ type dbConn struct {
 	closed bool
 }
 
-func (c *dbConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("not used on SQLite") }
+func (c *dbConn) Prepare(string) (driver.Stmt, error)                         { return nil, errors.New("not used on SQLite") }
+func (c *dbConn) PrepareContext(context.Context, string) (driver.Stmt, error) { return c.Prepare("") }
+func (c *dbConn) CheckNamedValue(*driver.NamedValue) error                    { return driver.ErrSkip }
 func (c *dbConn) Begin() (driver.Tx, error) {
 	return c.BeginTx(context.Background(), driver.TxOptions{})
 }
@@ -297,7 +299,7 @@ func (c *dbConn) gaveUp(ctx context.Context, effect func() error, lasting bool) 
 // gate is the process's. A transaction that is silent for long is ended by the server. One whose context ends returns, though its
 // process is paused: database/sql waits for that under a lock, for which virtual time does not wait.
 func (c *dbConn) gate(ctx context.Context) error {
-	if !c.locked {
+	if !c.locked && c.tx == nil {
 		return c.p.gate()
 	}
 	idle, cancel := context.WithTimeout(ctx, idleTimeout)
@@ -322,8 +324,10 @@ func (c *dbConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx,
 	if c.broken {
 		return nil, driver.ErrBadConn
 	}
-	if err := c.lock(ctx); err != nil {
-		return nil, err
+	if !opts.ReadOnly {
+		if err := c.lock(ctx); err != nil {
+			return nil, err
+		}
 	}
 	opts.Isolation = 0
 	_, err := c.call(ctx, func() (err error) {

@@ -18,6 +18,9 @@
 //	storm.go      identities that many requests are about, and looks at them
 //	aimed.go      requests and faults at instants that chance seldom hits
 //	brink.go      two things at once, of which a mistake needs both
+//	stops.go      tasks that are stopped, snoozed, retried in steps, and reports that cannot be read
+//	walks.go      lists that are read page by page while slots change
+//	replays.go    dead letters that are replayed
 //	lost.go       a process that loses a server alone
 //	edges.go      transactions on the intake, offsets committed to Kafka, runs that wait for reports
 //	truth.go      who had which slot when, what was in doubt then, who sent what
@@ -28,6 +31,7 @@
 //	disk.go       the disks of the send logs
 //	faults.go     what is broken, and when
 //	policies.go   targets that are paused or limited, and when
+//	stranger.go   somebody who may write an intake of its own, and names what is others'
 //	collect.go    the history
 //	rest.go       nothing spins, and all is back to its size at rest
 //	liveness.go   what must hold beside it: all comes to rest, nothing spins, nothing leaks

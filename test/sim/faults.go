@@ -20,12 +20,12 @@ type trouble struct {
 	target  string
 	at      time.Duration
 	lasts   time.Duration
-	beside  bool     // of a side effect, while which deliveries go on
-	gentle  bool     // it fails nothing, and takes nothing so long that anybody gives up
-	only    []string // what it holds up; none: everything
-	moves   bool     // slots or partitions change hands: where something else is wrong at the time, copies may follow
-	copies  bool     // copies may follow whatever else happens
-	rewinds bool     // the database forgets its last commits
+	beside  bool             // of a side effect, while which deliveries go on
+	gentle  bool             // it fails nothing, and takes nothing so long that anybody gives up
+	only    []string         // what it holds up; none: everything
+	moves   bool             // slots or partitions change hands: where something else is wrong at the time, copies may follow
+	copies  bool             // copies may follow whatever else happens
+	forgets *history.Setback // what of its last commits the database forgets; nil: nothing
 	begin   func()
 	end     func()
 
@@ -66,12 +66,17 @@ func (w *world) mischief() (whole func()) {
 	for range w.leaderless {
 		all = append(all, w.deposed(last))
 	}
+	if w.faults > 0 && w.has(patchySeeds) {
+		all = append(all, w.patchy())
+	}
 	if w.loses {
 		all = append(all, w.lost())
 	}
 	if w.setback.lost > 0 {
 		all = append(all, w.setbackTrouble())
-	} else {
+	}
+	all = append(all, w.heldBackTroubles()...)
+	if w.setback.lost == 0 || w.seed >= regimeSeeds && !w.setback.held {
 		all = append(all, w.policies()...)
 	}
 	all = append(all, w.aimedTroubles()...)
@@ -95,7 +100,10 @@ func (w *world) suffer(i int, t trouble, all []trouble) {
 	t.end()
 	f.End = time.Now().UnixMilli()
 	w.note("fault %d is over", f.N)
-	f.Beside, f.Only, f.Rewinds = t.beside, t.only, t.rewinds
+	f.Beside, f.Only = t.beside, t.only
+	if t.forgets != nil {
+		f.Rewinds, f.Setbacks = true, []history.Setback{*t.forgets}
+	}
 	if t.doublesOn {
 		on := f
 		on.Beside, on.Doubles = true, true
@@ -179,6 +187,35 @@ func (w *world) topicTrouble(r *rand.Rand, t trouble) trouble {
 	var h *kfake.FaultHandle
 	t.begin = func() { h = w.cluster.Fault(f) }
 	t.end = func() { h.Remove() }
+	return t
+}
+
+// patchySeeds is the first seed in which requests fail in part.
+const patchySeeds = regimeSeeds + 2
+
+// patchy lets each partition of the targets fail for itself, in half of the requests. So any part of what is sent together may fail.
+func (w *world) patchy() trouble {
+	r := rand.New(rand.NewPCG(w.seed, 901))
+	t := trouble{kind: "failing in part", target: "all targets", at: time.Duration(r.Int64N(int64(w.load))), lasts: spans[1+r.IntN(4)], copies: true}
+	faults := map[string]*kerr.Error{}
+	for _, topic := range plainTopics {
+		faults[topic] = pick(r, kerr.NotEnoughReplicas, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend)
+	}
+	var handles []*kfake.FaultHandle
+	t.begin = func() {
+		for i, topic := range plainTopics {
+			for part := range w.partitions {
+				coin := rand.New(rand.NewPCG(w.seed, uint64(i)<<32|uint64(part))) // the broker has one goroutine
+				handles = append(handles, w.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Partitions: []int32{part}, Err: faults[topic], Count: -1,
+					When: func(kmsg.Request) bool { return coin.IntN(2) == 0 }}))
+			}
+		}
+	}
+	t.end = func() {
+		for _, h := range handles {
+			h.Remove()
+		}
+	}
 	return t
 }
 

@@ -36,7 +36,7 @@ func (p *plan) grow() {
 	for range 1 + r.IntN(4) {
 		p.growth = append(p.growth, slotsSet{time.Duration(r.Int64N(int64(p.load))), 1 + r.IntN(8)})
 	}
-	if p.seed >= stallSeeds && r.IntN(3) == 0 && !p.silent && p.hush == hushNone && p.moves == 0 {
+	if p.has(stallSeeds) && r.IntN(3) == 0 && !p.silent && p.hush == hushNone && p.moves == 0 {
 		p.stall, p.redis, p.longest = true, false, 30_000 // ms: some fall due beyond the bound
 	}
 }

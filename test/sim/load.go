@@ -58,6 +58,7 @@ func (w *world) ask(begin time.Time) {
 			all = append(all, planned{at: now + r.Int64N(2000), op: history.Op{Kind: history.Schedule, Topic: hushedTopics[i%len(hushedTopics)], ID: fmt.Sprintf("hushed-%d", i), Key: fmt.Sprint(i % 7), Due: now + 500 + r.Int64N(3000), Version: -1}})
 		}
 	}
+	all = append(all, w.attack(now)...)
 	if w.hostile {
 		all = append(all, hostile(r, now, w.load.Milliseconds())...)
 	}
@@ -69,6 +70,7 @@ func (w *world) ask(begin time.Time) {
 	all = append(all, w.lostTasks(now)...)
 	all = append(all, w.setbackTasks(now)...)
 	all = append(all, w.brinkTasks(now)...)
+	all = append(all, w.stops(now)...)
 	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })
 	w.asked = make(chan struct{})
 	go func() {
@@ -245,6 +247,9 @@ func (w *world) report(r *kgo.Record) {
 		return
 	}
 	rnd := rand.New(rand.NewPCG(w.seed^uint64(d.Attempt)<<32, uint64(n)))
+	if w.reportStops(rep, rnd, send) {
+		return
+	}
 	switch p := rnd.IntN(100); {
 	case p < 45:
 		send(rep)

@@ -81,7 +81,9 @@ func (n *node) serve(r *running) (err error) {
 	defer ix.Close()
 	kcfg := kafka.Config{ClientID: r.client, MaxBufferedRecords: w.small, Dial: w.through(r.process, w.kafkaSrv, 10*time.Second, w.network.DialContext)}
 	if n.scans {
-		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: prometheus.NewRegistry(), Log: log}, w.scanner)
+		reg := prometheus.NewRegistry()
+		r.gauges.Store(reg)
+		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: reg, Log: log}, w.scanner)
 		if err != nil {
 			return err
 		}

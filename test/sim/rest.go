@@ -39,8 +39,14 @@ func (s *spin) turn(who string) {
 	}
 }
 
-// resting are the gauges of a dispatcher that are 0 while it has nothing to do.
-var resting = []string{"notyet_dispatcher_staged_tasks", "notyet_dispatcher_staged_bytes", "notyet_dispatcher_claimed_tasks", "notyet_dispatcher_stuck_tasks", "notyet_callback_in_flight"}
+// lasting are the gauges of scanners and dispatchers that may be above 0 while there is nothing to do. All others are 0 then, also those that are
+// added one day.
+var lasting = []string{
+	"notyet_dispatcher_slots", "notyet_dispatcher_clock_offset_seconds", "notyet_dispatcher_send_log_bytes",
+	"notyet_dispatcher_dead_letters", "notyet_dispatcher_dead_letter_bytes",
+	"notyet_dispatcher_target_pending_tasks", "notyet_dispatcher_due_tasks", // what is due later
+	"notyet_dispatcher_refused_targets", "notyet_dispatcher_unresponsive_targets", "notyet_callback_origins", "notyet_callback_open_circuits", // until the next task
+}
 
 // answerPatience is how long a producer may hold a record whose task another owner has ended meanwhile: until it gives it up.
 const answerPatience = 40 * time.Second
@@ -72,15 +78,20 @@ func (w *world) held() (out []string) {
 			w.find("sim", "gathering the metrics of %s: %v", n.name, err)
 		}
 		for _, f := range families {
-			if v := f.GetMetric()[0].GetGauge().GetValue(); v != 0 && slices.Contains(resting, f.GetName()) {
-				out = append(out, fmt.Sprintf("%s of %s is %v", f.GetName(), n.name, v))
+			if f.GetType() != dto.MetricType_GAUGE || slices.Contains(lasting, f.GetName()) {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				if v := m.GetGauge().GetValue(); v != 0 {
+					out = append(out, fmt.Sprintf("%s%v of %s is %v", f.GetName(), m.GetLabel(), n.name, v))
+				}
 			}
 		}
 	}
 	return out
 }
 
-// miscounts is the counter of settlements that closed another number of tasks than the database has.
+// miscounts is the counter of settlements that closed other tasks than the database has.
 const miscounts = "notyet_dispatcher_mismatch_total"
 
 // judgeCounts: every settlement closes as many tasks as the database has there, unless that has forgotten some.
@@ -95,7 +106,7 @@ func (w *world) judgeCounts() {
 		case err != nil || i < 0:
 			w.find("sim", "a dispatcher has no metric %s: %v", miscounts, err)
 		case families[i].GetMetric()[0].GetCounter().GetValue() > 0:
-			w.find("count", "a dispatcher closed a piece of a slot in which the database had another number of tasks")
+			w.find("count", "a dispatcher closed a piece of a slot in which the database had other tasks")
 		default:
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/scanner"
 )
@@ -48,7 +49,11 @@ type plan struct {
 	reports     bool          // some reports come as the time for them ends
 	quota       scanner.Quota // of the intake
 	sweeps      int           // how often many tasks are cancelled
-	leaderless  int           // how often a partition of the intake or the reports has no leader
+	cancels     api.CancelsConfig
+	replays     int // how many tasks have letters that are replayed
+	strange     int // records of somebody who may use another intake alone
+	madeUp      int // names of topics that somebody makes up
+	leaderless  int // how often a partition of the intake or the reports has no leader
 	scanner     scanner.Config
 	dispatcher  dispatcher.Config
 }
@@ -76,7 +81,7 @@ func drawn(seed uint64) plan {
 	p.dispatcher = dispatcher.Config{
 		LookAhead: pick(r, 50*time.Millisecond, 400*time.Millisecond, 2*time.Second), BurstLookAhead: pick(r, time.Millisecond, 3*time.Second), Window: window,
 		StageTasks: pick(r, 8, 20, 100), StageBytes: pick(r, 4<<10, 1<<20), DrainTimeout: pick(r, 2*time.Second, 5*time.Second), UnresponsiveAfter: pick(r, 3*time.Second, 10*time.Second),
-		Retention: time.Hour,
+		Retention: time.Hour, MisfireAfter: time.Minute,
 	}
 	p.redis = p.faults == 0 && r.IntN(2) == 0
 	more := rand.New(rand.NewPCG(seed, 4)) // on its own, so that what older seeds draw stays as it is
@@ -108,45 +113,65 @@ func drawn(seed uint64) plan {
 	if last := rand.New(rand.NewPCG(seed, 9)); !p.forgets && p.hush == hushNone && !p.hostile { // likewise
 		p.timers = pick(last, 0, 0, 1, 4)
 	}
-	if last := rand.New(rand.NewPCG(seed, 13)); seed >= callSeeds && !p.forgets && p.hush == hushNone && !p.hostile {
+	if last := rand.New(rand.NewPCG(seed, 13)); p.has(callSeeds) && !p.forgets && p.hush == hushNone && !p.hostile {
 		p.callbacks, p.deaf = pick(last, 0, 0, 10, 60), pick(last, 0, 0, 1, 2)
 	}
-	if last := rand.New(rand.NewPCG(seed, 17)); seed >= leaderSeeds && p.faults > 0 {
+	if last := rand.New(rand.NewPCG(seed, 17)); p.has(leaderSeeds) && p.faults > 0 {
 		p.leaderless = pick(last, 0, 0, 1, 2)
 	}
-	if last := rand.New(rand.NewPCG(seed, 23)); seed >= zookeeperSeeds && p.moves == 0 {
+	if last := rand.New(rand.NewPCG(seed, 23)); p.has(zookeeperSeeds) && p.moves == 0 {
 		p.zookeeper = last.IntN(2) == 0
 	}
 	more = rand.New(rand.NewPCG(seed, 83))
-	if p.alone = seed >= aloneSeeds && p.moves == 0 && more.IntN(2) == 0; p.alone {
+	if p.alone = p.has(aloneSeeds) && p.moves == 0 && more.IntN(2) == 0; p.alone {
 		p.zookeeper, p.redis = false, false
 	}
-	if seed >= aimedSeeds {
+	if p.has(aimedSeeds) {
 		p.aim()
 	}
-	if seed >= lostSeeds {
+	if p.has(lostSeeds) {
 		p.lose()
 	}
 	switch {
 	case seed < setbackSeeds:
 	case seed < edgeSeeds, seed >= aloneSeeds && more.IntN(4) == 0:
 		p.setBack()
-	default:
+	case p.has(edgeSeeds):
 		p.edge()
 	}
-	if seed >= growthSeeds {
+	if p.has(growthSeeds) {
 		p.grow()
 	}
-	if seed >= brinkSeeds {
+	if p.has(brinkSeeds) {
 		p.stand()
 	}
-	if seed >= quotaSeeds {
+	if p.has(quotaSeeds) {
 		p.limit()
 	}
-	if seed >= sweepSeeds {
+	if p.has(sweepSeeds) {
 		p.drawSweeps()
 	}
+	if p.has(replaySeeds) {
+		p.drawReplays()
+	}
+	if p.has(strangerSeeds) {
+		p.drawStranger()
+	}
+	if p.has(attackSeeds) {
+		p.drawAttack()
+	}
 	return p
+}
+
+// regimeSeeds is the first seed that draws which features it has. An earlier one has all those that were there when its number was new.
+const regimeSeeds = 1 << 52
+
+// has tells whether a run has a feature that began with a seed.
+func (p *plan) has(since uint64) bool {
+	if p.seed < regimeSeeds {
+		return p.seed >= since
+	}
+	return rand.New(rand.NewPCG(p.seed, since)).IntN(4) > 0
 }
 
 // aloneSeeds is likewise the first seed that may do without ZooKeeper and Redis.
@@ -164,7 +189,7 @@ const callSeeds = 1 << 40
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v, %d timers, %d callbacks (receivers in trouble %d times), %d times without a leader, zookeeper %v, alone %v, retention %v, missed after %v, aims %+v, loses %v, edges %+v, set back %+v, slots %v (stalled %v), brink %d, quota %+v, %d sweeps",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v, %d timers, %d callbacks (receivers in trouble %d times), %d times without a leader, zookeeper %v, alone %v, retention %v, missed after %v, aims %+v, loses %v, edges %+v, set back %+v, slots %v (stalled %v), brink %d, quota %+v, %d sweeps (%d by a record, %d ahead), %d strange records, %d tasks to replay, %d made-up topics",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks, p.timers, p.callbacks, p.deaf, p.leaderless, p.zookeeper, p.alone, p.dispatcher.Retention, p.dispatcher.MisfireAfter, p.aims, p.loses, p.edges, p.setback, p.growth, p.stall, p.brink, p.quota, p.sweeps)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks, p.timers, p.callbacks, p.deaf, p.leaderless, p.zookeeper, p.alone, p.dispatcher.Retention, p.dispatcher.MisfireAfter, p.aims, p.loses, p.edges, p.setback, p.growth, p.stall, p.brink, p.quota, p.sweeps, p.cancels.Tasks, p.cancels.Ahead, p.strange, p.replays, p.madeUp)
 }

@@ -9,6 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
@@ -17,17 +22,23 @@ import (
 const setbackSeeds = 1 << 48
 
 // setback is a time whose commits the database forgets at its end: another server takes its place, to which they had not come.
-type setback struct{ from, lost time.Duration }
+type setback struct {
+	from, lost time.Duration
+	held       bool // a target was paused until then, and what is called back stays with the producer: see heldBack
+}
 
-// setBack draws whether the database forgets. Timers, callbacks and policies have judges who do not know of it. Half of such seeds have no
-// other fault.
+// setBack draws whether the database forgets. Timers and callbacks have judges who do not know of it. From regimeSeeds on targets are paused,
+// limited or silent beside it. Half of such seeds have no other fault.
 func (p *plan) setBack() {
 	r := rand.New(rand.NewPCG(p.seed, 71))
-	if p.forgets || p.silent || p.hush != hushNone || p.moves > 0 || p.hostile || p.loses && r.IntN(2) == 0 {
+	if p.forgets || p.silent || p.hush != hushNone && p.seed < regimeSeeds || p.moves > 0 || p.hostile || p.loses && r.IntN(2) == 0 {
 		return
 	}
 	p.loses = false
 	p.setback = setback{from: time.Duration(r.Int64N(int64(p.load))), lost: pick(r, 20*time.Millisecond, 200*time.Millisecond, time.Second, 3*time.Second)}
+	if p.seed >= regimeSeeds && p.hush == hushNone && r.IntN(2) == 0 {
+		p.setback.held, p.setback.from, p.setback.lost = true, max(p.setback.from, 2*time.Second), max(p.setback.lost, time.Second)
+	}
 	p.timers, p.callbacks, p.deaf, p.aims, p.redis, p.stepsBack = 0, 0, 0, aims{}, false, 0
 	if r.IntN(2) == 0 {
 		p.faults, p.leaderless, p.disks = 0, 0, false
@@ -54,22 +65,59 @@ func (w *world) setbackTasks(now int64) (out []planned) {
 			out = append(out, planned{at: max(at, back-20) + 1 + r.Int64N(400), op: c, apart: true})
 		}
 	}
+	if w.setback.held {
+		out = append(out, w.heldBack(now)...)
+	}
 	return out
+}
+
+// heldBack are tasks that are held until their target is resumed, in the time that is forgotten. The producer has them when the database has
+// forgotten where they stood, and they are cancelled then.
+func (w *world) heldBack(now int64) (out []planned) {
+	r := rand.New(rand.NewPCG(w.seed, 79))
+	for i := range 30 {
+		o := history.Op{Kind: history.Schedule, Topic: plainTopics[1], ID: fmt.Sprintf("heldback-%d", i), Key: fmt.Sprintf("heldback%d", i), Due: now + 200 + r.Int64N(w.setback.from.Milliseconds()-200), Version: -1, AllEvents: true}
+		c := history.Op{Kind: history.Cancel, Topic: o.Topic, ID: o.ID, Key: o.Key, Version: -1}
+		back := now + (w.setback.from + w.setback.lost).Milliseconds()
+		out = append(out, planned{at: now + r.Int64N(100), op: o, apart: true}, planned{at: back + 100 + r.Int64N(2000), op: c, apart: true})
+	}
+	return out
+}
+
+// heldBackTroubles are the pause of that target, and a time in which it acknowledges nothing.
+func (w *world) heldBackTroubles() []trouble {
+	if !w.setback.held {
+		return nil
+	}
+	topic, resumed := plainTopics[1], w.setback.from+w.setback.lost/4
+	var h *kfake.FaultHandle
+	silent := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotEnoughReplicas, Count: -1}
+	return []trouble{
+		{kind: "policy (paused)", target: topic, only: []string{topic}, gentle: true, lasts: resumed,
+			begin: func() { w.policy(topic, admin.Policy{Paused: true}) }, end: func() { w.policy(topic, admin.Policy{}) }},
+		{kind: "acknowledging nothing", target: topic, only: []string{topic}, at: w.setback.from, lasts: w.setback.lost + 3*time.Second,
+			begin: func() { h = w.cluster.Fault(silent) }, end: func() { h.Remove() }},
+	}
 }
 
 // setbackTrouble is the fault.
 func (w *world) setbackTrouble() trouble {
 	path := filepath.Join(w.dir, "behind.db")
-	t := trouble{kind: "forgetting the last commits", target: w.db.name, at: w.setback.from, lasts: w.setback.lost, copies: true, rewinds: true}
+	t := trouble{kind: "forgetting the last commits", target: w.db.name, at: w.setback.from, lasts: w.setback.lost, copies: true, forgets: &history.Setback{}}
+	now := func() int64 { return time.Now().UnixMilli() }
 	t.begin = func() {
+		t.forgets.From = now()
 		if err := w.db.copyTo(path); err != nil {
 			w.find("sim", "copying the database: %v", err)
 		}
+		t.forgets.Kept = now()
 	}
 	t.end = func() {
+		t.forgets.Gone = now()
 		if err := w.db.restore(path); err != nil {
 			w.find("sim", "setting the database back: %v", err)
 		}
+		t.forgets.Back = now()
 		w.startBehind()
 	}
 	return t

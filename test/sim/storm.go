@@ -17,7 +17,7 @@ const stormSeeds = 1 << 45
 
 // storm are identities that many requests are about.
 func (w *world) storm(now int64) (out []planned) {
-	if w.seed < stormSeeds || w.forgets {
+	if !w.has(stormSeeds) || w.forgets {
 		return nil
 	}
 	r := rand.New(rand.NewPCG(w.seed, 29))

@@ -12,10 +12,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/test/recordtest"
 )
 
@@ -25,8 +24,12 @@ const sweepSeeds = 15 << 48
 // sweptTopic is the target of tasks that are cancelled by filters. Its records are judged here, and not by the fault runs' checker.
 const sweptTopic = "swept"
 
+// decidedAnew is how soon after a set-back all is read again and decided: slots are unsure for a while, and cancels come later then.
+const decidedAnew = 15 * time.Second
+
 // sweeps are the tasks of a world that filters select, or do not, and the cancels of many.
 type sweeps struct {
+	begin  time.Time
 	asking sync.WaitGroup
 	mu     sync.Mutex
 	asked  map[string][]*sweptTask // by id, in the order of the intake
@@ -48,20 +51,21 @@ type sweptTask struct {
 
 // sweep is a cancel of many, from its call to its return.
 type sweep struct {
-	filter         intake.CancelFilter
+	filter         api.CancelMany
 	call, returned time.Time
 }
 
 func (s *sweep) selects(q *sweptTask) bool {
 	return strings.HasPrefix(q.id, s.filter.IDPrefix) && (s.filter.Tag == "" || s.filter.Tag == q.tag) &&
-		q.due >= s.filter.From && (s.filter.To == 0 || q.due < s.filter.To)
+		q.due >= s.filter.From.Millis() && (s.filter.To == (api.Instant{}) || q.due < s.filter.To.Millis())
 }
 
-// drawSweeps draws how often many tasks are cancelled. A cancel that is in no intake is lost with the database's last commits. Requests that
-// are rejected at a quota have no end that is told here. The events of these tasks would be too many for a results topic that is silent.
+// drawSweeps draws how often many tasks are cancelled, and how many by one record. Requests that are rejected at a quota have no end that is
+// told here. The events of these tasks would be too many for a results topic that is silent.
 func (p *plan) drawSweeps() {
-	if r := rand.New(rand.NewPCG(p.seed, 401)); p.setback.lost == 0 && !p.quota.Reject && !p.forgets && !p.silent && p.hush == hushNone {
+	if r := rand.New(rand.NewPCG(p.seed, 401)); !p.quota.Reject && !p.forgets && !p.silent && p.hush == hushNone {
 		p.sweeps = 1 + r.IntN(6)
+		p.cancels = api.CancelsConfig{Tasks: pick(r, 1, 3, 10, 500), Ahead: pick(r, 1, 2, 4)}
 	}
 }
 
@@ -70,17 +74,17 @@ func (w *world) sweep(begin time.Time) {
 	if w.sweeps == 0 {
 		return
 	}
-	w.swept.asked = map[string][]*sweptTask{}
+	w.swept.begin, w.swept.asked = begin, map[string][]*sweptTask{}
 	r := rand.New(rand.NewPCG(w.seed, 409))
 	at := make([]time.Duration, w.sweeps)
 	for i := range at {
 		at[i] = time.Duration(r.Int64N(int64(w.load)))
-		f := intake.CancelFilter{Topic: sweptTopic, Tag: pick(r, "go", "go", "")}
+		f := api.CancelMany{Topic: sweptTopic, Tag: pick(r, "go", "go", "")}
 		if f.Tag == "" {
-			f.IDPrefix = "all-1"
+			f.IDPrefix, f.Topic = "all-1", pick(r, sweptTopic, "")
 		} else if r.IntN(3) == 0 {
-			f.From = begin.UnixMilli() + r.Int64N(w.load.Milliseconds())
-			f.To = f.From + 1 + r.Int64N(w.longest)
+			from := begin.UnixMilli() + r.Int64N(w.load.Milliseconds())
+			f.From, f.To = api.At(from), api.At(from+1+r.Int64N(w.longest))
 		}
 		w.swept.asking.Go(func() {
 			time.Sleep(time.Until(begin.Add(at[i])))
@@ -128,8 +132,8 @@ func (w *world) askSwept(id, value string, pairs ...string) {
 	})
 }
 
-// cancelMany cancels as the API does. A piece whose answer is lost is asked for again.
-func (w *world) cancelMany(f intake.CancelFilter) {
+// cancelMany cancels as the API does. A request whose answer is lost is repeated.
+func (w *world) cancelMany(f api.CancelMany) {
 	ctx, p := context.Background(), newProcess("canceller")
 	st, err := store.Open(ctx, store.Config{Connector: w.db.of(p), MaxConns: 2, Clock: w.db.clock, Life: lifeOf}, zap.NewNop())
 	if err != nil {
@@ -137,39 +141,25 @@ func (w *world) cancelMany(f intake.CancelFilter) {
 		return
 	}
 	defer func() { _ = st.Close() }()
-	ix, err := w.indexOf(nil, zap.NewNop())
-	if err != nil {
-		w.find("sim", "opening the index: %v", err)
-		return
-	}
-	defer ix.Close()
+	local := api.NewLocal(st, nil)
+	local.Cancels.Tasks, local.Cancels.Ahead = w.cancels.Tasks, w.cancels.Ahead
+	local.Cancels.Kafka = func(context.Context) (*kgo.Client, error) { return w.client, nil }
 	s := sweep{filter: f, call: time.Now()}
 	w.note("tasks are cancelled by %+v", f)
-	rest := func(ctx context.Context, took time.Duration) error {
-		return pause(ctx, max(took, 20*time.Millisecond)) // a slot may be unsure, and a transaction takes no virtual time
-	}
-	count := intake.Cancelled{}
-	for piece := f; ; {
-		done, err := intake.New(st).CancelPiece(ctx, piece, count.Entry, rest)
-		count.Cancelled, count.TooLate, count.Entry = count.Cancelled+done.Cancelled, count.TooLate+done.TooLate, done.Entry
-		var gone []index.Entry
-		for _, place := range done.Removed {
-			gone = append(gone, place.Place)
-		}
-		if err := ix.Remove(ctx, gone); err != nil {
-			w.note("the index has kept what was cancelled: %v", err)
-		}
+	for cancelled, tooLate := int64(0), int64(0); ; {
+		done, err := local.CancelMany(ctx, f)
+		cancelled, tooLate = cancelled+done.Cancelled, tooLate+done.TooLate
 		if err != nil {
 			w.note("cancelling by %+v: %v", f, err)
 			time.Sleep(time.Second)
 			continue
 		}
-		if piece.After = done.More; piece.After == nil {
+		if f.Cursor = done.Cursor; f.Cursor == "" {
+			w.note("%d tasks were cancelled by %+v, and it was too late for %d", cancelled, f, tooLate)
 			break
 		}
 	}
 	s.returned = time.Now()
-	w.note("%d tasks were cancelled by %+v, and it was too late for %d", count.Cancelled, f, count.TooLate)
 	w.swept.mu.Lock()
 	defer w.swept.mu.Unlock()
 	w.swept.made = append(w.swept.made, s)
@@ -246,18 +236,27 @@ func (w *world) judgeSweeps() {
 	}
 	w.collectSwept()
 	within := max(w.dispatcher.LookAhead, w.dispatcher.BurstLookAhead) + time.Second + 2*w.stepsBack
+	forgets := w.swept.begin.Add(w.setback.from)
+	anew := forgets.Add(w.setback.lost + decidedAnew) // what was decided before a set-back is decided again
+	if w.setback.lost == 0 {
+		anew = time.Time{}
+	}
 	for id, all := range w.swept.asked {
 		for i, q := range all {
 			meant := q.one
 			for _, s := range w.swept.made {
 				meant = meant || s.selects(q)
 				alone := i+1 == len(all) && !q.one || i+1 < len(all) && all[i+1].sent.After(s.returned)
-				early := q.scheduled > 0 && time.UnixMilli(q.scheduled).Before(s.call)
+				early := q.scheduled > 0 && q.scheduled < s.call.UnixMilli() // the broker's time is cut to milliseconds
+				if s.call.Before(anew) && s.returned.After(forgets) {
+					continue // it may not see what the database has forgotten
+				}
 				if s.selects(q) && early && alone && time.UnixMilli(q.due).After(s.returned.Add(within)) && !q.cancelled {
 					w.find("sweeps", "%s, due %d, was there before a cancel of all that it is one of, and is not cancelled", id, q.due)
 				}
 			}
 			switch {
+			case q.cancelled && (q.delivered || q.tooLate) && time.UnixMilli(q.due).Before(anew):
 			case q.cancelled && q.delivered:
 				w.find("I5", "%s, due %d, was answered cancelled, and delivered", id, q.due)
 			case q.cancelled && !meant:

@@ -71,7 +71,7 @@ func (w *world) listed(tag string, ended bool) (got []string) {
 			return got
 		}
 		for _, v := range page.Tasks {
-			if v.State != "cancelled" {
+			if v.State != "cancelled" && v.State != "stopped" {
 				got = append(got, v.Topic+"/"+v.ID)
 			}
 		}

@@ -232,6 +232,14 @@ func (w *world) judgeSpans() {
 	}
 }
 
+// continued returns where the runs of a timer begin that is set again: one with the interval that it had keeps its rhythm.
+func continued(q, set *tickRequest) int64 {
+	if set != nil && q.def.Every > 0 && q.def.Every == set.def.Every {
+		return set.def.From
+	}
+	return q.accepted
+}
+
 // spansOf goes through the requests about one timer as the contract decides them.
 func (w *world) spansOf(list []*tickRequest) (out []span) {
 	var set *tickRequest // nil: there is no timer
@@ -252,7 +260,13 @@ func (w *world) spansOf(list []*tickRequest) (out []span) {
 			w.find("timers", "%s of %s at %s was answered %s: %s, not %s", q.op, q.id, q.position(), e.State, e.Reason, want)
 		}
 		switch {
+		case q.op == "timer" && set != nil && !enabled: // it stays disabled
+			q.def.From = continued(q, set)
+			if set = q; e.Due != 0 {
+				w.find("timers", "%s set a disabled timer, and was answered with %d as its next run", q.position(), e.Due)
+			}
 		case q.op == "timer":
+			q.def.From = continued(q, set)
 			out = append(out, span{set: q, start: min(q.accepted, e.At), applied: e.At, replaces: enabled})
 			if enabled {
 				out[len(out)-2].end = e.At

@@ -37,6 +37,14 @@ func TestTheJudgeOfTimersNotices(t *testing.T) {
 		"of another set": {func(w *world) { w.ticks.runs[id(begin+3000)][0].set = "7" }, "no definition"},
 		"due elsewhere":  {func(w *world) { w.ticks.runs[id(begin+3000)][0].d.Due++ }, "says that it is due"},
 		"a wrong answer": {func(w *world) { w.answerTick(1, schemas.StateTimerSet, begin, begin+1000) }, "next run"},
+		"another rhythm": {func(w *world) {
+			w.ticks.requests[1].op, w.ticks.requests[1].accepted = "timer", begin+30_500
+			w.answerTick(2, schemas.StateTimerSet, begin+30_500, begin+30_500)
+		}, "as its next run, not 1031000"},
+		"enabled by a set": {func(w *world) {
+			w.ticks.requests = append(w.ticks.requests, &tickRequest{id: "tick-0", op: "timer", n: 3, offset: 2, accepted: begin + 40_000, def: w.ticks.requests[0].def})
+			w.answerTick(3, schemas.StateTimerSet, begin+40_000, begin+40_000)
+		}, "set a disabled timer"},
 		"another answer": {func(w *world) { w.answerTick(2, schemas.StateNotFound, begin+30_000, 0) }, "not timer_disabled"},
 		"dropped rightly": {func(w *world) {
 			w.ticks.requests[0].def.Misfire = timer.MisfireSkip
@@ -52,9 +60,9 @@ func TestTheJudgeOfTimersNotices(t *testing.T) {
 		}, "no later one came"},
 		"not kept by its replacement": {func(w *world) {
 			w.ticks.requests[0].def.Jitter, w.ticks.requests[1].op = 10*time.Minute, "timer"
-			w.ticks.requests[1].def.From = begin + 4000*1000
+			w.ticks.requests[1].def = timer.Definition{Cron: "@yearly"}
 			w.ticks.requests[1].accepted = begin + 30_000
-			w.answerTick(2, schemas.StateTimerSet, begin+30_000, begin+4000*1000)
+			w.answerTick(2, schemas.StateTimerSet, begin+30_000, 365*86_400_000)
 			w.ticks.requests = append(w.ticks.requests, &tickRequest{id: "tick-0", op: "timer-delete", n: 3, offset: 2, accepted: begin + 3600*1000})
 			w.answerTick(3, schemas.StateTimerDeleted, begin+3600*1000, 0)
 			w.ticks.runs = map[string][]tickRun{}

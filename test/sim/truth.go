@@ -169,6 +169,7 @@ func (k *truth) judgeTouched(p *process, all []touched, slots []owned) {
 		case i < 0:
 			k.once("owner", "%s changed a %s of slot %d, which there is not", p.name, t.what, t.slot)
 		case t.what == "offset" && slots[i].owner == "" && slots[i].done == last[t.slot].done && slots[i].claimed >= last[t.slot].claimed: // it was given up, with all that had been claimed
+		case t.what == "task" && slots[i].owner == "" && last[t.slot].owner == p.name: // likewise, with a task that its producers hold
 		case slots[i].owner != p.name && t.what == "task" && slots[i].base != slots[i].target && t.pos > slots[i].claimed: // it came from a slot of its own
 		case slots[i].owner != p.name:
 			k.once("owner", "%s changed a %s of slot %d, which is %q's under epoch %d", p.name, t.what, t.slot, slots[i].owner, slots[i].epoch)

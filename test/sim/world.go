@@ -52,22 +52,28 @@ func (p plan) targets() []string {
 	if p.sweeps > 0 {
 		all = append(all, sweptTopic)
 	}
+	if p.replays > 0 {
+		all = append(all, replayedTopic)
+	}
 	return all
 }
 
 // world is one seed's run.
 type world struct {
 	plan
-	dir   string
-	start time.Time
-	story *story
-	pulse *atomic.Int64 // grows as the run goes on: who watches it is outside of the bubble
-	rec   *history.Recorder
-	seen  *observer
-	ticks ticks
-	calls calls
-	swept sweeps
-	asked chan struct{} // closed once all of the load is sent
+	walking   sync.WaitGroup // of those who list
+	replaying sync.WaitGroup // of operators, and of requests for what they replay
+	replayed  map[int64]bool // letters of which an operator was told that they were
+	dir       string
+	start     time.Time
+	story     *story
+	pulse     *atomic.Int64 // grows as the run goes on: who watches it is outside of the bubble
+	rec       *history.Recorder
+	seen      *observer
+	ticks     ticks
+	calls     calls
+	swept     sweeps
+	asked     chan struct{} // closed once all of the load is sent
 
 	asking  context.Context // ends with the load and its drain
 	stormed sync.WaitGroup
@@ -156,7 +162,7 @@ func memory() string {
 }
 
 func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
-	w := &world{plan: p, dir: dir, pulse: pulse, start: time.Now(), rec: &history.Recorder{}, links: map[*server]map[*link]bool{}}
+	w := &world{plan: p, dir: dir, pulse: pulse, start: time.Now(), rec: &history.Recorder{}, replayed: map[int64]bool{}, links: map[*server]map[*link]bool{}}
 	w.story = newStory(w.start)
 	data, err := template(p.slots)
 	if err != nil {
@@ -176,7 +182,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	}
 	w.kafkaSrv, w.indexSrv = newServer("kafka", p.seed+1), newServer("index", p.seed+2)
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
-		kfake.SeedTopics(p.partitions, append(p.targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults),
+		kfake.SeedTopics(p.partitions, append(p.targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults, schemas.TopicCancels, strangerIntake),
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	if err != nil {
 		return nil, err
@@ -319,6 +325,9 @@ func (w *world) run() (out Outcome) {
 	w.tick(begin)
 	w.askCalls(begin)
 	w.sweep(begin)
+	w.walk(begin)
+	w.replay(begin)
+	w.intrude(begin)
 	w.setSlots(ctx)
 	helpers.Go(w.callTrouble)
 	if w.stepsBack > 0 {
@@ -333,6 +342,8 @@ func (w *world) run() (out Outcome) {
 	w.endTicks()
 	w.calls.asking.Wait()
 	w.swept.asking.Wait()
+	w.walking.Wait()
+	w.replaying.Wait()
 	w.drain()
 	w.grown()
 	w.rest()
@@ -355,9 +366,12 @@ func (w *world) run() (out Outcome) {
 	w.judgeTicks()
 	w.judgeCalls(h)
 	w.judgeSweeps()
+	w.judgeReplays()
 	w.judgeLost(h)
 	w.judgeCounts()
 	w.judgeTags()
+	w.judgeStranger()
+	w.judgeUnreadable()
 	all, _ := w.db.counts()
 	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided}
 	if len(w.findings) > 0 {

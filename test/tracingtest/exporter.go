@@ -42,7 +42,11 @@ func (r *Recorder) End() []Span {
 			one.Parent = s.Parent.SpanID().String()
 		}
 		for _, l := range s.Links {
-			one.Links = append(one.Links, l.SpanContext.TraceID().String()+"-"+l.SpanContext.SpanID().String())
+			link := l.SpanContext.TraceID().String() + "-" + l.SpanContext.SpanID().String()
+			for _, a := range l.Attributes {
+				link += " " + a.Value.AsString()
+			}
+			one.Links = append(one.Links, link)
 		}
 		out = append(out, one)
 	}

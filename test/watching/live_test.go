@@ -4,7 +4,9 @@ import (
 	"context"
 	"maps"
 	"math"
+	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -83,6 +85,7 @@ func TestTheBoardShowsARunningPipeline(t *testing.T) {
 	program.In(t, dir)
 	dev, problem := program.Dev(t, dir, program.Environ(), program.OnFreePorts...)
 	require.Empty(t, problem)
+	requireCleanMetrics(t, dev.HTTP)
 	s := startServer(t, dev.HTTP)
 	l := newLoad(t, dev.Kafka)
 
@@ -116,6 +119,19 @@ func TestTheBoardShowsARunningPipeline(t *testing.T) {
 	for alert, h := range health {
 		require.Equal(t, "ok", h, alert)
 	}
+}
+
+// requireCleanMetrics lets promtool check names, units and help of all metrics.
+func requireCleanMetrics(t *testing.T, addr string) {
+	t.Helper()
+	resp, err := http.Get("http://" + addr + "/metrics") //nolint:noctx // a test's
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	check := exec.CommandContext(t.Context(), prometheus(t, "promtool"), "check", "metrics")
+	check.Stdin = resp.Body
+	said, err := check.CombinedOutput()
+	require.NoError(t, err, string(said))
+	require.Empty(t, string(said))
 }
 
 // A check that takes any answer would not notice a panel that is empty for ever.

@@ -56,7 +56,7 @@ func (l *load) round() {
 	with := func(more ...string) []string { return slices.Concat(orders, now, more) }
 	records := []*kgo.Record{
 		request(id("reported"), with(schemas.HeaderAck, "report")...),
-		request(id("silent"), with(schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "10ms", schemas.HeaderMaxAttempts, "1")...),
+		request(id("silent"), with(schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "100ms", schemas.HeaderMaxAttempts, "1")...),
 		request(id("rejected"), with("notyet-dely", "3s")...),
 		request(id("expired"), slices.Concat(orders, []string{schemas.HeaderAt, "2020-01-01T00:00:00Z", schemas.HeaderMaxLateness, "1s"})...),
 		request(id("unknown"), schemas.HeaderOp, "cancel", schemas.HeaderTopic, "orders"),

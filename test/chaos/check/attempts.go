@@ -22,13 +22,38 @@ func (c *checker) judgeAttempts(l *life) {
 			return
 		}
 	}
-	if last.Attempt > o.MaxAttempts {
-		c.about(l, "I8", "attempt %d, and %d are allowed", last.Attempt, o.MaxAttempts)
+	if most := o.MaxAttempts + l.snoozed(); last.Attempt > most {
+		c.about(l, "I8", "attempt %d, and %d are allowed", last.Attempt, most)
 	}
 	for i := 1; i < len(first); i++ {
 		c.judgeRedelivery(l, o, first[i-1], first[i])
 	}
 	c.judgeEnd(l, o, last)
+}
+
+// snoozed is how many attempts were reported as snoozed.
+func (l *life) snoozed() int {
+	attempts := map[int]bool{}
+	for _, r := range l.reports {
+		if r.Status == "snooze" {
+			attempts[r.Attempt] = true
+		}
+	}
+	return len(attempts)
+}
+
+// judgeStops: no attempt follows behind the one after which a task was stopped.
+func (c *checker) judgeStops(l *life) {
+	for _, e := range l.events {
+		if e.State != "stopped" || c.forgot(e) {
+			continue
+		}
+		for _, d := range l.deliveries {
+			if d.Due == e.Due && d.Attempt > e.Attempt && !c.rewound(min(e.Since(), d.At), max(e.Since(), d.At)) {
+				c.about(l, "I5", "stopped was answered after attempt %d, and attempt %d was published at %d", e.Attempt, d.Attempt, d.At)
+			}
+		}
+	}
 }
 
 // judgeReports: a task succeeds by a report about one of its own deliveries, never by one about an
@@ -65,12 +90,12 @@ func (l *life) firstCopies() []*history.Delivery {
 // ended the task.
 func (c *checker) judgeRedelivery(l *life, o *history.Op, before, d *history.Delivery) {
 	const onItsWay = 2000 // a report that is stored while the next attempt is being sent cannot stop it
-	from := before.At + o.AckTimeout + o.Backoff
+	from := before.At + o.AckTimeout + o.Pause(before.Attempt)
 	for _, r := range l.reports {
-		if r.Attempt != before.Attempt || r.Status != "retry" {
+		if r.Attempt != before.Attempt || r.Status != "retry" && r.Status != "snooze" {
 			continue
 		}
-		wait := o.Backoff
+		wait := o.Pause(before.Attempt)
 		if r.RetryAfter >= 0 {
 			wait = r.RetryAfter
 		}
@@ -86,7 +111,7 @@ func (c *checker) judgeRedelivery(l *life, o *history.Op, before, d *history.Del
 	}
 	r := l.report(before.Attempt, before.At, before.At+o.AckTimeout)
 	switch {
-	case r == nil || r.Status == "retry":
+	case r == nil || r.Status == "retry" || r.Status == "snooze":
 		if d.At > from+c.bounds.Window {
 			c.about(l, "I8", "attempt %d at %d, %d ms behind its time", d.Attempt, d.At, d.At-from)
 		}
@@ -108,6 +133,10 @@ func (l *life) report(n int, from, to int64) *history.Report {
 // judgeEnd: a task ends, either by a report of ok or dead, and only once.
 func (c *checker) judgeEnd(l *life, o *history.Op, last *history.Delivery) {
 	succeeded, dead := l.hasEvent("succeeded"), len(l.letters)
+	allowed := o.MaxAttempts // a snooze that comes late does not count
+	if !c.disturbed(o.DueAt(), last.At+o.AckTimeout) {
+		allowed += l.snoozed()
+	}
 	switch {
 	case dead > 1:
 		c.about(l, "I8", "died %d times", dead)
@@ -117,9 +146,9 @@ func (c *checker) judgeEnd(l *life, o *history.Op, last *history.Delivery) {
 		c.about(l, "I8", "succeeded and died")
 	case succeeded && !slices.ContainsFunc(l.reports, func(r *history.Report) bool { return r.Status == "ok" }):
 		c.about(l, "I8", "succeeded, and nobody reported ok")
-	case dead == 1 && last.Attempt < o.MaxAttempts && !slices.ContainsFunc(l.reports, func(r *history.Report) bool { return r.Status == "fail" }):
-		c.about(l, "I8", "died after attempt %d of %d, and nobody reported fail: %s", last.Attempt, o.MaxAttempts, l.letters[0].Reason)
-	case !succeeded && dead == 0 && last.Attempt >= o.MaxAttempts:
+	case dead == 1 && last.Attempt < allowed && !slices.ContainsFunc(l.reports, func(r *history.Report) bool { return r.Status == "fail" }):
+		c.about(l, "I8", "died after attempt %d of %d, and nobody reported fail: %s", last.Attempt, allowed, l.letters[0].Reason)
+	case !succeeded && dead == 0 && last.Attempt >= o.MaxAttempts+l.snoozed():
 		c.about(l, "I8", "%d attempts are used up, and it is not dead", last.Attempt)
 	case !succeeded && dead == 0:
 		c.about(l, "I8", "attempt %d was not followed by another, nor by an end", last.Attempt)

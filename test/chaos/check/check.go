@@ -8,7 +8,7 @@
 //	linear        identity.go   one order that explains all of an identity, by the rules of spec.go
 //	I2, I3, I4    copies.go     every record on a target topic, alone and beside its copies
 //	I7            order.go      first attempts of a key
-//	I8            attempts.go   reports and redeliveries
+//	I5, I8        attempts.go   reports, redeliveries, stops
 //	I9, I10, I11  stores.go     slots, offsets and the index as they were seen
 //	I12, I13      lateness.go   how late, and how soon it is over
 //	I14           sent.go       send logs beside the topics
@@ -106,6 +106,7 @@ func Run(h *history.History, bounds Bounds) Result {
 			c.judgeAttempts(l)
 			c.judgeReports(l)
 		}
+		c.judgeStops(l)
 		c.judgeIdentity(l)
 	}
 	c.judgeStrangers()
@@ -185,6 +186,11 @@ func (c *checker) identity(o *history.Op) string {
 	if o.ID != "" {
 		return o.ID
 	}
+	return c.place(o)
+}
+
+// place returns the position of an op in the intake, by which its answers name it.
+func (c *checker) place(o *history.Op) string {
 	return fmt.Sprintf("%s/%d/%d", c.h.Run.Intake, o.Partition, o.Offset)
 }
 

@@ -13,7 +13,7 @@ var decisions = []string{"cancelled", "fired", "too_late", "not_found"}
 // and one fire.
 func (w *walk) answerInOneWay() {
 	cancels, fires := w.only(history.Cancel), w.only(history.Fire)
-	if slices.ContainsFunc(w.faults, func(f *history.Fault) bool { return f.Rewinds }) || cancels == nil && fires == nil {
+	if w.decidedTwice(w.life) || cancels == nil && fires == nil {
 		return
 	}
 	expected := map[string]int{}
@@ -101,7 +101,9 @@ func (w *walk) isFired(o *history.Op, answer *history.Event) {
 		w.about(w.life, "I5", "fired was answered, and there was no task")
 		return
 	}
-	if answer.Due < o.Accepted-w.bounds.Clock {
+	// The fire of a task that waits for a retry makes the retry now, and the due time stays.
+	retry := w.event("retrying") != nil && answer.Due == w.dueOf(w.last)
+	if answer.Due < o.Accepted-w.bounds.Clock && !retry {
 		w.about(w.life, "I2", "fire %d took effect at %d, %d ms before it was asked for", o.N, answer.Due, o.Accepted-answer.Due)
 	}
 	if well := w.calmTime(nil, o.Accepted, answer.Due); well > w.bounds.Recovery {

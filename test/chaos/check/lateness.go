@@ -63,8 +63,8 @@ func (c *checker) recovery(f *history.Fault, next int64, firsts []*history.Deliv
 		if d.At >= next {
 			break
 		}
-		if d.At-c.earliest(d) > c.bounds.Late {
-			over, last = d.At, d
+		if at := f.End + c.calmTime(d, f.End, d.At); d.At-c.earliest(d) > c.bounds.Late && at > over { // another fault may hold it up longer
+			over, last = at, d
 		}
 	}
 	c.Figures.recovered[f] = over

@@ -47,6 +47,9 @@ var Bugs = append([]Bug{
 	{"a cancelled task is delivered", "I5", func(h *history.History) { publishAgain(h, op(h, "cancelled"), 1, 100) }},
 	{"a cancel that overtook its schedule loses", "I6", func(h *history.History) { publishAgain(h, lastOp(h, "overtaken"), 1, 100) }},
 	{"too_late is answered and nothing was delivered", "I5", func(h *history.History) { event(h, "cancelled").State = "too_late" }},
+	{"a delivery follows a stop", "I5", func(h *history.History) {
+		(&sample{h}).publish(nthOp(h, "stopped", 1), 3, op(h, "stopped").Due+5000, "two", 2)
+	}},
 	{"not_found is answered about a known task", "I5", func(h *history.History) { event(h, "cancelled").State = "not_found" }},
 	{"a stale version is delivered", "I6", func(h *history.History) { publishAgain(h, lastOp(h, "replaced"), 1, 100) }},
 	{"the old version goes out after the new one was acknowledged", "I6", func(h *history.History) { publishAgain(h, op(h, "replaced"), 1, 1) }},
@@ -88,7 +91,7 @@ var Bugs = append([]Bug{
 	{"a record is sent that no send log knows", "I14", func(h *history.History) { h.Sent = h.Sent[2:] }},
 	{"what a send log calls acknowledged is not there", "I14", func(h *history.History) { h.Sent[1].Offset = 1 }},
 	{"a fault had no effect", "fault", func(h *history.History) { h.Faults[0].Effect = false }},
-}, slices.Concat(modeBugs, stormBugs)...)
+}, slices.Concat(modeBugs, stormBugs, setbackBugs)...)
 
 func op(h *history.History, id string) *history.Op {
 	i := slices.IndexFunc(h.Ops, func(o history.Op) bool { return o.ID == id })

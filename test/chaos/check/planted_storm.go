@@ -21,7 +21,7 @@ var stormBugs = []Bug{
 	{"kept is answered for what was replaced", "linear", func(h *history.History) { eventOf(h, "stormy", "kept", 1).Due -= 1000 }},
 	{"an older version is taken after a request without one", "linear", func(h *history.History) {
 		again, old := nthOp(h, "stormy", 4), nthOp(h, "stormy", 6)
-		*eventOf(h, "stormy", "stale", 1) = history.Event{Topic: "target", ID: "stormy", State: "scheduled", Due: old.Due, At: old.Accepted + 10}
+		*eventOf(h, "stormy", "stale", 1) = history.Event{Topic: "target", ID: "stormy", State: "scheduled", Due: old.Due, At: old.Accepted + 10, Request: eventOf(h, "stormy", "stale", 1).Request}
 		look(h, 3).Due, look(h, 3).Op, look(h, 3).Version = old.Due, old.N, 1
 		d := delivery(h, "stormy", 1)
 		d.Op, d.Hash, d.Key = old.N, old.Hash, d.Key+again.ID
@@ -34,6 +34,19 @@ var stormBugs = []Bug{
 	{"what was fired is delivered as the request before", "linear", func(h *history.History) {
 		before := nthOp(h, "stormy", 2)
 		delivery(h, "stormy", 1).Op, delivery(h, "stormy", 1).Hash = before.N, before.Hash
+	}},
+	{"a stop of what waits is too late", "linear", func(h *history.History) { eventOf(h, "stopped", "stopped", 1).State = "too_late" }},
+	{"a stop forgets its version", "linear", func(h *history.History) {
+		stale := eventOf(h, "stopped", "stale", 1)
+		stale.State, stale.Due = "scheduled", stale.Due+9000
+		(&sample{h}).publish(nthOp(h, "stopped", 5), 1, stale.Due+1, "two", 2)
+	}},
+	{"a report ends what was stopped", "linear", func(h *history.History) {
+		h.Events = append(h.Events, history.Event{Topic: "target", ID: "stopped", State: "succeeded", Due: op(h, "stopped").Due, At: op(h, "stopped").Due + 1310})
+		look(h, 5).State = "succeeded"
+	}},
+	{"the answer to a request names another one", "linear", func(h *history.History) {
+		eventOf(h, "stormy", "kept", 1).Request = eventOf(h, "stormy", "kept", 2).Request
 	}},
 	{"once is answered about the task before", "linear", func(h *history.History) { eventOf(h, "stormy", "kept", 2).Due = base + 231_000 }},
 }

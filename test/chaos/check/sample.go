@@ -9,7 +9,7 @@ import (
 // Sample returns a small correct history: one task of each fate, a kill that duplicated one of
 // them, and all that stores and send logs show of it. Bugs are planted in it.
 func Sample() *history.History {
-	s := &sample{History: &history.History{Run: history.Run{Intake: "intake", Slots: 1, Session: 4000, Start: base, End: base + 300_000}}}
+	s := &sample{History: &history.History{Run: history.Run{Intake: "intake", Slots: 1, Session: 4000, Start: base, End: base + 600_000}}}
 	s.plain("first", base+10_000, 2)
 	s.plain("second", base+11_000, 2)
 	s.plain("third", base+12_000, 2)
@@ -23,9 +23,11 @@ func Sample() *history.History {
 	s.reported("reported", base+50_000)
 	s.exhausted("exhausted", base+60_000)
 	s.died("mortal", base+70_000)
+	s.vanished("vanished", base+75_000)
 	s.unknown("unknown", base+80_000)
 	s.modes()
 	s.storm()
+	s.setback()
 	s.stores()
 	return s.History
 }
@@ -62,6 +64,12 @@ func (s *sample) tell(id, state string, due, at int64) {
 	s.Events = append(s.Events, history.Event{Topic: "target", ID: id, State: state, Due: due, At: at})
 }
 
+// answer tells the answer to a request.
+func (s *sample) answer(o *history.Op, state string, due, at int64) {
+	s.tell(o.ID, state, due, at)
+	s.Events[len(s.Events)-1].Request = fmt.Sprintf("%s/%d/%d", s.Run.Intake, o.Partition, o.Offset)
+}
+
 func (s *sample) report(id string, attempt int, status string, at int64) {
 	s.Reports = append(s.Reports, history.Report{Topic: "target", ID: id, Attempt: attempt, Status: status, RetryAfter: -1, At: at})
 }
@@ -85,31 +93,25 @@ func (s *sample) doubled(id string, due int64) {
 
 func (s *sample) cancelled(id string, due int64) {
 	s.schedule(id, due)
-	s.op(history.Op{Kind: history.Cancel, ID: id, Version: -1})
-	s.tell(id, "cancelled", due, due-5000)
+	s.answer(s.op(history.Op{Kind: history.Cancel, ID: id, Version: -1}), "cancelled", due, due-5000)
 }
 
 // replaced has a newer version in time, and then one that is too old.
 func (s *sample) replaced(id string, due int64) {
-	s.op(history.Op{Kind: history.Schedule, ID: id, Due: due, Version: 1, AllEvents: true})
+	s.answer(s.op(history.Op{Kind: history.Schedule, ID: id, Due: due, Version: 1, AllEvents: true}), "scheduled", due, due-8000)
 	newer := s.op(history.Op{Kind: history.Schedule, ID: id, Due: due + 1000, Version: 2, AllEvents: true})
-	s.op(history.Op{Kind: history.Schedule, ID: id, Due: due + 500, Version: 1, AllEvents: true})
-	s.tell(id, "scheduled", due, due-8000)
-	s.tell(id, "scheduled", due+1000, due-7000)
-	s.tell(id, "stale", due+1000, due-6000)
-	s.publish(&s.Ops[newer.N-1], 1, due+1003, "one", 1)
+	s.answer(newer, "scheduled", due+1000, due-7000)
+	s.publish(newer, 1, due+1003, "one", 1)
+	s.answer(s.op(history.Op{Kind: history.Schedule, ID: id, Due: due + 500, Version: 1, AllEvents: true}), "stale", due+1000, due-6000)
 }
 
 func (s *sample) overtaken(id string, due int64) {
-	s.op(history.Op{Kind: history.Cancel, ID: id, Version: 3})
-	s.op(history.Op{Kind: history.Schedule, ID: id, Due: due, Version: 3})
-	s.tell(id, "cancelled", 0, due-9000)
-	s.tell(id, "stale", 0, due-9000)
+	s.answer(s.op(history.Op{Kind: history.Cancel, ID: id, Version: 3}), "cancelled", 0, due-9000)
+	s.answer(s.op(history.Op{Kind: history.Schedule, ID: id, Due: due, Version: 3}), "stale", 0, due-9000)
 }
 
 func (s *sample) invalid(id, kind string, due int64) {
-	s.op(history.Op{Kind: kind, ID: id, Due: due, Version: -1, Invalid: true})
-	s.tell(id, "rejected", 0, due)
+	s.answer(s.op(history.Op{Kind: kind, ID: id, Due: due, Version: -1, Invalid: true}), "rejected", 0, due)
 	s.Letters = append(s.Letters, history.Letter{Topic: "target", ID: id, Kind: "rejected"})
 }
 
@@ -143,6 +145,12 @@ func (s *sample) exhausted(id string, due int64) {
 func (s *sample) died(id string, due int64) {
 	s.schedule(id, due).MayDie = true
 	s.letter(id, 0, due+5000)
+}
+
+// vanished was delivered to a topic that was deleted then.
+func (s *sample) vanished(id string, due int64) {
+	s.schedule(id, due).MayDie = true
+	s.tell(id, "succeeded", due, due+50)
 }
 
 func (s *sample) unknown(id string, due int64) {

@@ -22,42 +22,40 @@ func (s *sample) more(o history.Op) *history.Op {
 
 // kept is asked for again while it is pending, and again when it has been delivered.
 func (s *sample) kept(id string, due int64) {
-	s.more(history.Op{ID: id, Due: due, IfExists: history.Keep})
-	s.more(history.Op{ID: id, Due: due + 500, IfExists: history.Keep})
+	first := *s.more(history.Op{ID: id, Due: due, IfExists: history.Keep})
+	s.answer(&first, "scheduled", due, due-8000)
+	s.answer(s.more(history.Op{ID: id, Due: due + 500, IfExists: history.Keep}), "kept", due, due-7000)
+	s.publish(&first, 1, due+2, "two", 2)
 	again := s.more(history.Op{ID: id, Due: due + 3000, IfExists: history.Keep})
 	again.Accepted = due + 1000
-	first := s.Ops[len(s.Ops)-3]
-	s.tell(id, "scheduled", due, due-8000)
-	s.tell(id, "kept", due, due-7000)
-	s.publish(&first, 1, due+2, "two", 2)
-	s.tell(id, "scheduled", due+3000, due+1100)
+	s.answer(again, "scheduled", due+3000, due+1100)
 	s.publish(again, 1, due+3002, "two", 2)
 }
 
 // once is asked for again while it is pending, and again when it has been delivered.
 func (s *sample) once(id string, due int64) {
-	s.more(history.Op{ID: id, Due: due, IfExists: history.Once})
-	s.more(history.Op{ID: id, Due: due, IfExists: history.Once})
-	s.more(history.Op{ID: id, Due: due + 3000, IfExists: history.Once}).Accepted = due + 1000
-	first := s.Ops[len(s.Ops)-3]
-	s.tell(id, "scheduled", due, due-8000)
-	s.tell(id, "kept", due, due-7000)
+	first := *s.more(history.Op{ID: id, Due: due, IfExists: history.Once})
+	s.answer(&first, "scheduled", due, due-8000)
+	s.answer(s.more(history.Op{ID: id, Due: due, IfExists: history.Once}), "kept", due, due-7000)
 	s.publish(&first, 1, due+2, "one", 1)
-	s.tell(id, "kept", due, due+1100)
+	again := s.more(history.Op{ID: id, Due: due + 3000, IfExists: history.Once})
+	again.Accepted = due + 1000
+	s.answer(again, "kept", due, due+1100)
 }
 
 func (s *sample) fired(id string, due int64) {
 	now := *s.schedule(id, due)
-	s.op(history.Op{Kind: history.Fire, ID: id, Version: -1}).Accepted = due - 5000
-	now.Due = due - 4990
-	s.tell(id, "fired", now.Due, due-4980)
+	f := s.op(history.Op{Kind: history.Fire, ID: id, Version: -1})
+	f.Accepted, now.Due = due-5000, due-4990
+	s.answer(f, "fired", now.Due, due-4980)
 	s.publish(&now, 1, now.Due+3, "one", 1)
 }
 
 func (s *sample) tooLateToFire(id string, due int64) {
 	s.publish(s.schedule(id, due), 1, due+2, "one", 1)
-	s.op(history.Op{Kind: history.Fire, ID: id, Version: -1}).Accepted = due + 10
-	s.tell(id, "too_late", due, due+20)
+	f := s.op(history.Op{Kind: history.Fire, ID: id, Version: -1})
+	f.Accepted = due + 10
+	s.answer(f, "too_late", due, due+20)
 }
 
 // outdated has a cancel of a version that is below the task's.
@@ -65,8 +63,7 @@ func (s *sample) outdated(id string, due int64) {
 	o := s.schedule(id, due)
 	o.Version = 5
 	s.publish(o, 1, due+2, "one", 1)
-	s.op(history.Op{Kind: history.Cancel, ID: id, Version: 4})
-	s.tell(id, "stale", due, due-4000)
+	s.answer(s.op(history.Op{Kind: history.Cancel, ID: id, Version: 4}), "stale", due, due-4000)
 }
 
 // merge is a request that is due 500 ms later, and at most 800 ms after the first.
@@ -83,11 +80,11 @@ func (s *sample) merged(id, mode string) {
 	fourth := &s.Ops[len(s.Ops)-1]
 	fourth.Accepted += 1000
 	start := all[0].Accepted
-	s.tell(id, "scheduled", start+500, start+10)
-	s.tell(id, "merged", start+600, start+110)
-	s.tell(id, "merged", start+700, start+210)
+	s.answer(&all[0], "scheduled", start+500, start+10)
+	s.answer(&all[1], "merged", start+600, start+110)
+	s.answer(&all[2], "merged", start+700, start+210)
 	s.together(all[:3], start+700)
-	s.tell(id, "scheduled", fourth.Accepted+500, fourth.Accepted+10)
+	s.answer(fourth, "scheduled", fourth.Accepted+500, fourth.Accepted+10)
 	s.together([]history.Op{*fourth}, fourth.Accepted+500)
 }
 
@@ -106,8 +103,8 @@ func (s *sample) together(all []history.Op, due int64) {
 func (s *sample) mergedAndCancelled(id string) {
 	for i := range int64(2) {
 		o := s.merge(id, history.Append)
-		s.tell(id, []string{"scheduled", "merged"}[i], o.DueAt(), o.Accepted+10)
+		s.answer(o, []string{"scheduled", "merged"}[i], o.DueAt(), o.Accepted+10)
 	}
-	s.op(history.Op{Kind: history.Cancel, ID: id, Version: -1})
-	s.tell(id, "cancelled", s.Ops[len(s.Ops)-2].DueAt(), s.Ops[len(s.Ops)-1].Accepted+10)
+	c := s.op(history.Op{Kind: history.Cancel, ID: id, Version: -1})
+	s.answer(c, "cancelled", s.Ops[len(s.Ops)-2].DueAt(), c.Accepted+10)
 }

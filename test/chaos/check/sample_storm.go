@@ -6,6 +6,26 @@ import "github.com/notyet/notyet/test/chaos/history"
 func (s *sample) storm() {
 	s.stormy("stormy", base+230_000)
 	s.updated("updated", base+9000)
+	s.stopped("stopped", base+260_000)
+}
+
+// stopped waits for a report when it is stopped, with a version. A report, a cancel and a request of that version come too late.
+func (s *sample) stopped(id string, due int64) {
+	first := *s.turn(history.Op{ID: id, Due: due, Version: 1, AckTimeout: 4000, MaxAttempts: 5, Backoff: 1000}, "scheduled", due)
+	s.publish(&first, 1, due+1, "two", 2)
+	s.report(id, 1, "retry", due+50)
+	s.publish(&first, 2, due+1060, "two", 2)
+	s.at(due+1200, history.Op{Kind: history.Stop, ID: id, Version: 2}, "stopped", due)
+	s.shown(id, "stopped", due, 2, int(first.N))
+	s.report(id, 2, "ok", due+1300)
+	s.at(due+1400, history.Op{Kind: history.Cancel, ID: id, Version: -1}, "too_late", due)
+	s.at(due+1500, history.Op{Kind: history.Stop, ID: id, Version: -1}, "stopped", due)
+	s.at(due+1600, history.Op{ID: id, Due: due + 9000, Version: 2}, "stale", due)
+	for i := range s.Events {
+		if s.Events[i].State == "stopped" {
+			s.Events[i].Attempt = 2
+		}
+	}
 }
 
 // stormy is replaced, cancelled, scheduled again, kept, asked for in an old version, fired, and cancelled when that is too late.
@@ -48,7 +68,7 @@ func (s *sample) turn(o history.Op, state string, due int64) *history.Op {
 	}
 	o.Storm, o.AllEvents = true, true
 	added := s.op(o)
-	s.tell(o.ID, state, due, added.Accepted+10)
+	s.answer(added, state, due, added.Accepted+10)
 	return added
 }
 

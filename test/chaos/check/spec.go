@@ -11,8 +11,19 @@ import (
 // product's own rules, so that a mistake in those is found. It is comparable: two equal states have
 // the same future.
 type state struct {
-	now      int64 // the instant that has come at the least: the latest beginning of what has happened so far
-	next     int   // how many requests have been decided
+	row
+	now   int64  // the instant that has come at the least: the latest beginning of what has happened so far
+	told  string // how often each answer was explained
+	saved row    // what the next set-back leaves: see setback.go
+	backs int    // twice the number of set-backs, and one more where saved is what the next one leaves
+	redo  int    // how many requests have been read again since the last set-back
+}
+
+// row is what the database knows of an identity.
+type row struct {
+	next     int    // how many requests have been decided
+	heard    uint64 // the reports that have been read
+	sent     uint64 // the deliveries that are known to have been made: see publication
 	phase    phase
 	end      ending
 	op       int64  // the request that made the task what it is
@@ -24,7 +35,6 @@ type state struct {
 	sentAt   int64 // when its latest attempt was published
 	promised bool  // too_late was answered while it stood in line
 	byCancel bool  // no task was known, only a cancel with a version
-	told     string
 }
 
 type phase int8
@@ -43,6 +53,8 @@ const (
 	succeeded
 	cancelled
 	tombstone // cancelled with a version
+	stopped
+	halted // stopped with a version
 	died
 )
 
@@ -53,10 +65,12 @@ func (h *identity) step(s state, input any) (out []any) {
 	case request:
 		s.now = max(s.now, o.Accepted)
 		next = h.decide(s, o)
-	case *history.Delivery:
-		s.now = max(s.now, min(h.claimable(o.Due, o.At), o.At))
-		next = h.deliver(s, o)
-	case *history.Report:
+	case publication:
+		s.now = max(s.now, h.claimed(o.Delivery, o.At))
+		if next = h.deliver(s, o); h.mayCopy(s, o) {
+			next = append(next, s)
+		}
+	case heard:
 		s.now = max(s.now, o.At)
 		next = h.hear(s, o)
 	case death:
@@ -64,6 +78,12 @@ func (h *identity) step(s state, input any) (out []any) {
 	case *history.Look:
 		s.now = max(s.now, o.Call)
 		next = h.look(s, o)
+	case kept:
+		next = h.save(s, o)
+	case gone:
+		next = h.setBack(s, o)
+	case again:
+		next = h.again(s, o)
 	default:
 		next = h.close(s)
 	}
@@ -75,6 +95,9 @@ func (h *identity) step(s state, input any) (out []any) {
 
 // decide is a request's turn.
 func (h *identity) decide(s state, r request) (out []state) {
+	if r.at < s.next && s.backs > 1 {
+		return []state{s} // it was read again already
+	}
 	if r.at != s.next {
 		return nil
 	}
@@ -86,12 +109,14 @@ func (h *identity) decide(s state, r request) (out []state) {
 	for _, s := range h.forget(s, r.Accepted) {
 		known := s.phase != unknown
 		switch {
-		case known && r.Version >= 0 && (r.Version < s.version || r.Version == s.version && s.isTomb() && r.Kind == history.Schedule):
+		case known && r.Version >= 0 && (r.Version < s.version || r.Version == s.version && s.isVersioned() && r.Kind == history.Schedule):
 			out = append(out, h.answer(s, r, "stale", s.due)...)
 		case r.Kind == history.Schedule:
 			out = append(out, h.schedule(s, r)...)
 		case r.Kind == history.Cancel:
 			out = append(out, h.cancel(s, r)...)
+		case r.Kind == history.Stop:
+			out = append(out, h.stop(s, r)...)
 		default:
 			out = append(out, h.fire(s, r)...)
 		}
@@ -99,17 +124,26 @@ func (h *identity) decide(s state, r request) (out []state) {
 	return out
 }
 
-func (s state) isTomb() bool { return s.phase == ended && s.end == tombstone }
+// isVersioned says that a cancel or stop with a version is in force.
+func (s state) isVersioned() bool {
+	return s.phase == ended && (s.end == tombstone || s.end == halted)
+}
+func (s state) isStopped() bool { return s.phase == ended && (s.end == stopped || s.end == halted) }
 func (s state) isCancelled() bool {
 	return s.phase == ended && (s.end == tombstone || s.end == cancelled)
 }
 
-// refused is a request that is rejected: a bad one, or one too many that waits for the outcome of a delivery.
+// refused is a request that is rejected: a bad one, one beyond a quota, or one too many that waits for the outcome of
+// a delivery. A rejection concerns no task, so its answer may come while the requests before it wait.
 func (h *identity) refused(s state, r request) []state {
-	if h.answers[answer{"rejected", 0}] == nil {
+	t := h.answerTo(r, "rejected", 0)
+	switch {
+	case t == nil:
 		return nil
+	case int(s.told[t.index]) >= t.count:
+		return h.untold(s)
 	}
-	return h.answer(s, r, "rejected", 0)
+	return append(h.untold(s), s.tell(t))
 }
 
 // forget returns the state, and beside it the unknown one if the retention of what has ended may be over.
@@ -117,7 +151,9 @@ func (h *identity) forget(s state, now int64) []state {
 	if keep := h.h.Run.Retention; keep == 0 || s.phase != ended || now < max(s.due, s.sentAt)+keep {
 		return []state{s}
 	}
-	return []state{s, {now: s.now, next: s.next, version: -1, told: s.told}}
+	unknown := s
+	unknown.row = row{next: s.next, heard: s.heard, sent: s.sent, version: -1}
+	return []state{s, unknown}
 }
 
 func (h *identity) schedule(s state, r request) []state {
@@ -130,7 +166,8 @@ func (h *identity) schedule(s state, r request) []state {
 	if s.phase == pending && (r.IfExists == history.Keep || r.IfExists == history.Once) {
 		return h.answer(s, r, "kept", s.due)
 	}
-	next := state{now: s.now, next: s.next, phase: pending, op: r.N, due: r.DueAt(), created: r.Accepted, version: r.Version, told: s.told, sentAt: s.sentAt}
+	next := s
+	next.row = row{next: s.next, heard: s.heard, sent: s.sent, phase: pending, op: r.N, due: r.DueAt(), created: r.Accepted, version: r.Version, sentAt: s.sentAt}
 	if r.Version < 0 && s.phase != unknown {
 		next.version = s.version
 	}
@@ -154,7 +191,7 @@ func (h *identity) schedule(s state, r request) []state {
 
 // overtaken reports whether a request was answered before the delivery that it had to wait for was published.
 func (h *identity) overtaken(s state, r request, name string, due int64) bool {
-	t := h.answers[answerOf(name, due)]
+	t := h.answerTo(r, name, due)
 	return h.tells(r, name) && t != nil && s.sentAt > t.last+h.bounds.Clock && h.cause(t.last, s.sentAt) == nil
 }
 
@@ -174,8 +211,11 @@ func (h *identity) cancel(s state, r request) (out []state) {
 		if !s.promised {
 			out = h.answer(next, r, "cancelled", s.due)
 		}
+		if r.Kind == history.Stop {
+			return out
+		}
 		return append(out, h.promise(s, r)...)
-	case s.isCancelled() && (r.Version < 0 || s.isTomb() && r.Version == s.version):
+	case s.isCancelled() && (r.Version < 0 || s.isVersioned() && r.Version == s.version):
 		return h.answer(s, r, "cancelled", s.due)
 	case s.isCancelled():
 		return h.answer(next, r, "cancelled", s.due)
@@ -183,9 +223,25 @@ func (h *identity) cancel(s state, r request) (out []state) {
 	return h.answer(s, r, "too_late", s.due)
 }
 
+// stop is a cancel that also ends what waits for a report or another attempt. Of what is claimed it awaits the outcome.
+func (h *identity) stop(s state, r request) []state {
+	switch {
+	case s.isStopped() && (r.Version < 0 || s.isVersioned() && r.Version == s.version):
+		return h.answer(s, r, "stopped", s.due)
+	case s.phase != waiting && !s.isStopped() && !(s.phase == pending && s.promised):
+		return h.cancel(s, r)
+	}
+	next := s
+	next.phase, next.end = ended, stopped
+	if r.Version >= 0 {
+		next.end, next.version = halted, r.Version
+	}
+	return h.answer(next, r, "stopped", s.due)
+}
+
 // promise answers too_late about a task in line: its owner has claimed it, and may yet give it back unsent.
 func (h *identity) promise(s state, r request) []state {
-	t := h.answers[answer{"too_late", s.due}]
+	t := h.answerTo(r, "too_late", s.due)
 	if t == nil || !s.promised && t.last < h.claimable(s.due, t.last) {
 		return nil
 	}
@@ -197,11 +253,17 @@ func (h *identity) fire(s state, r request) (out []state) {
 	switch {
 	case s.phase == unknown || s.isCancelled():
 		return h.answer(s, r, "not_found", 0)
+	case s.phase == waiting: // for a report, or it is under way; or for another attempt, which then comes at once
+		next := s
+		if r.Version >= 0 {
+			next.version = r.Version
+		}
+		return append(h.answer(next, r, "fired", s.due), h.answer(s, r, "too_late", s.due)...)
 	case s.phase != pending:
 		return h.answer(s, r, "too_late", s.due)
 	}
 	for a := range h.answers {
-		if a.state == "fired" && a.due >= r.Accepted-h.bounds.Clock {
+		if a.state == "fired" && a.request == r.place && a.due >= r.Accepted-h.bounds.Clock {
 			next := s
 			next.due = a.due
 			if r.Version >= 0 {
@@ -214,11 +276,11 @@ func (h *identity) fire(s state, r request) (out []state) {
 }
 
 // deliver is the claim of an attempt that was published.
-func (h *identity) deliver(s state, d *history.Delivery) []state {
+func (h *identity) deliver(s state, d publication) []state {
 	if s.phase != pending && s.phase != waiting || d.Op != s.op || d.Attempt != s.attempt+1 || d.Due != s.due || !sameRequests(d.Merged, s.merged) {
 		return nil
 	}
-	s.attempt, s.sentAt, s.promised = d.Attempt, d.At, false
+	s.attempt, s.sentAt, s.promised, s.sent = d.Attempt, d.At, false, s.sent|1<<d.key
 	if o := h.checker.ops[s.op]; o.AckTimeout > 0 {
 		s.phase = waiting
 		return []state{s}
@@ -240,8 +302,11 @@ func sameRequests(got []int64, merged string) bool {
 }
 
 // hear is a report. One that does not fit changes nothing.
-func (h *identity) hear(s state, r *history.Report) []state {
-	if s.phase != waiting || r.Status != "ok" || r.Attempt > s.attempt || !h.isAbout(r, s.op) {
+func (h *identity) hear(s state, r heard) []state {
+	if s.heard&(1<<r.at) != 0 {
+		return []state{s} // it was read again already
+	}
+	if s.heard |= 1 << r.at; s.phase != waiting || r.Status != "ok" || r.Attempt > s.attempt || !h.isAbout(r.Report, s.op) {
 		return []state{s}
 	}
 	s.phase, s.end = ended, succeeded
@@ -289,15 +354,21 @@ func (h *identity) shows(s state, l *history.Look) bool {
 		return s.phase == ended && sent && same
 	case "cancelled":
 		return s.isCancelled() && l.Due == s.due
+	case "stopped":
+		return s.isStopped() && same
 	case "dead":
 		return s.phase == ended && s.end == died && same
 	}
 	return false
 }
 
-// close is the end of the run: all requests have been decided, and every answer has a reason.
+// close is the end of the run: all requests have been decided, all that was due has ended, and every answer has a reason.
 func (h *identity) close(s state) []state {
-	if s.next != len(h.life.ops) {
+	open := s.phase == pending || s.phase == waiting
+	if open && s.op != 0 && h.checker.ops[s.op].MayDie && h.hasEvent("succeeded") { // its topic was deleted with the record
+		open = false
+	}
+	if s.next != len(h.life.ops) || open && s.due <= h.h.Run.End && !h.waiting()[h.ident] {
 		return nil
 	}
 	for a, t := range h.answers {
@@ -313,11 +384,11 @@ func (h *identity) answer(s state, r request, name string, due int64) []state {
 	if !h.tells(r, name) {
 		return []state{s}
 	}
-	t := h.answers[answerOf(name, due)]
+	t := h.answerTo(r, name, due)
 	if t == nil || int(s.told[t.index]) >= t.count || t.last+h.bounds.Clock < s.now {
-		return nil
+		return h.untold(s)
 	}
-	return []state{s.tell(t)}
+	return append(h.untold(s), s.tell(t))
 }
 
 // tells reports whether a request's caller asked for an answer of this state.
@@ -333,7 +404,7 @@ func (h *identity) tells(r request, name string) bool {
 
 // outcome tells what became of a task. Whether it had to be told is judged elsewhere.
 func (h *identity) outcome(s state, name string, due int64) []state {
-	if t := h.answers[answerOf(name, due)]; t != nil {
+	if t := h.answers[answerOf(name, due, "")]; t != nil {
 		s = s.tell(t)
 	}
 	return []state{s}

@@ -51,6 +51,7 @@ const (
 	Schedule = "schedule"
 	Cancel   = "cancel"
 	Fire     = "fire"
+	Stop     = "stop"
 )
 
 // What a schedule does to a task that has its identity already. "" replaces it.
@@ -92,10 +93,11 @@ type Op struct {
 	Hostile   string `json:"hostile,omitempty"` // which limit it exceeds
 	Hash      uint64 `json:"hash"`              // of key, value and the caller's headers; without the value where values are combined
 
-	AckTimeout  int64 `json:"ack_timeout,omitempty"` // ms; 0: ack none
-	MaxAttempts int   `json:"max_attempts,omitempty"`
-	Backoff     int64 `json:"backoff,omitempty"`      // ms, fixed
-	MaxLateness int64 `json:"max_lateness,omitempty"` // ms; 0: none
+	AckTimeout  int64   `json:"ack_timeout,omitempty"` // ms; 0: ack none
+	MaxAttempts int     `json:"max_attempts,omitempty"`
+	Backoff     int64   `json:"backoff,omitempty"`      // ms, fixed
+	Steps       []int64 `json:"steps,omitempty"`        // ms, instead
+	MaxLateness int64   `json:"max_lateness,omitempty"` // ms; 0: none
 
 	IfExists string `json:"if_exists,omitempty"` // Keep, Once, Merge
 	Merge    string `json:"merge,omitempty"`     // Append, Sum
@@ -150,6 +152,7 @@ type Event struct {
 	At      int64  `json:"at"`
 	Attempt int    `json:"attempt"`
 	Decided int64  `json:"decided,omitempty"` // when it was decided, as it says itself; 0: nobody knows
+	Request string `json:"request,omitempty"` // the place of the request that it answers; "": none
 }
 
 // Since is when the event was decided, at the latest: it was on its way to the topic then.
@@ -202,20 +205,38 @@ type Letter struct {
 
 // Fault is one fault, from its start until the cluster worked again.
 type Fault struct {
-	N        int      `json:"n"`
-	Kind     string   `json:"kind"`
-	Target   string   `json:"target"`
-	Start    int64    `json:"start"`
-	End      int64    `json:"end"`
-	Overlap  bool     `json:"overlap,omitempty"` // a process was disturbed while a server failed
-	Doubles  bool     `json:"doubles"`           // it may cause second copies
-	Disorder bool     `json:"disorder"`          // it may delay tasks one by one
-	Rewinds  bool     `json:"rewinds"`           // it restores the database
-	Killed   string   `json:"killed,omitempty"`  // the member that was killed, for takeover times
-	Beside   bool     `json:"beside,omitempty"`  // it only affects a side path: deliveries continue
-	Only     []string `json:"only,omitempty"`    // it only holds up deliveries to these: a topic, or topic/partition
-	Effect   bool     `json:"effect"`            // an effect was observed
-	Evidence string   `json:"evidence"`          // how it was observed
+	N        int       `json:"n"`
+	Kind     string    `json:"kind"`
+	Target   string    `json:"target"`
+	Start    int64     `json:"start"`
+	End      int64     `json:"end"`
+	Overlap  bool      `json:"overlap,omitempty"`  // a process was disturbed while a server failed
+	Doubles  bool      `json:"doubles"`            // it may cause second copies
+	Disorder bool      `json:"disorder"`           // it may delay tasks one by one
+	Rewinds  bool      `json:"rewinds"`            // it restores the database
+	Setbacks []Setback `json:"setbacks,omitempty"` // when, if it is known better than by Start and End
+	Killed   string    `json:"killed,omitempty"`   // the member that was killed, for takeover times
+	Beside   bool      `json:"beside,omitempty"`   // it only affects a side path: deliveries continue
+	Only     []string  `json:"only,omitempty"`     // it only holds up deliveries to these: a topic, or topic/partition
+	Effect   bool      `json:"effect"`             // an effect was observed
+	Evidence string    `json:"evidence"`           // how it was observed
+}
+
+// Setback is one time that the database lost its last commits. It goes on from a state that it had between From and Kept. It was gone at Gone, and
+// back at Back.
+type Setback struct {
+	From int64 `json:"from"`
+	Kept int64 `json:"kept"`
+	Gone int64 `json:"gone"`
+	Back int64 `json:"back"`
+}
+
+// SetBack returns the set-backs of a fault.
+func (f *Fault) SetBack() []Setback {
+	if f.Rewinds && len(f.Setbacks) == 0 {
+		return []Setback{{From: f.Start, Kept: f.End, Gone: f.Start, Back: f.End}}
+	}
+	return f.Setbacks
 }
 
 // HoldsUp reports whether the fault may delay a delivery. d may be nil: any.

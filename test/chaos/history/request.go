@@ -52,9 +52,26 @@ func (o *Op) Headers() (out []kgo.RecordHeader) {
 		add(schemas.HeaderAck, "report")
 		millis(schemas.HeaderAckTimeout, o.AckTimeout)
 		add(schemas.HeaderMaxAttempts, strconv.Itoa(o.MaxAttempts))
-		add(schemas.HeaderBackoff, "fixed:"+strconv.FormatInt(o.Backoff, 10)+"ms")
+		backoff := "fixed:" + strconv.FormatInt(o.Backoff, 10) + "ms"
+		for i, step := range o.Steps {
+			if i == 0 {
+				backoff = "steps:"
+			} else {
+				backoff += ","
+			}
+			backoff += strconv.FormatInt(step, 10) + "ms"
+		}
+		add(schemas.HeaderBackoff, backoff)
 	}
 	return out
+}
+
+// Pause is how long, ms, after an attempt that was not snoozed the next one is due.
+func (o *Op) Pause(attempt int) int64 {
+	if n := len(o.Steps); n > 0 {
+		return o.Steps[min(attempt, n)-1]
+	}
+	return o.Backoff
 }
 
 // numberPrefix begins a value, before the number of its op.

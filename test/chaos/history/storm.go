@@ -20,6 +20,8 @@ func Storm(r *rand.Rand, base Op, at int64) (out []Timed) {
 			o.Version = r.Int64N(6)
 		}
 		switch p := r.IntN(100); {
+		case p < 20 && p%3 == 0:
+			o.Kind = Stop
 		case p < 20:
 			o.Kind = Cancel
 		case p < 32:

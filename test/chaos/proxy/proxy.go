@@ -92,6 +92,9 @@ func (p *Proxy) Retarget(target string) {
 	p.set(func() { p.doors[0].target = target; p.dropAll() })
 }
 
+// Lead forwards new connections to another address from now on, and leaves the others alone. The proxy must have one target.
+func (p *Proxy) Lead(target string) { p.set(func() { p.doors[0].target = target }) }
+
 // Freeze holds bytes back in the given directions. 0 ends that and delivers what was held back.
 func (p *Proxy) Freeze(d Direction) { p.set(func() { p.frozen = d }) }
 

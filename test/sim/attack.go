@@ -1,0 +1,30 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/notyet/notyet/test/chaos/history"
+)
+
+// attackSeeds is the first seed in which somebody makes up names of topics: what earlier seeds draw
+// stays as it is.
+const attackSeeds = regimeSeeds + 3
+
+// drawAttack draws how many names.
+func (p *plan) drawAttack() {
+	if r := rand.New(rand.NewPCG(p.seed, 613)); !p.silent && !p.forgets && !p.hostile && p.hush == hushNone {
+		p.madeUp = pick(r, 0, 0, 100, 600)
+	}
+}
+
+// attack has tasks for topics that do not exist, a topic each, all due at one instant. Each is to
+// end as a dead letter, like any task for the lost topic, and nobody else's is to be late.
+func (w *world) attack(now int64) (all []planned) {
+	r := rand.New(rand.NewPCG(w.seed, 617))
+	due := now + 1000 + r.Int64N(w.load.Milliseconds())
+	for i := range w.madeUp {
+		all = append(all, planned{at: now + r.Int64N(w.load.Milliseconds()), op: history.Op{Kind: history.Schedule, Topic: fmt.Sprintf("%s.%d", lostTopic, i), ID: fmt.Sprintf("made-up-%d", i), Key: fmt.Sprint(i % 7), Due: due, Version: -1, MayDie: true}})
+	}
+	return all
+}
