@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -35,11 +38,11 @@ type Answers struct {
 	topic string
 	log   *zap.Logger
 
-	places   *turns              // of waiters
+	places   *share.Turns        // of waiters
 	starting *semaphore.Weighted // held while a caller starts the reader, never by the reader
 	mu       sync.Mutex          // guards the rest
 	tail     *answerTail
-	waiters  map[string][]*waiter // by task id
+	waiters  map[string][]*waiter // by task id, and by request once that is known
 	lastUse  time.Time
 	closed   bool
 }
@@ -51,18 +54,20 @@ type answerTail struct {
 	done   chan struct{}
 }
 
-// waiter keeps the answers about an id that arrived since the waiter was made.
+// waiter waits for the answer to one request. Until Kafka has told the request's position, the waiter
+// keeps the answers that may be the one: those about its id, or about ids made of positions.
 type waiter struct {
-	id   string
-	gone func()          // gives the place back
-	held []schemas.Event // guarded by Answers.mu
-	came chan struct{}   // has room for one signal; says that held has grown
+	id      string // "": the request gives none
+	request string // "": not known yet; guarded by Answers.mu, as held is
+	held    []schemas.Event
+	gone    func()             // gives the place back
+	came    chan schemas.Event // has room for one
 }
 
 // NewAnswers reads the results topic with the clients that dial returns. These should read
 // committed records only.
 func NewAnswers(topic string, dial func() (*kgo.Client, error), log *zap.Logger) *Answers {
-	return &Answers{dial: dial, topic: topic, log: log, places: newTurns(maxWaiters, maxWaiters/2), starting: semaphore.NewWeighted(1), waiters: map[string][]*waiter{}}
+	return &Answers{dial: dial, topic: topic, log: log, places: share.NewTurns(maxWaiters, maxWaiters/16, maxWaiters), starting: semaphore.NewWeighted(1), waiters: map[string][]*waiter{}}
 }
 
 // Close stops the reader. Callers that still wait get no answer.
@@ -83,15 +88,15 @@ func (t *answerTail) close() {
 	}
 }
 
-// expect makes a waiter for answers about an id, when it is the caller's turn. Call expect before the
-// request is sent: the reader's position is then at or before the answer. The caller returns the waiter
-// with leave. If Kafka prevents the reader from starting, the waiter gets no answer.
+// expect makes a waiter for the answer to a request about an id ("": the one that its position makes),
+// when it is the caller's turn. Call expect before the request is sent: the reader's position is then at
+// or before the answer. The caller returns the waiter with leave. If Kafka prevents the reader from starting, the waiter gets no answer.
 func (a *Answers) expect(ctx context.Context, id string) (*waiter, error) {
-	gone, err := a.places.take(ctx, 1)
+	gone, err := a.places.Take(ctx, access.From(ctx).Account(), 1)
 	if err != nil {
 		return nil, err
 	}
-	w := &waiter{id: id, gone: gone, came: make(chan struct{}, 1)}
+	w := &waiter{id: id, gone: gone, came: make(chan schemas.Event, 1)}
 	a.mu.Lock()
 	a.waiters[id] = append(a.waiters[id], w)
 	a.mu.Unlock()
@@ -106,31 +111,35 @@ func (a *Answers) leave(w *waiter) {
 	defer w.gone()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.waiters[w.id] = slices.DeleteFunc(a.waiters[w.id], func(other *waiter) bool { return other == w })
-	if len(a.waiters[w.id]) == 0 {
-		delete(a.waiters, w.id)
-	}
+	a.remove(cmp.Or(w.request, w.id), w)
 	a.lastUse = time.Now()
+}
+
+// remove is for who holds the lock.
+func (a *Answers) remove(name string, w *waiter) {
+	a.waiters[name] = slices.DeleteFunc(a.waiters[name], func(other *waiter) bool { return other == w })
+	if len(a.waiters[name]) == 0 {
+		delete(a.waiters, name)
+	}
 }
 
 // answer waits for the event that answers the request at an intake position. It returns false if
 // that did not come before ctx ended.
 func (a *Answers) answer(ctx context.Context, w *waiter, request string) (schemas.Event, bool) {
-	for {
-		a.mu.Lock()
-		held := w.held
-		w.held = nil
-		a.mu.Unlock()
-		for _, e := range held {
-			if e.Request == request {
-				return e, true
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return schemas.Event{}, false
-		case <-w.came:
-		}
+	a.mu.Lock()
+	a.remove(w.id, w)
+	w.request = request
+	a.waiters[request] = append(a.waiters[request], w)
+	i := slices.IndexFunc(w.held, func(e schemas.Event) bool { return e.Request == request })
+	a.mu.Unlock()
+	if i >= 0 {
+		return w.held[i], true
+	}
+	select {
+	case <-ctx.Done():
+		return schemas.Event{}, false
+	case e := <-w.came:
+		return e, true
 	}
 }
 
@@ -216,10 +225,14 @@ func (a *Answers) idle(tail *answerTail) bool {
 }
 
 func (a *Answers) deliver(r *kgo.Record) {
+	id, request := string(r.Key), schemas.AnsweredRequest(r)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := a.waiters[string(r.Key)]
-	if len(all) == 0 || schemas.AnsweredRequest(r) == "" {
+	if id == request { // made of the position
+		id = ""
+	}
+	all := slices.Concat(a.waiters[request], a.waiters[id])
+	if len(all) == 0 || request == "" {
 		return
 	}
 	e, err := schemas.DecodeEvent(r)
@@ -227,13 +240,17 @@ func (a *Answers) deliver(r *kgo.Record) {
 		return
 	}
 	for _, w := range all {
-		if len(w.held) >= maxHeld {
-			w.held = w.held[1:] // drop the oldest: the caller's own answer comes last
-		}
-		w.held = append(w.held, e)
-		select {
-		case w.came <- struct{}{}:
-		default:
+		switch w.request {
+		case "":
+			if len(w.held) >= maxHeld {
+				w.held = w.held[1:] // drop the oldest: the caller's own answer comes last
+			}
+			w.held = append(w.held, e)
+		case request:
+			select {
+			case w.came <- e:
+			default: // it came before
+			}
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package api is the JSON API of every service. HTTP requests go in; tasks and dead letters come
-// out as the database has them. Requests to schedule, cancel or fire go to the intake topic like
+// out as the database has them. Requests to schedule, cancel, stop or fire go to the intake topic like
 // those of any other program.
 //
 // /openapi.json describes it and is generated from the types in this package. Errors are
@@ -13,7 +13,9 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -47,12 +49,12 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 		local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, auditor: &auditor{audit: db.Audit}, cursors: &cursors{secret: db.Secret},
 	}
 	s.mount(mux, cfg.Version)
-	mux.HandleFunc(everyPath, unknownPath(mux))
+	s.refuseOthers(mux)
 }
 
 // mount adds all operations: who may ask for each, where, what for, and who serves it.
 func (s *server) mount(mux *http.ServeMux, version string) {
-	s.huma = describe(mux, version)
+	s.huma = s.describe(mux, version)
 	s.memory = newMemory(s.huma, s.intakes())
 	const read, operate, admin = access.Read, access.Operate, access.Admin
 	const get, post, put, patch = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch
@@ -63,11 +65,15 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	register(s, read, "get-task", get, aTask, "Show a task; percent-encode the id", s.getTask, s.oneThing)
 	register(s, read, "find-task", get, "/api/v1/task", "Show a task, whatever characters its id has", s.findTask, s.oneThing)
 	register(s, read, "forecast", get, "/api/v1/forecast", "Count the tasks that fall due in each step; where there are millions, go on after next", s.forecast)
-	register(s, operate, "schedule-task", post, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request", s.schedule, s.limitBody, accepted)
-	registerOutput(s, operate, "cancel-task", post, "/api/v1/tasks/cancel", "Ask to cancel a task, whatever characters its id has; wait for who won", s.byBody(schemas.OpCancel), accepted, answered)
-	registerOutput(s, operate, "fire-task", post, "/api/v1/tasks/fire", "Ask to deliver a task now, whatever characters its id has; wait for who won", s.byBody(schemas.OpFire), accepted, answered)
-	registerOutput(s, operate, "cancel-task-by-path", post, aTask+"/cancel", "Ask to cancel a task; wait for who won; percent-encode the id", s.byPath(schemas.OpCancel), accepted, answered)
-	registerOutput(s, operate, "fire-task-by-path", post, aTask+"/fire", "Ask to deliver a task now; wait for who won; percent-encode the id", s.byPath(schemas.OpFire), accepted, answered)
+	registerOutput(s, operate, "schedule-task", post, "/api/v1/tasks", "Schedule a task: answered when Kafka has the request; a GET finds the task once the answer that wait waits for has come", s.schedule, s.limitBody, accepted, answered)
+	for _, a := range []struct {
+		op schemas.Op
+		to string
+	}{{schemas.OpCancel, "cancel a task"}, {schemas.OpStop, "cancel a task, or to end the attempts of one that waits for a report or a retry"}, {schemas.OpFire, "deliver a task now, or to make its next attempt now"}} {
+		name := a.op.String()
+		registerOutput(s, operate, name+"-task", post, "/api/v1/tasks/"+name, "Ask to "+a.to+", whatever characters its id has; wait for who won", s.byBody(a.op), accepted, answered)
+		registerOutput(s, operate, name+"-task-by-path", post, aTask+"/"+name, "Ask to "+a.to+"; wait for who won; percent-encode the id", s.byPath(a.op), accepted, answered)
+	}
 	register(s, operate, "cancel-many", post, "/api/v1/tasks/cancel-many", "Cancel the tasks that match; go on with the cursor if there is one", s.cancelMany)
 
 	register(s, read, "list-timers", get, "/api/v1/timers", "List timers in the order of their topics and ids", s.listTimers, s.onePage)
@@ -98,16 +104,21 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	register(s, read, "show-cluster", get, "/api/v1/cluster", "Show the services that are alive, the slots with their owners, and the lag of the intake", s.showCluster)
 	register(s, read, "show-slots", get, "/api/v1/slots", "Show how many slots there are, and how far a change of their number has come", s.showSlots)
 	register(s, admin, "set-slots", put, "/api/v1/slots", "Change the number of slots while the services run; while it changes already, that change comes first", s.setSlots)
+	if err := s.describeRefusals(); err != nil {
+		panic(err) // the document is a part of this program
+	}
 }
 
-func describe(mux *http.ServeMux, version string) huma.API {
+func (s *server) describe(mux *http.ServeMux, version string) huma.API {
 	c := huma.DefaultConfig("notyet", version)
-	c.Info.Description = "Scheduled Kafka messages: look at them, schedule, cancel and fire them, and deal with dead letters."
+	c.Info.Description = "Scheduled Kafka messages: look at them, schedule, cancel, stop and fire them, and deal with dead letters."
+	c.Info.License = &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}
+	c.Servers = []*huma.Server{{URL: "/", Description: "the service that has this document"}}
 	c.DocsPath, c.SchemasPath = "", "" // its pages load scripts from other sites
 	c.CreateHooks = nil                // responses match the types, without a $schema field
 	c.Formats = jsonFormats()
 	c.RejectUnknownQueryParameters = true
-	c.Transformers = append(c.Transformers, shapeProblem)
+	c.Transformers = append(c.Transformers, s.shapeProblem)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "A token of http.tokens, or a JWT of the issuer in http.jwt. Without that file none is needed, on loopback addresses."},
 	}
@@ -115,30 +126,71 @@ func describe(mux *http.ServeMux, version string) huma.API {
 	return humago.New(mux, c)
 }
 
-// unknownPath answers paths without an operation, and paths with operations for other methods, also with a problem document.
-func unknownPath(mux *http.ServeMux) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		status, detail := http.StatusNotFound, "there is no such path: see /openapi.json"
-		if methods := otherMethods(mux, r); len(methods) > 0 {
-			status, detail = http.StatusMethodNotAllowed, "this path has no such method: send "+strings.Join(methods, " or ")
-			w.Header().Set("Allow", strings.Join(methods, ", "))
+// refuseOthers refuses the methods that a path does not have, also where another path's parameter would match it, and paths that are not
+// there, with problem documents.
+func (s *server) refuseOthers(mux *http.ServeMux) {
+	all := map[string][]string{} // methods by path
+	for path, item := range s.huma.OpenAPI().Paths {
+		for _, method := range methods {
+			if operation(item, method) != nil {
+				all[path] = append(all[path], method)
+			}
 		}
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
+	}
+	for path, has := range all {
+		for _, method := range methods {
+			if !slices.Contains(has, method) {
+				mux.HandleFunc(method+" "+path, refuseMethod(all, path))
+			}
+		}
+	}
+	mux.HandleFunc(everyPath, func(w http.ResponseWriter, r *http.Request) {
+		for _, method := range methods {
+			other := r.Clone(r.Context())
+			other.Method = method
+			if _, pattern := mux.Handler(other); pattern != everyPath {
+				_, path, _ := strings.Cut(pattern, " ")
+				refuseMethod(all, path)(w, r)
+				return
+			}
+		}
+		refuse(w, http.StatusNotFound, "there is no such path: see /openapi.json")
+	})
+}
+
+// refuseMethod names the methods of a path, and, for a request that may change something, the operations below the path that do.
+func refuseMethod(all map[string][]string, path string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		detail := "this path has no such method: send " + strings.Join(all[path], " or ")
+		var below []string
+		for _, other := range slices.Sorted(maps.Keys(all)) {
+			if changes := slices.DeleteFunc(slices.Clone(all[other]), reads); strings.HasPrefix(other, path+"/") && len(changes) > 0 && !reads(r.Method) {
+				below = append(below, strings.Join(changes, " or ")+" "+other)
+			}
+		}
+		if len(below) > 0 {
+			detail += "; there is also " + strings.Join(below, ", ")
+		}
+		w.Header().Set("Allow", strings.Join(all[path], ", "))
+		refuse(w, http.StatusMethodNotAllowed, detail)
 	}
 }
 
-// otherMethods returns the methods with which a request's path has an operation.
-func otherMethods(mux *http.ServeMux, r *http.Request) (methods []string) {
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-		other := r.Clone(r.Context())
-		other.Method = method
-		if _, pattern := mux.Handler(other); pattern != everyPath {
-			methods = append(methods, method)
-		}
-	}
-	return methods
+func refuse(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
+}
+
+// methods are those that operations have.
+var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+
+func reads(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+func operation(item *huma.PathItem, method string) *huma.Operation {
+	return map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodPatch: item.Patch, http.MethodDelete: item.Delete}[method]
 }
 
 // everyPath is the pattern of what has no operation.

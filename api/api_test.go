@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -50,11 +51,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, log)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	require.NoError(t, st.Migrate(t.Context(), 4))
-	broker, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0", Topics: []embedded.Topic{{Name: "in.a"}, {Name: "in.b"}, {Name: "in.c"}, {Name: "results"}}}, log)
+	broker, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0", Topics: []embedded.Topic{{Name: "in.a"}, {Name: "in.b"}, {Name: "in.c"}, {Name: "results"}, {Name: schemas.TopicCancels, Partitions: 1}}}, log)
 	require.NoError(t, err)
 	t.Cleanup(broker.Close)
 	producer, err := kafka.NewProducer(kafka.Config{Brokers: []string{broker.Addr()}}, log, kgo.RecordPartitioner(Partitioner()))
@@ -63,7 +60,9 @@ func newWorld(t *testing.T) *world {
 	alone, err := kafka.NewSoloProducer(kafka.Config{Brokers: []string{broker.Addr()}}, log, kgo.RecordPartitioner(Partitioner()))
 	require.NoError(t, err)
 	t.Cleanup(alone.Close)
-	w := &world{t: t, store: st, broker: broker.Addr(), local: NewLocal(st, deadletter.NewLocal(st, nil, "test", log))}
+	w := withoutBroker(t)
+	w.broker = broker.Addr()
+	w.local.Cancels.Kafka = func(context.Context) (*kgo.Client, error) { return producer, nil }
 	w.answers = NewAnswers("results", func() (*kgo.Client, error) { return kafka.New(kafka.Config{Brokers: []string{broker.Addr()}}, log) }, log)
 	t.Cleanup(w.answers.Close)
 	mux := http.NewServeMux()
@@ -78,6 +77,18 @@ func newWorld(t *testing.T) *world {
 	server := httptest.NewServer(guard.Handler(mux))
 	t.Cleanup(server.Close)
 	w.url, w.client = server.URL, NewClient(ClientConfig{Addr: strings.TrimPrefix(server.URL, "http://"), Token: w.tokens["admin"]})
+	return w
+}
+
+// withoutBroker is a world of a database alone, which may live in synctest's time: see inProcess.
+func withoutBroker(t *testing.T) *world {
+	t.Helper()
+	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
+	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, log)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	require.NoError(t, st.Migrate(t.Context(), 4))
+	w := &world{t: t, store: st, local: NewLocal(st, deadletter.NewLocal(st, nil, "test", log)), answers: NewAnswers("results", nil, log)}
 	w.source, err = intake.New(st).Source(t.Context(), "in.a", [16]byte{1}, 0, 0)
 	require.NoError(t, err)
 	return w
@@ -86,12 +97,12 @@ func newWorld(t *testing.T) *world {
 // fixed are intakes whose limits do not change.
 func fixed(intakes ...Intake) func() []Intake { return func() []Intake { return intakes } }
 
-// tokensFile makes a token of each role for all topics, and one of each for orders alone.
+// tokensFile makes a token of each role for all topics, for orders, and for bills.
 func (w *world) tokensFile() string {
 	w.t.Helper()
 	var entries []access.Entry
 	for _, role := range []access.Role{access.Read, access.Operate, access.Admin} {
-		for name, topics := range map[string][]string{role.String(): nil, role.String() + " of orders": {"orders"}} {
+		for name, topics := range map[string][]string{role.String(): access.Everything, role.String() + " of orders": {"orders"}, role.String() + " of bills": {"bill*"}} {
 			token, entry := access.NewToken(strings.ReplaceAll(name, " ", "-"), role, topics)
 			w.tokens[name], entries = token, append(entries, entry)
 		}
@@ -272,7 +283,7 @@ func TestScheduleGoesToTheIntake(t *testing.T) {
 	require.Equal(t, []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h", Value: []byte("2")}, {Key: "n"}}, req.Headers)
 	var p Published
 	require.NoError(t, json.Unmarshal([]byte(answer), &p))
-	require.Equal(t, Published{Topic: "orders", ID: "a", Op: "schedule", Due: req.Due, Intake: "in.a", Partition: r.Partition, Offset: r.Offset}, p)
+	require.Equal(t, Published{Topic: "orders", ID: "a", Op: "schedule", Due: req.Due, Intake: "in.a", Partition: r.Partition, Offset: r.Offset, Request: schemas.DefaultID("in.a", r.Partition, r.Offset)}, p)
 
 	// A broker that writes its own timestamp, here of an hour later, changes nothing of what was answered.
 	stamped := *r
@@ -288,6 +299,12 @@ func TestScheduleGoesToTheIntake(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("in.b/%d/0", p.Partition), p.ID)
 	require.Equal(t, due, p.Due)
 	require.Nil(t, w.records("in.b", 1)[0].Key)
+
+	local := time.UnixMilli(due).UTC().Truncate(time.Minute)
+	code, answer = w.do("POST", "/api/v1/tasks", `{"intake":"in.b","topic":"bills","at":"`+local.Add(330*time.Minute).Format("2006-01-02T15:04")+`","timezone":"Asia/Kolkata"}`)
+	require.Equal(t, 202, code, answer)
+	require.NoError(t, json.Unmarshal([]byte(answer), &p))
+	require.Equal(t, local.UnixMilli(), p.Due)
 
 	code, answer = w.do("POST", "/api/v1/tasks", `{"topic":"orders","id":"a","key":"k","delay":"1h","if_exists":"merge","max_wait":"10s"}`)
 	require.Equal(t, 202, code, answer)
@@ -312,16 +329,17 @@ func TestDelayUpToTheHorizon(t *testing.T) {
 
 func TestCancelAndFire(t *testing.T) {
 	w := newWorld(t)
-	for _, op := range []string{"cancel", "fire"} {
+	for _, op := range []string{"cancel", "stop", "fire"} {
 		code, answer := w.do("POST", "/api/v1/tasks/"+op, `{"topic":"orders","id":"a","version":5}`)
 		require.Equal(t, 202, code, answer)
 		require.Contains(t, answer, `"op":"`+op+`"`)
 	}
 	code, answer := w.do("POST", "/api/v1/tasks", `{"topic":"orders","id":"a","delay":"1h"}`)
 	require.Equal(t, 202, code, answer)
-	records := w.records("in.a", 3)
+	records := w.records("in.a", 4)
 	require.Equal(t, records[0].Partition, records[1].Partition, "without a key, the id keeps requests about one task in order")
 	require.Equal(t, records[0].Partition, records[2].Partition)
+	require.Equal(t, records[0].Partition, records[3].Partition)
 }
 
 func TestMistakesNameTheFieldAndTheFix(t *testing.T) {
@@ -331,6 +349,10 @@ func TestMistakesNameTheFieldAndTheFix(t *testing.T) {
 		{"/tasks", `{"topic":"orders","delay":"-1s"}`, "body.delay", "is negative"},
 		{"/tasks", `{"topic":"orders","delay":"72h"}`, "body.delay", "horizon"},
 		{"/tasks", `{"topic":"orders","at":"tomorrow"}`, "body.at", "RFC 3339"},
+		{"/tasks", `{"topic":"orders","at":"2027-01-31T08:00"}`, "body.at", "or send timezone"},
+		{"/tasks", `{"topic":"orders","at":"2027-02-29T08:00:00Z"}`, "body.at", "February 2027 has 28 days"},
+		{"/tasks", `{"topic":"orders","delay":"1h","timezone":"UTC"}`, "body.timezone", "or write at without an offset"},
+		{"/tasks", `{"topic":"orders","at":"2027-01-31T08:00","timezone":"Mars/North"}`, "body.timezone", "IANA"},
 		{"/tasks", `{"topic":"in.b","delay":"1s"}`, "body.topic", "internal topic"},
 		{"/tasks", `{"topic":"orders","delay":"1s","priority":"urgent"}`, "body.priority", "normal"},
 		{"/tasks", `{"topic":"orders","delay":"1s","max_attempts":0}`, "body.max_attempts", "1 to"},
@@ -384,7 +406,7 @@ func TestDeadLettersBothWays(t *testing.T) {
 	_, err = w.client.Letter(t.Context(), 999)
 	require.ErrorIs(t, err, deadletter.ErrNotFound)
 
-	filter := letters.Filter{IDs: []int64{local.Letters[0].ID, local.Letters[2].ID}, Reason: "delay", Topic: "orders", Until: 1 << 50}
+	filter := letters.Filter{IDs: []int64{local.Letters[0].ID, local.Letters[2].ID}, Reason: "delay", Topic: "orders", Until: 1 << 47}
 	n, err := w.client.CountLetters(t.Context(), filter)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), n)

@@ -2,8 +2,9 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Target names the task that a cancel or fire is about.
+// Target names the task that a cancel, stop or fire is about.
 type Target struct {
 	Intake  string `json:"intake,omitempty"  doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
 	Topic   string `json:"topic,omitempty"   doc:"target topic, or the origin of an HTTP callback; default the intake's own target"`
@@ -27,7 +28,7 @@ type Target struct {
 	KeyBase64 string  `json:"key_base64,omitempty"`
 }
 
-// Record returns a cancel or a fire as a record, as Schedule.Record does.
+// Record returns such a request as a record, as Schedule.Record does.
 func (t *Target) Record(op schemas.Op, in Intake) (*kgo.Record, error) {
 	content := deadletter.Content{Key: t.Key, KeyBase64: t.KeyBase64}
 	key, _, _, err := content.Bytes()
@@ -54,25 +55,15 @@ type Event struct {
 	Lateness *int64        `json:"lateness_ms,omitempty" doc:"ms between the instant of the attempt and its delivery; absent where no delivery is told, or it is not known"`
 	Kind     string        `json:"kind,omitempty"        doc:"of dead and rejected: why"`
 	Reason   string        `json:"reason,omitempty"`
+	Request  string        `json:"request,omitempty"     doc:"the request that this answers, as the answer with 202 names it"`
 }
 
 func newEvent(e schemas.Event) Event {
-	out := Event{Schema: 1, Topic: e.Topic, ID: e.ID, State: e.State, Due: e.Due, At: e.At, Attempt: e.Attempt, Kind: e.Kind, Reason: e.Reason}
+	out := Event{Schema: 1, Topic: e.Topic, ID: e.ID, State: e.State, Due: e.Due, At: e.At, Attempt: e.Attempt, Kind: e.Kind, Reason: e.Reason, Request: e.Request}
 	if e.KnowsLateness() {
 		out.Lateness = &e.Lateness
 	}
 	return out
-}
-
-// answered describes both responses: the event, or the acknowledged request.
-func (s *server) answered() option {
-	registry := s.huma.OpenAPI().Components.Schemas
-	response := func(description string, schema *huma.Schema) *huma.Response {
-		return &huma.Response{Description: description, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
-	}
-	event := response("The answer, as on the results topic", huma.SchemaFromType(registry, reflect.TypeFor[Event]()))
-	sent := response("Kafka has the request; the answer did not come in time, or was not waited for", huma.SchemaFromType(registry, reflect.TypeFor[Published]()))
-	return func(op *huma.Operation) { op.Responses = map[string]*huma.Response{"200": event, "202": sent} }
 }
 
 // Waiting is how long a caller waits for the answer.
@@ -154,7 +145,7 @@ func (s *server) byPath(op schemas.Op) func(context.Context, *pathTarget) (*answ
 // ask sends the request and waits for the answer to it, and to no other request about the task. The
 // wait begins when Kafka has acknowledged the request.
 func (s *server) ask(ctx context.Context, op schemas.Op, t Target, w Waiting) (*answerOutput, error) {
-	return s.askRecord(ctx, t.ID, route{t.Intake, t.Topic}, func(in Intake) (*kgo.Record, error) { return t.Record(op, in) }, w)
+	return s.askRecord(ctx, t.ID, route{t.Intake, t.Topic, t.URL}, func(in Intake) (*kgo.Record, error) { return t.Record(op, in) }, w)
 }
 
 // askRecord is ask for any request that is answered.
@@ -174,23 +165,40 @@ func (s *server) askRecord(ctx context.Context, id string, way route, record fun
 	if err != nil || mine == nil {
 		return &answerOutput{http.StatusAccepted, sent}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	patient, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	if e, ok := s.answers.answer(ctx, mine, schemas.DefaultID(sent.Intake, sent.Partition, sent.Offset)); ok {
+	if e, ok := s.answers.answer(patient, mine, sent.Request); ok {
 		return &answerOutput{http.StatusOK, newEvent(e)}, nil
+	}
+	if t, err := s.local.Task(ctx, sent.Topic, sent.ID); err == nil { // otherwise less is said
+		sent.Awaits = t.Awaits(sent.Request)
 	}
 	return &answerOutput{http.StatusAccepted, sent}, nil
 }
 
 // route is where a request goes: to the intake that it names, or to the one for its target.
-type route struct{ intake, topic string }
+type route struct{ intake, topic, url string }
+
+// target is the name by which tokens know the target. "": the intake's own.
+func (w route) target() string {
+	if w.url != "" {
+		target, _ := schemas.ParseCallbackURL([]byte(w.url)) // what is no URL is refused later
+		return target.Origin
+	}
+	return schemas.TargetName(w.topic)
+}
 
 // publishTimeout is how long a caller waits for Kafka. It is shorter than the server's own time
 // limit.
 const publishTimeout = 10 * time.Second
 
 func (s *server) publish(ctx context.Context, way route, record func(Intake) (*kgo.Record, error)) (Published, error) {
-	to, ok := Pick(s.intakes(), way.intake, way.topic)
+	caller := access.From(ctx)
+	if way.intake != "" && !caller.Through(way.target(), way.intake) {
+		return Published{}, huma.Error403Forbidden(fmt.Sprintf("the token %q sends its requests through another intake: leave intake out", caller.Name))
+	}
+	theirs := slices.DeleteFunc(slices.Clone(s.intakes()), func(in Intake) bool { return !caller.Through(way.target(), in.Topic) })
+	to, ok := Pick(theirs, way.intake, way.topic)
 	if !ok {
 		return Published{}, wrong("intake", way.intake, "is not an intake topic: leave it out, or name one that is configured")
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -65,13 +65,47 @@ func TestWaitReturnsTheAnswerToThisRequestOnly(t *testing.T) {
 			require.Equal(t, 200, code, answer)
 			var e Event
 			require.NoError(t, json.Unmarshal([]byte(answer), &e))
-			require.Equal(t, Event{Schema: 1, Topic: "orders", ID: id, State: schemas.StateCancelled, Due: 5, At: 7}, e)
+			require.Equal(t, Event{Schema: 1, Topic: "orders", ID: id, State: schemas.StateCancelled, Due: 5, At: 7, Request: e.Request}, e)
+			require.Regexp(t, `^in\.a/\d+/\d+$`, e.Request)
 		}
 	}
 	code, answer := w.do("POST", "/api/v1/tasks/orders/a/fire?wait=20s", "")
 	require.Equal(t, 200, code, answer)
-	require.JSONEq(t, `{"schema":1,"topic":"orders","id":"a","state":"too_late","due":5,"at":7,"reason":"the task is being delivered"}`, answer)
+	require.Contains(t, answer, `"state":"too_late","due":5,"at":7,"reason":"the task is being delivered","request":"in.a/`)
 	require.Empty(t, w.answers.waiters, "nobody waits any more")
+}
+
+// The answer to a schedule is sent if the request asks for all events. So a caller who waits asks for them.
+func TestScheduleWaits(t *testing.T) {
+	w := newWorld(t)
+	w.respond(func(r *schemas.Request, position string) []schemas.Event {
+		if r.Settings.Events != schemas.EventsAll {
+			return nil
+		}
+		if !r.GivenID {
+			r.ID = position
+		}
+		e := schemas.Event{Topic: r.Topic, ID: r.ID, State: schemas.StateScheduled, Due: r.Due, At: 7, Request: position}
+		other := e
+		other.State, other.Request = schemas.StateStale, "in.a/9/999999"
+		return []schemas.Event{other, e}
+	})
+	for _, body := range []string{`{"topic":"orders","id":"a","delay":"1h"}`, `{"topic":"orders","delay":"1h"}`, `{"topic":"orders","delay":"1h","events":"all"}`} {
+		code, answer := w.do("POST", "/api/v1/tasks?wait=20s", body)
+		require.Equal(t, 200, code, answer)
+		require.Contains(t, answer, `"state":"scheduled"`)
+	}
+	for _, events := range []string{"none", "final"} {
+		code, answer := w.do("POST", "/api/v1/tasks?wait=20s", `{"topic":"orders","delay":"1h","events":"`+events+`"}`)
+		require.Equal(t, 422, code, answer)
+		require.Contains(t, answer, "body.events")
+	}
+	require.Empty(t, w.answers.waiters, "nobody waits any more")
+	code, answer := w.do("POST", "/api/v1/tasks", `{"topic":"orders","delay":"1h"}`)
+	require.Equal(t, 202, code, answer)
+	var p Published
+	require.NoError(t, json.Unmarshal([]byte(answer), &p))
+	require.Equal(t, p.ID, p.Request)
 }
 
 func TestWaitForNothingIsAccepted(t *testing.T) {
@@ -130,10 +164,11 @@ func TestWaitIsBounded(t *testing.T) {
 	waiters := make([]*waiter, maxWaiters)
 	for i := range waiters {
 		var err error
-		waiters[i], err = w.answers.expect(by(t, strconv.Itoa(i%2)), "other")
+		waiters[i], err = w.answers.expect(t.Context(), "other")
 		require.NoError(t, err)
 	}
-	require.False(t, w.answers.places.all.TryAcquire(1))
+	_, ok := w.answers.places.Try(share.Account{Tenant: "another"}, 1)
+	require.False(t, ok)
 	for range 2 * maxHeld {
 		w.answers.deliver(schemas.EncodeEvent("results", schemas.Event{ID: "other", State: schemas.StateStale, Request: "x"}))
 	}

@@ -19,7 +19,7 @@ type AuditEntry struct {
 	Who   string          `json:"who"             doc:"name of the token; jwt: and the name of a caller whom the issuer in http.jwt knows; user@host of a command that works on the database itself; not signed in: of callers who were refused"`
 	Via   string          `json:"via"             doc:"api or cli"`
 	User  string          `json:"user,omitempty"  doc:"of a command that used a token: user@host, as it says"`
-	What  string          `json:"what"            doc:"schedule, cancel, fire, replay, purge, reconcile, sign-in refused, …"`
+	What  string          `json:"what"            doc:"schedule, cancel, stop, fire, replay, purge, reconcile, sign-in refused, …"`
 	Topic string          `json:"topic,omitempty" doc:"target topic; absent: several"`
 	Task  string          `json:"task,omitempty"  doc:"id of the task; absent: several, or not known before Kafka had the request"`
 	Count int64           `json:"count"           doc:"how many were changed; of a request that goes through Kafka, how many it asks to change"`
@@ -46,14 +46,14 @@ type AuditLog struct {
 
 // AuditFilter selects entries of the audit log.
 type AuditFilter struct {
-	Who    string `query:"who"    doc:"only changes by this token, or user@host"`
-	What   string `query:"what"   doc:"only changes of this kind, such as cancel"`
-	Topic  string `query:"topic"  doc:"only changes about this target topic"`
-	TaskID string `query:"id"     doc:"only changes of the task with this id"`
-	From   int64  `query:"from"   doc:"only changes at or after, Unix ms"                            minimum:"0"`
-	To     int64  `query:"to"     doc:"only changes before, Unix ms"                                 minimum:"0"`
-	Limit  int    `query:"limit"  default:"100"                                                       maximum:"1000" minimum:"1"`
-	Cursor string `query:"cursor" doc:"that of the page before"                                      maxLength:"1000"`
+	Who    string  `query:"who"    doc:"only changes by this token, or user@host"`
+	What   string  `query:"what"   doc:"only changes of this kind, such as cancel"`
+	Topic  string  `query:"topic"  doc:"only changes about this target topic"`
+	TaskID string  `query:"id"     doc:"only changes of the task with this id"`
+	From   Instant `query:"from"   doc:"only changes at or after: RFC 3339 or Unix ms"`
+	To     Instant `query:"to"     doc:"only changes before"`
+	Limit  int     `query:"limit"  default:"100"                                                       maximum:"1000" minimum:"1"`
+	Cursor string  `query:"cursor" doc:"that of the page before"                                      maxLength:"1000"`
 	// Allowed reports whether an entry about the topic may be listed. nil: all.
 	Allowed func(topic string) bool
 }
@@ -62,7 +62,7 @@ const auditCursor = "%d.%d"
 
 // Audit returns a page of the audit log, the newest entries first.
 func (l *Local) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
-	wanted := look.AuditFilter{Who: f.Who, What: f.What, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, From: f.From, To: f.To, Limit: f.Limit, Allowed: f.Allowed}
+	wanted := look.AuditFilter{Who: f.Who, What: f.What, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, From: f.From.Millis(), To: f.To.Millis(), Limit: f.Limit, Allowed: f.Allowed}
 	if f.Cursor != "" {
 		var p look.AuditPlace
 		if _, err := fmt.Sscanf(f.Cursor, auditCursor, &p.At, &p.ID); err != nil || fmt.Sprintf(auditCursor, p.At, p.ID) != f.Cursor {
@@ -99,7 +99,7 @@ func (s *server) listAudit(ctx context.Context, f *AuditFilter) (out AuditLog, e
 
 // Noted is a request for the audit log.
 type Noted struct {
-	What  string `json:"what"           doc:"op of the request"                         enum:"schedule,cancel,fire,timer,timer-enable,timer-disable,timer-delete"`
+	What  string `json:"what"           doc:"op of the request"                         enum:"schedule,cancel,stop,fire,timer,timer-enable,timer-disable,timer-delete"`
 	Topic string `json:"topic"          doc:"target topic"                              maxLength:"300"`
 	Task  string `json:"task,omitempty" doc:"id of the task, where the caller gave one" maxLength:"255"`
 }

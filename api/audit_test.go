@@ -51,6 +51,7 @@ func TestEveryChangeNamesWhoMadeIt(t *testing.T) {
 		{"/tasks", `{"topic":"orders","id":"a","at":DUE,"version":3}`, AuditEntry{What: "schedule", Topic: "orders", Task: "a"}, `{"intake":"in.a","due":DUE,"version":"3"}`},
 		{"/tasks", `{"intake":"in.b","topic":"bills","at":DUE}`, AuditEntry{What: "schedule", Topic: "bills"}, `{"intake":"in.b","due":DUE}`},
 		{"/tasks/cancel", `{"topic":"orders","id":"a/b"}`, AuditEntry{What: "cancel", Topic: "orders", Task: "a/b"}, `{"intake":"in.a"}`},
+		{"/tasks/orders/a/stop", ``, AuditEntry{What: "stop", Topic: "orders", Task: "a"}, `{"intake":"in.a"}`},
 		{"/tasks/orders/a/fire?wait=1ms", ``, AuditEntry{What: "fire", Topic: "orders", Task: "a"}, `{"intake":"in.a"}`},
 		{"/deadletters/purge", `{"topic":"orders","ids":[LETTER]}`, AuditEntry{What: "purge", Topic: "orders"}, `{"ids":[LETTER],"topic":"orders"}`},
 		{"/timers/orders/t/disable", ``, AuditEntry{What: "timer-disable", Topic: "orders", Task: "t"}, `{"intake":"in.a"}`},

@@ -2,12 +2,13 @@ package api
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -19,8 +20,8 @@ const bodyBudget = 128 << 20
 type memory struct {
 	api     huma.API
 	largest int64 // bytes of a body
-	bodies  *turns
-	unsent  *turns // answers
+	bodies  *share.Turns
+	unsent  *share.Turns // answers
 }
 
 func newMemory(api huma.API, intakes []Intake) *memory {
@@ -30,7 +31,8 @@ func newMemory(api huma.API, intakes []Intake) *memory {
 	}
 	// The largest value in either form (base64 takes 4/3; escaped text up to 6 bytes for one), with its headers.
 	largest := 6*int64(value) + 1<<20
-	return &memory{api, largest, newTurns(max(bodyBudget, largest), max(bodyBudget/2, largest)), newTurns(answerBudget, answerBudget/2)}
+	bodies := max(bodyBudget, largest)
+	return &memory{api, largest, share.NewTurns(bodies, largest, bodies), share.NewTurns(answerBudget, contentPageBytes, answerBudget)}
 }
 
 // limitBody admits the largest value.
@@ -89,9 +91,14 @@ func (m *memory) sending(op *huma.Operation, size func(huma.Context) int64) {
 	})
 }
 
+// waits begins the time for waiting of each request.
+func waits(ctx huma.Context, next func(huma.Context)) {
+	next(huma.WithContext(ctx, share.Wait(ctx.Context())))
+}
+
 // within handles a request when there is room for n bytes more, or refuses it.
-func (m *memory) within(budget *turns, n int64, ctx huma.Context, next func(huma.Context)) {
-	leave, err := budget.take(ctx.Context(), n)
+func (m *memory) within(budget *share.Turns, n int64, ctx huma.Context, next func(huma.Context)) {
+	leave, err := budget.Take(ctx.Context(), access.From(ctx.Context()).Account(), n)
 	if err != nil {
 		ctx.SetHeader("Retry-After", "1")
 		_ = huma.WriteErr(m.api, ctx, http.StatusServiceUnavailable, "all memory that is set aside for bodies and answers is taken: "+err.Error())
@@ -99,41 +106,4 @@ func (m *memory) within(budget *turns, n int64, ctx huma.Context, next func(huma
 	}
 	defer leave()
 	next(ctx)
-}
-
-// A field in another case is an unknown one: of "topic" and "Topic" in one body, the library would take the last.
-func init() { huma.ValidateStrictCasing = true }
-
-// maxValues limits how many values a body has. A value of two bytes takes a hundred once it is
-// parsed, and as many again in a problem document if it is wrong. The largest useful body has 128
-// headers, or 1000 ids.
-const maxValues = 10_000
-
-// jsonFormats are the formats of bodies: JSON with at most maxValues values.
-func jsonFormats() map[string]huma.Format {
-	bounded := huma.DefaultJSONFormat
-	bounded.Unmarshal = func(data []byte, v any) error {
-		if countValues(data) > maxValues {
-			return fmt.Errorf("more than %d values: send fewer in one request", maxValues)
-		}
-		return huma.DefaultJSONFormat.Unmarshal(data, v)
-	}
-	return map[string]huma.Format{"application/json": bounded, "json": bounded}
-}
-
-// countValues counts what begins a value in an array or an object, or is one of these. It does not
-// check that the text is JSON.
-func countValues(text []byte) int {
-	n, quoted := 1, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++ // the next byte does not end the string
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ',' || c == '[' || c == '{'):
-			n++
-		}
-	}
-	return n
 }

@@ -3,17 +3,21 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -32,12 +36,12 @@ func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 		mux := http.NewServeMux()
 		s := &server{intakes: fixed(Intake{Topic: "in"})}
 		s.mount(mux, "test")
-		s.bodies = newTurns(100, 100)
+		s.bodies = share.NewTurns(100, 0, 100)
 		post := func(size int) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(http.MethodPost, "/api/v1/tasks", strings.NewReader(strings.Repeat(" ", size)))
 			r.Header.Set("Content-Length", strconv.Itoa(size)) // as the server leaves it there
 			answer := httptest.NewRecorder()
-			mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate})))
+			mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate, Topics: access.Everything})))
 			return answer
 		}
 		require.Equal(t, 400, post(100).Code, "it is read, and is no JSON")
@@ -48,18 +52,51 @@ func TestBodiesOfAllRequestsAreBoundedTogether(t *testing.T) {
 	})
 }
 
+// However many bodies of unknown length one tenant's tokens send, and end none, others' bodies are read at once.
+func TestSlowBodiesOfATenantLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		s := &server{intakes: fixed(Intake{Topic: "in"})}
+		s.mount(mux, "test")
+		post := func(c access.Caller, body io.Reader) (status int) {
+			r := httptest.NewRequest(http.MethodPost, "/api/v1/timers/preview", body)
+			r.Header.Del("Content-Length")
+			answer := httptest.NewRecorder()
+			mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), c)))
+			return answer.Code
+		}
+		never, end := io.Pipe()
+		var slow sync.WaitGroup
+		defer slow.Wait()
+		defer func() { _ = end.Close() }()
+		for i := range 1400 {
+			slow.Go(func() {
+				post(access.Caller{Name: fmt.Sprint(i % 200), Tenant: "shop", Role: access.Read, Topics: []string{"shop.*"}}, never)
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		for range 3 {
+			for _, c := range []access.Caller{{Name: "root", Tenant: "x", Role: access.Admin, Topics: access.Everything}, {Name: "billing", Tenant: "billing", Role: access.Read, Topics: []string{"bills"}}} {
+				require.Equal(t, 200, post(c, strings.NewReader(`{"every":"1h","count":1}`)), c.Name)
+			}
+		}
+		require.Zero(t, time.Since(began), "they wait for nobody")
+	})
+}
+
 // Nothing is read of a body that the operation does not have, so waiting without one takes no memory of bodies.
 func TestRequestsWithoutABodyCountNone(t *testing.T) {
 	mux := http.NewServeMux()
 	s := &server{intakes: fixed(Intake{Topic: "in"})}
 	s.mount(mux, "test")
-	s.bodies = newTurns(0, 0)
+	s.bodies = share.NewTurns(0, 0, 0)
 	for _, r := range []*http.Request{
 		httptest.NewRequest(http.MethodDelete, "/api/v1/timers/orders/a?wait=x", nil), // no Content-Length
 		httptest.NewRequest(http.MethodPost, "/api/v1/timers/orders/a/enable?wait=x", strings.NewReader("some")),
 	} {
 		answer := httptest.NewRecorder()
-		mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate})))
+		mux.ServeHTTP(answer, r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate, Topics: access.Everything})))
 		require.Equal(t, 422, answer.Code, answer.Body)
 	}
 }
@@ -83,10 +120,10 @@ func TestAnswersThatNobodyReadsAreBoundedTogether(t *testing.T) {
 		mux := http.NewServeMux()
 		s := &server{local: w.local, intakes: fixed()}
 		s.mount(mux, "test")
-		s.unsent = newTurns(answerBudget, answerBudget)
+		s.unsent = share.NewTurns(answerBudget, 0, answerBudget)
 		request := func(path string) *http.Request {
 			r := httptest.NewRequest(http.MethodGet, "/api/v1"+path, nil)
-			return r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate}))
+			return r.WithContext(access.With(r.Context(), access.Caller{Role: access.Operate, Topics: access.Everything}))
 		}
 		status := func(path string) int {
 			answer := httptest.NewRecorder()
@@ -148,12 +185,4 @@ func TestAnswersToManyMistakesAreBounded(t *testing.T) {
 	require.Equal(t, 422, code)
 	require.Contains(t, answer, `"location":"body.x`)
 	require.Contains(t, answer, "and 10 more mistakes")
-}
-
-func TestValuesOfABodyAreCounted(t *testing.T) {
-	for text, want := range map[string]int{
-		``: 1, `7`: 1, `{"a":1}`: 2, `{"a":1,"b":[2,3]}`: 5, `["a,b[{","\",\"",","]`: 4, `"\\",`: 2, `"unended,,,`: 1,
-	} {
-		require.Equal(t, want, countValues([]byte(text)), text)
-	}
 }

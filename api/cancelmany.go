@@ -3,29 +3,33 @@ package api
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
-	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/task"
 )
 
 // CancelMany selects the tasks to cancel. Without a filter, All must be true.
 type CancelMany struct {
-	Topic    string `json:"topic,omitempty"     doc:"only this target topic"`
-	IDPrefix string `json:"id_prefix,omitempty" doc:"only ids that begin so"                                       maxLength:"255"`
-	Prefix   string `json:"id-prefix,omitempty" doc:"the same as id_prefix"                                        maxLength:"255"`
-	Tag      string `json:"tag,omitempty"       doc:"only tasks with this tag"                                         maxLength:"64"   minLength:"1"`
-	From     int64  `json:"from,omitempty"      doc:"only what is due at or after, Unix ms"                        minimum:"0"`
-	To       int64  `json:"to,omitempty"        doc:"only what is due before, Unix ms"                             minimum:"0"`
-	All      bool   `json:"all,omitempty"       doc:"without a filter: really all of them"`
-	DryRun   bool   `json:"dry_run,omitempty"   doc:"only count what matches, and change nothing"`
-	Cursor   string `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"1000"`
+	Topic    string  `json:"topic,omitempty"     doc:"only this target topic"`
+	IDPrefix string  `json:"id_prefix,omitempty" doc:"only ids that begin so"                                       maxLength:"255"`
+	Prefix   string  `json:"id-prefix,omitempty" doc:"the same as id_prefix"                                        maxLength:"255" hidden:"true"`
+	Tag      string  `json:"tag,omitempty"       doc:"only tasks with this tag"                                         maxLength:"64"   minLength:"1"`
+	From     Instant `json:"from,omitzero"       doc:"only what is due at or after: RFC 3339 or Unix ms"`
+	To       Instant `json:"to,omitzero"         doc:"only what is due before"`
+	All      bool    `json:"all,omitempty"       doc:"without a filter: really all of them"`
+	DryRun   bool    `json:"dry_run,omitempty"   doc:"only count what matches, and change nothing"`
+	Cursor   string  `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"1000"`
 }
 
 // CancelledMany is what one request has done.
@@ -37,7 +41,7 @@ type CancelledMany struct {
 }
 
 func (r *CancelMany) selects() bool {
-	return r.Topic != "" || r.IDPrefix != "" || r.Tag != "" || r.From != 0 || r.To != 0
+	return r.Topic != "" || r.IDPrefix != "" || r.Tag != "" || r.From != (Instant{}) || r.To != (Instant{})
 }
 
 // check finds mistakes, and makes one of both names of the prefix.
@@ -46,14 +50,14 @@ func (r *CancelMany) check() error {
 		return wrong("id_prefix", r.IDPrefix, "stands beside another id-prefix: send one of them")
 	}
 	r.IDPrefix = cmp.Or(r.IDPrefix, r.Prefix)
-	if err := errors.Join(checkTag(r.Tag), checkInstant("from", r.From), checkInstant("to", r.To)); err != nil {
+	if err := checkTag(r.Tag); err != nil {
 		return err
 	}
 	switch {
 	case len(r.IDPrefix) > schemas.MaxIDLen:
 		return wrong("id_prefix", r.IDPrefix, fmt.Sprintf("is longer than an id, which has at most %d bytes", schemas.MaxIDLen))
-	case r.To > 0 && r.To <= r.From:
-		return wrong("to", fmt.Sprint(r.To), "is not after from: write a later time in Unix ms")
+	case r.To != (Instant{}) && r.To.Millis() <= r.From.Millis():
+		return wrong("to", r.To.String(), "is not after from: write a later time in Unix ms")
 	case !r.selects() && !r.All:
 		return wrong("all", "", "no filter: name what is meant, or set all to true")
 	case r.selects() && r.All:
@@ -62,77 +66,150 @@ func (r *CancelMany) check() error {
 	return nil
 }
 
-// CancelMany cancels the tasks that are stored and match, a piece at a time, each in turn with pieces
-// of other callers. After each transaction CancelMany rests as long as the transaction took, which
-// leaves half of the database's time to everybody else. When the time of the request has ended, the
-// answer has a cursor. After an error, tasks that were cancelled stay cancelled; the audit log says how
-// many.
-func (l *Local) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, error) {
-	var out CancelledMany
+// CancelsConfig says how many tasks are cancelled: scanners decide it, by way of a topic of notyet's own.
+type CancelsConfig struct {
+	Topic string                                     // takes the cancels
+	Kafka func(context.Context) (*kgo.Client, error) // returns a client that writes it; required
+	Tasks int                                        // that a record cancels, in one transaction: claims of the slots wait for its locks, some 30 ms
+	Ahead int                                        // records of one request that may wait to be decided
+}
+
+// ErrUndecided says that no scanner has decided cancels in time. Scanners decide them once they can.
+var ErrUndecided = errors.New("the cancels are published, and no scanner has decided them in time: see that scanners of this version run, and send the request again, which is harmless")
+
+// CancelMany cancels the tasks that are stored and match, a page at a time, in turn with those of other
+// callers. It publishes the cancels of a page as one record, and answers when scanners have decided all of
+// them. When the time of the request has ended, the answer has a cursor. After an error, what was published
+// is decided all the same; the audit log says how many were cancelled.
+func (l *Local) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany, err error) {
 	if err := r.check(); err != nil {
 		return out, err
 	}
 	r.Topic = schemas.TargetName(r.Topic)
-	after, err := parseCursor(r.Cursor)
+	after, err := parseCursor(r.Cursor, r.Tag)
 	if err != nil {
 		return out, err
 	}
-	ends := time.Now().Add(l.cancelFor)
-	if r.DryRun {
-		return l.countMany(ctx, r, after, ends)
-	}
+	c := &canceller{Local: l, dry: r.DryRun, ends: time.Now().Add(l.changeFor), filter: look.ListFilter{
+		Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From.Millis(), To: r.To.Millis(), Limit: l.Cancels.Tasks, After: after,
+	}}
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: admin.AuditDetail(map[string]any{
-		"topic": r.Topic, "id_prefix": r.IDPrefix, "tag": r.Tag, "from": r.From, "to": r.To, "all": r.All,
+		"topic": r.Topic, "id_prefix": r.IDPrefix, "tag": r.Tag, "from": r.From.Millis(), "to": r.To.Millis(), "all": r.All,
 	})})
-	f := intake.CancelFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From, To: r.To, After: after, Ends: ends}
-	turn := ctx
-	for entry := int64(0); ; turn = waiting(ctx) {
-		leave, err := l.changes.take(turn, 1)
-		if errors.Is(err, ErrTurn) && out.Cursor != "" {
-			return out, nil
+	if err = c.run(ctx); err != nil && c.out.Cancelled > 0 {
+		err = fmt.Errorf("after %d tasks were cancelled: %w", c.out.Cancelled, err)
+	}
+	return c.out, err
+}
+
+// canceller is one request that cancels many.
+type canceller struct {
+	*Local
+	filter  look.ListFilter
+	dry     bool         // counts only
+	ends    time.Time    // no page is published from then on
+	record  task.Cancels // what all records have; the zero value before the first one
+	ahead   []page       // published and not decided
+	stopped bool         // no more pages are published
+	out     CancelledMany
+}
+
+// page is a published page of the list. more is where the next one begins.
+type page struct {
+	look.CancelRecord
+	more *look.ListPlace
+}
+
+// run publishes pages as long as there is time, and looks what became of them.
+func (c *canceller) run(ctx context.Context) error {
+	for turn := ctx; ; {
+		for len(c.ahead) < c.Cancels.Ahead && !c.stopped {
+			err := c.next(ctx, turn)
+			if errors.Is(err, share.ErrTurn) && turn != ctx {
+				c.stopped = true
+			} else if err != nil {
+				return err
+			}
+			turn = share.Wait(ctx)
 		}
-		if err != nil {
-			return out, err
+		if len(c.ahead) == 0 {
+			c.out.Cursor = formatCursor(c.filter.After)
+			return nil
 		}
-		done, err := intake.New(l.store).CancelPiece(ctx, f, entry, loop.Rest)
-		leave()
-		out.Cancelled, out.TooLate, entry = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, done.Entry
-		out.Matched = out.Cancelled + out.TooLate
-		if l.Unindex != nil && len(done.Removed) > 0 {
-			l.Unindex(ctx, done.Removed)
-		}
-		if err != nil {
-			return out, fmt.Errorf("after %d tasks were cancelled: %w", out.Cancelled, err)
-		}
-		f.After = done.More
-		if out.Cursor = formatCursor(done.More); done.More == nil || time.Now().After(ends) {
-			return out, nil
+		first := c.ahead[0]
+		cancelled, tooLate, decided, err := look.New(c.store).Cancelled(ctx, first.CancelRecord)
+		switch {
+		case err != nil:
+			return err
+		case decided:
+			c.ahead = c.ahead[1:]
+			c.out.Cancelled, c.out.TooLate = c.out.Cancelled+cancelled, c.out.TooLate+tooLate
+			c.out.Matched = c.out.Cancelled + c.out.TooLate
+			c.out.Cursor = formatCursor(first.more)
+		case !time.Now().Before(c.ends.Add(cancelPatience)):
+			if c.out.Cursor == "" {
+				return ErrUndecided
+			}
+			return nil // with the cursor behind what is decided
+		default:
+			if err := loop.Rest(ctx, cancelLook); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// countMany counts the tasks that match. Each page is one of the few lists that may be read at a time.
-// Between pages countMany rests, so a count delays neither cancels nor lists.
-func (l *Local) countMany(ctx context.Context, r CancelMany, after *look.ListPlace, ends time.Time) (out CancelledMany, err error) {
-	f := look.ListFilter{Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From, To: r.To, Limit: 1000, After: after}
-	for turn := ctx; ; turn = waiting(ctx) {
-		began := time.Now()
-		page, err := listing(turn, l, func(ctx context.Context) (look.ListPage, error) { return look.New(l.store).List(ctx, f) })
-		if errors.Is(err, ErrTurn) && out.Cursor != "" {
-			return out, nil
+// next publishes the cancels of the next page, if that has tasks. A dry run counts them: each of its pages is one of
+// the few lists that may be read at a time, and it rests behind each, so it delays neither cancels nor lists.
+func (c *canceller) next(ctx, turn context.Context) error {
+	bound, cancel := context.WithDeadline(ctx, c.ends.Add(cancelPatience))
+	defer cancel()
+	list := func(ctx context.Context) (found []task.Listed, err error) {
+		many, more, err := look.New(c.store).ListCancels(ctx, c.filter)
+		if err == nil {
+			c.filter.After, c.stopped = more, more == nil || !time.Now().Before(c.ends)
+		}
+		return many.Tasks, err
+	}
+	if began := time.Now(); c.dry {
+		found, err := listing(turn, c.Local, list)
+		if c.out.Matched += int64(len(found)); err != nil || c.stopped {
+			return err
+		}
+		return loop.Rest(ctx, time.Since(began))
+	}
+	leave, err := c.changes.Take(turn, access.From(ctx).Account(), 1)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	found, err := list(bound)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	if c.record.Installation == "" {
+		if c.record.Audit, err = admin.New(c.store).BeginAudit(ctx); err == nil {
+			c.record.Installation, err = c.store.Installation(ctx)
 		}
 		if err != nil {
-			return out, err
-		}
-		out.Matched += int64(len(page.Tasks))
-		f.After = page.More
-		if out.Cursor = formatCursor(page.More); page.More == nil || time.Now().After(ends) {
-			return out, nil
-		}
-		if err := loop.Rest(ctx, time.Since(began)); err != nil {
-			return out, err
+			return err
 		}
 	}
+	c.record.Tasks = found
+	data, err := json.Marshal(c.record)
+	if err != nil {
+		return err
+	}
+	client, err := c.Cancels.Kafka(bound)
+	if err != nil {
+		return err
+	}
+	record := &kgo.Record{Topic: c.Cancels.Topic, Value: data}
+	if err := produce(bound, client, record, func() {}); err != nil {
+		return fmt.Errorf("publishing cancels to %s: %w", c.Cancels.Topic, err)
+	}
+	c.ahead = append(c.ahead, page{look.CancelRecord{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset, Tasks: found}, c.filter.After})
+	return nil
 }
 
 // CancelMany cancels the tasks that match. It may answer with a cursor, as the service does.

@@ -72,8 +72,8 @@ type MistakeError struct{ error }
 func do[T any](ctx context.Context, c *Client, method, path string, request any, missing error) (out T, err error) {
 	var data []byte
 	if request != nil {
-		if data, err = json.Marshal(request); err != nil {
-			return out, fmt.Errorf("encoding the request: %w", err)
+		if data, err = Encode(request); err != nil {
+			return out, err
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(data))

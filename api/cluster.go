@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type Cluster struct {
 
 // Service is a running process.
 type Service struct {
-	ID      string `json:"id"`
+	ID      string `json:"id"               doc:"of where it runs and its version, nothing is shown to a token for some topics"`
 	Kind    string `json:"kind"             doc:"scanner, dispatcher, all or dev"`
 	Member  string `json:"member,omitempty" doc:"of a dispatcher: its name as an owner of slots"`
 	Version string `json:"version"`
@@ -110,8 +111,28 @@ func (s *server) showCluster(ctx context.Context, _ *nothing) (Cluster, error) {
 	if out.LagError != "" && !caller.AllTopics() {
 		out.LagError = "the intake cannot be looked at" // the reason may name others' intakes
 	}
+	if !caller.AllTopics() {
+		out.anonymous()
+	}
 	out.Lag = slices.DeleteFunc(out.Lag, func(l Lag) bool { return !s.shows(caller, l.Topic) })
 	return out, err
+}
+
+// anonymous takes out of it where the services run, and their versions.
+func (c *Cluster) anonymous() {
+	names := map[string]string{}
+	for i, s := range c.Services {
+		name := s.Kind + " " + strconv.Itoa(i+1)
+		c.Services[i] = Service{ID: name, Kind: s.Kind, Started: s.Started, Seen: s.Seen, Slots: s.Slots}
+		if s.Member != "" {
+			names[s.Member], c.Services[i].Member = name, name
+		}
+	}
+	for i, s := range c.Slots {
+		if s.Owner != "" {
+			c.Slots[i].Owner = cmp.Or(names[s.Owner], "another")
+		}
+	}
 }
 
 // shows reports whether a caller may know of a topic that is read. Intakes are known to those who may
@@ -239,7 +260,13 @@ func (*setSlotsInput) scope(c access.Caller) error {
 }
 
 func (s *server) showSlots(ctx context.Context, _ *nothing) (SlotsChange, error) {
-	return s.local.Slots(ctx)
+	out, err := s.local.Slots(ctx)
+	for i, b := range out.Behind {
+		if b.Owner != "" && !access.From(ctx).AllTopics() {
+			out.Behind[i].Owner = "a dispatcher"
+		}
+	}
+	return out, err
 }
 
 func (s *server) setSlots(ctx context.Context, in *setSlotsInput) (SlotsChange, error) {

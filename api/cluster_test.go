@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"testing"
@@ -71,6 +72,16 @@ func TestCluster(t *testing.T) {
 	require.Equal(t, []Slot{{Slot: 0, Owner: "me", Alive: true, Epoch: 7}, {Slot: 1}, {Slot: 2, Owner: "me", Alive: true, Epoch: 7}, {Slot: 3, Owner: "gone", Epoch: 7}}, found.Slots)
 	require.Equal(t, []Lag{{Topic: "in.a", State: "ok", Next: 5, End: 9, Lag: 4}}, found.Lag)
 	require.Empty(t, found.LagError)
+
+	code, answer := w.as("read of orders", "GET", "/api/v1/cluster", "")
+	require.Equal(t, 200, code)
+	for _, where := range []string{"s1", "d1", "host:1", "me\"", "gone", "v1", "v2"} {
+		require.NotContains(t, answer, `"`+where, "where services run is for tokens of all topics")
+	}
+	var some Cluster
+	require.NoError(t, json.Unmarshal([]byte(answer), &some))
+	require.Equal(t, "dispatcher 1", some.Services[0].ID)
+	require.Equal(t, []string{"dispatcher 1", "", "dispatcher 1", "another"}, []string{some.Slots[0].Owner, some.Slots[1].Owner, some.Slots[2].Owner, some.Slots[3].Owner})
 
 	w.local.Lag = func(ctx context.Context) ([]Lag, error) {
 		_, bounded := ctx.Deadline()

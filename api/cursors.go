@@ -13,22 +13,25 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// A cursor is the position at which a page ended. Callers pass it back unchanged.
-const cursorForm = "%d.%d.%d"
-
+// A cursor is the position at which a page ended, and of a list by tag also what divides its order.
+// Callers pass it back unchanged.
 func formatCursor(p *look.ListPlace) string {
-	if p == nil {
+	switch {
+	case p == nil:
 		return ""
+	case p.Settled == 0:
+		return fmt.Sprintf("%d.%d.%d", p.Pos, p.Lane, p.Seq)
 	}
-	return fmt.Sprintf(cursorForm, p.Pos, p.Lane, p.Seq)
+	return fmt.Sprintf("%d.%d.%d.%d", p.Pos, p.Lane, p.Seq, p.Settled)
 }
 
-func parseCursor(text string) (*look.ListPlace, error) {
+func parseCursor(text, tag string) (*look.ListPlace, error) {
 	if text == "" {
 		return nil, nil // the first page has no cursor
 	}
 	var p look.ListPlace
-	if _, err := fmt.Sscanf(text, cursorForm, &p.Pos, &p.Lane, &p.Seq); err != nil || formatCursor(&p) != text {
+	_, _ = fmt.Sscanf(text, "%d.%d.%d.%d", &p.Pos, &p.Lane, &p.Seq, &p.Settled)
+	if formatCursor(&p) != text || (p.Settled > 0) != (tag != "") {
 		return nil, wrong("cursor", text, "is none that a list has answered: give back the one of the page before, or leave it out")
 	}
 	return &p, nil

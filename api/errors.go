@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/look"
 )
@@ -37,12 +38,12 @@ func problem(err error) error {
 	case errors.As(err, &rejection):
 		return bad(field(rejection.Header), rejection.Value, headerNames.ReplaceAllStringFunc(rejection.Problem+": "+rejection.Fix, field))
 	case errors.As(err, &fieldError):
-		return bad(fieldError.Field, fieldError.Value, fieldError.Problem)
+		return bad(fieldError.Field, fieldError.Value, headerNames.ReplaceAllStringFunc(fieldError.Problem, field))
 	case errors.Is(err, look.ErrNotFound), errors.Is(err, look.ErrNoTimer), errors.Is(err, deadletter.ErrNotFound):
 		return huma.Error404NotFound(err.Error())
 	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
 		return huma.Error504GatewayTimeout(err.Error())
-	case errors.Is(err, ErrBusy), errors.Is(err, ErrTurn), errors.Is(err, ErrAudit):
+	case errors.Is(err, ErrBusy), errors.Is(err, share.ErrTurn), errors.Is(err, ErrAudit), errors.Is(err, ErrUndecided):
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
 	}
 	return huma.NewError(http.StatusServiceUnavailable, err.Error())
@@ -83,14 +84,26 @@ const maxMistakes = 20
 // shapeProblem makes a problem document name the fields and the fixes in its detail too, and keeps it
 // short: it cuts the values that it repeats, drops those that are not a single value, and names the
 // first mistakes only.
-func shapeProblem(ctx huma.Context, _ string, v any) (any, error) {
+func (s *server) shapeProblem(ctx huma.Context, _ string, v any) (any, error) {
 	p, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
 	}
 	for _, e := range p.Errors {
+		if wrong, ok := e.Value.(*mistake); ok { // whatever else no schema likes about it
+			p.Errors = []*huma.ErrorDetail{{Location: wrong.location, Message: wrong.message}}
+			break
+		}
+	}
+	for _, e := range p.Errors {
+		if at, said, ok := strings.Cut(e.Message, " "); ok && strings.HasPrefix(at, "body.") { // see located
+			e.Location, e.Message = at, said
+		}
 		e.Location = locate(ctx.Operation(), e.Location)
-		e.Message = withFix(e.Message)
+		e.Message = withFix(e.Message, s.documented(ctx.Operation(), e.Location))
+	}
+	if p.Detail == "request body is required" {
+		p.Detail += ": send JSON, see /openapi.json"
 	}
 	if p.Detail == humaDetail && len(p.Errors) > 0 {
 		first := p.Errors[0]
@@ -136,22 +149,62 @@ func locate(op *huma.Operation, location string) string {
 	return location
 }
 
-// withFix adds what to do to those of huma's messages that do not say it.
-func withFix(message string) string {
-	switch message {
-	case "unexpected property", "unknown query parameter":
+// withFix adds what to do to those of huma's messages that do not say it. doc is what the document says of the field.
+func withFix(message, doc string) string {
+	switch {
+	case message == "unexpected property", message == "unknown query parameter":
 		return message + ": leave it out; /openapi.json has all names"
-	case "invalid integer":
-		return message + ": write a whole number; times are Unix ms"
-	case "invalid boolean":
+	case message == "invalid integer", message == "expected integer":
+		message += ": write a whole number"
+	case message == "invalid boolean":
 		return message + ": write true or false"
-	case "expected value to match exactly one schema but matched none": // only TimeText has two
+	case message == "expected value to match exactly one schema but matched none": // only times have two
 		return "is no time: write RFC 3339 in quotes, or Unix ms"
-	}
-	if strings.HasPrefix(message, huma.ErrUnknownContentType.Error()) {
+	case strings.HasPrefix(message, huma.ErrUnknownContentType.Error()):
 		return message + ": send JSON, with the header Content-Type: application/json"
+	case message == "expected string":
+		message += " in quotes"
+	case !strings.HasPrefix(message, "expected "):
+		return strings.TrimPrefix(message, "invalid value: ") // our own, of a type that reads its text
 	}
-	return message
+	if doc == "" {
+		return message
+	}
+	return message + ": " + doc
+}
+
+// documented returns what the document says of a field or a parameter; "": nothing.
+func (s *server) documented(op *huma.Operation, location string) string {
+	if op == nil {
+		return ""
+	}
+	for _, p := range op.Parameters {
+		if p.In+"."+p.Name == location {
+			return p.Description
+		}
+	}
+	if op.RequestBody == nil {
+		return ""
+	}
+	at := s.resolved(op.RequestBody.Content["application/json"].Schema)
+	for _, name := range strings.Split(location, ".")[1:] {
+		name, _, item := strings.Cut(name, "[")
+		if at = s.resolved(at.Properties[name]); at != nil && item {
+			at = s.resolved(at.Items)
+		}
+		if at == nil {
+			return ""
+		}
+	}
+	return at.Description
+}
+
+// resolved returns the schema that another one refers to.
+func (s *server) resolved(schema *huma.Schema) *huma.Schema {
+	for schema != nil && schema.Ref != "" {
+		schema = s.huma.OpenAPI().Components.Schemas.SchemaFromRef(schema.Ref)
+	}
+	return schema
 }
 
 // shorten cuts text to at most n bytes, and shows where.

@@ -64,8 +64,6 @@ func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
 		return out, err
 	}
 	switch {
-	case f.From < 0:
-		return out, wrong("from", strconv.FormatInt(f.From, 10), "is negative: write Unix ms")
 	case f.To <= f.From:
 		return out, wrong("to", strconv.FormatInt(f.To, 10), "is not after from: write a later time in Unix ms")
 	case f.Step < time.Second:
@@ -77,11 +75,11 @@ func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
 }
 
 type forecastInput struct {
-	Topic string `query:"topic" doc:"only this target topic"`
-	Tag   string `query:"tag"   doc:"only tasks with this tag, by their due time; tasks that are held are left out"`
-	From  int64  `query:"from"  doc:"Unix ms; default now"`
-	To    int64  `query:"to"    doc:"Unix ms, not included; default an hour after from"`
-	Step  string `query:"step"  doc:"at least 1s; at most 10080 steps" default:"1m"`
+	Topic string  `query:"topic" doc:"only this target topic"`
+	Tag   string  `query:"tag"   doc:"only tasks with this tag, by their due time; tasks that are held are left out"`
+	From  Instant `query:"from"  doc:"RFC 3339 or Unix ms; default now"`
+	To    Instant `query:"to"    doc:"not included; default an hour after from"`
+	Step  string  `query:"step"  doc:"at least 1s; at most 10080 steps" default:"1m"`
 }
 
 func (in *forecastInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
@@ -91,12 +89,12 @@ func (s *server) forecast(ctx context.Context, in *forecastInput) (Forecast, err
 	if err != nil || step <= 0 {
 		return Forecast{}, wrong("step", in.Step, "is no duration: write one such as 1m")
 	}
-	return s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From, To: in.To, Step: step})
+	return s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From.Millis(), To: in.To.Millis(), Step: step})
 }
 
 // Forecast counts the tasks that are due in each step.
 func (c *Client) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
-	in := forecastInput{Topic: f.Topic, Tag: f.Tag, From: f.From, To: f.To}
+	in := forecastInput{Topic: f.Topic, Tag: f.Tag, From: At(f.From), To: At(f.To)}
 	if f.Step != 0 {
 		in.Step = f.Step.String()
 	}

@@ -3,11 +3,17 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+	"go.yaml.in/yaml/v3"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -50,6 +56,48 @@ func TestAnotherTargetIsRefused(t *testing.T) {
 	}
 	code, _ := w.as("operate of orders", "POST", "/api/v1/tasks", `{"intake":"in.c","delay":"1h"}`)
 	require.Equal(t, http.StatusForbidden, code, "a target that is left out is not the caller's")
+}
+
+// A token whose entry names an intake sends through that intake alone. A request beyond requests-per-second is
+// neither in Kafka nor in the audit log.
+func TestATokensIntake(t *testing.T) {
+	w := newWorld(t)
+	named, entry := access.NewToken("named", access.Operate, []string{"orders", "bills", "https://*.example"})
+	slow, other := access.NewToken("slow", access.Operate, access.Everything)
+	entry.Intake, other.RequestsPerSecond = "in.b", new(1)
+	text, err := yaml.Marshal([]access.Entry{entry, other})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	guard, err := access.New(access.Config{Tokens: file, Intakes: []string{"in.a", "in.b"}}, zap.NewNop())
+	require.NoError(t, err)
+	server := httptest.NewServer(guard.Handler(w.mux))
+	defer server.Close()
+	w.url, w.tokens["named"], w.tokens["slow"] = server.URL, named, slow
+	const another = "sends its requests through another intake"
+	for _, c := range []struct {
+		path, body, want string
+		code             int
+	}{
+		{"/tasks", `{"topic":"bills","delay":"1h"}`, `"in.b"`, http.StatusAccepted},
+		{"/tasks", `{"topic":"bills","delay":"1h","intake":"in.b"}`, `"in.b"`, http.StatusAccepted},
+		{"/tasks", `{"topic":"orders","delay":"1h"}`, "allowed", http.StatusUnprocessableEntity},
+		{"/tasks", `{"url":"https://a.example/x","delay":"1h"}`, "allowed", http.StatusUnprocessableEntity},
+		{"/tasks", `{"topic":"bills","delay":"1h","intake":"in.a"}`, another, http.StatusForbidden},
+		{"/tasks", `{"url":"https://a.example/x","delay":"1h","intake":"in.a"}`, another, http.StatusForbidden},
+		{"/tasks/cancel", `{"topic":"orders","id":"x","intake":"in.a"}`, another, http.StatusForbidden},
+		{"/tasks/orders/x/stop?intake=in.a", "", another, http.StatusForbidden},
+	} {
+		code, answer := w.as("named", "POST", "/api/v1"+c.path, c.body)
+		require.Equal(t, c.code, code, "%v: %s", c, answer)
+		require.Contains(t, answer, c.want)
+	}
+	w.audited()
+	for _, want := range []int{http.StatusAccepted, http.StatusTooManyRequests} {
+		code, answer := w.as("slow", "POST", "/api/v1/tasks", `{"topic":"bills","delay":"1h"}`)
+		require.Equal(t, want, code, answer)
+	}
+	require.Len(t, w.audited(), 1)
 }
 
 func TestPick(t *testing.T) {

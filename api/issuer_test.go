@@ -76,7 +76,7 @@ func TestCallersOfAnIssuer(t *testing.T) {
 // A request that waits for an answer ends without it when its token does: access.Guard ends its context then.
 func TestWaitEndsWithTheToken(t *testing.T) {
 	w := newWorld(t)
-	ctx, end := context.WithCancel(access.With(t.Context(), access.Caller{Name: "a", Role: access.Operate}))
+	ctx, end := context.WithCancel(access.With(t.Context(), access.Caller{Name: "a", Role: access.Operate, Topics: access.Everything}))
 	ended := make(chan struct{})
 	w.respond(func(r *schemas.Request, position string) []schemas.Event {
 		end()

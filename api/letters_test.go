@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 )
@@ -74,6 +76,61 @@ func TestIDsOfDeadLettersAreBounded(t *testing.T) {
 	code, answer = w.as("admin", "POST", "/api/v1/deadletters/replay", ids(1001))
 	require.Equal(t, 422, code, answer)
 	require.Contains(t, answer, "ids")
+}
+
+// What an intake has rejected without a target is for callers to whom all targets of that intake belong, and
+// for no others with a target there.
+func TestLettersOfAnIntake(t *testing.T) {
+	w := newWorld(t)
+	own, err := intake.New(w.store).Source(t.Context(), "in.b", [16]byte{2}, 0, 0)
+	require.NoError(t, err)
+	for range 2 { // in.a is for every target, in.b for bills
+		w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, TaskID: fmt.Sprint(w.source.Topic, "/0/", w.next), Reason: "bad"}})
+		w.source, w.next = own, 0
+	}
+	of := func(token, path string) (int, []string) {
+		code, answer := w.as(token, "GET", path, "")
+		var page deadletter.Letters
+		require.NoError(t, json.Unmarshal([]byte(answer), &page))
+		var ids []string
+		for _, l := range page.Letters {
+			ids = append(ids, l.Topic+" "+l.TaskID)
+		}
+		return code, ids
+	}
+	const list, filtered = "/api/v1/deadletters", "/api/v1/deadletters?topic=in.b"
+	for token, want := range map[string][]string{"read": {"in.a in.a/0/0", "in.b in.b/0/0"}, "read of bills": {"in.b in.b/0/0"}, "read of orders": nil} {
+		code, found := of(token, list)
+		require.Equal(t, 200, code)
+		require.Equal(t, want, found, token)
+		for id, topic := range map[string]string{"1": "in.a", "2": "in.b"} {
+			code, answer := w.as(token, "GET", list+"/"+id, "")
+			require.Equal(t, slices.Contains(want, topic+" "+topic+"/0/0"), code == 200, "%s %s", token, answer)
+		}
+	}
+	code, found := of("read of bills", filtered)
+	require.Equal(t, []any{200, []string{"in.b in.b/0/0"}}, []any{code, found})
+	for _, token := range []string{"read of orders", "admin of orders"} {
+		code, _ = of(token, filtered)
+		require.Equal(t, 403, code)
+	}
+	code, answer := w.as("admin of orders", "POST", list+"/purge", `{"topic":"in.b"}`)
+	require.Equal(t, 403, code, answer)
+	code, answer = w.as("admin of bills", "POST", list+"/purge", `{"topic":"in.b"}`)
+	require.Equal(t, 200, code)
+	require.Contains(t, answer, `"deleted":1,`)
+}
+
+func TestCoveringPatterns(t *testing.T) {
+	for _, c := range []struct {
+		pattern, target string
+		covers          bool
+	}{
+		{"bills", "bills", true}, {"shop.*", "shop.*", true}, {"shop.*", "shop.mail.*", true}, {"*", "shop.*", true}, {"shop.?", "shop.?", true}, {"*", "orders", true},
+		{"shop.mail.*", "shop.*", false}, {"shop.?", "shop.*", false}, {"*ab*", "x[ab]y", false}, {"shop.*", `shop.\*`, false}, {"*", "https://*", false}, {"bills", "bill*", false},
+	} {
+		require.Equal(t, c.covers, covers([]string{"other", c.pattern}, c.target), "%s %s", c.pattern, c.target)
+	}
 }
 
 // A caller for some topics searches the letters of others blind: no answer may depend on what they say.

@@ -5,28 +5,32 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/share"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 )
 
 // Local reads the database. Client has the same methods and calls a running service.
 type Local struct {
 	store *store.Store
-	lists *turns
+	lists *share.Turns
 	*deadletter.Local
 
 	// Lag returns how far the intake is stored. nil: nobody asks Kafka.
 	Lag func(ctx context.Context) ([]Lag, error)
 
+	Cancels CancelsConfig // its defaults are there, except for Kafka
+
 	overview  *overviewer
-	changes   *turns        // of many tasks or dead letters
-	cancelFor time.Duration // how long one request cancels many
-	// Unindex tells the index that tasks were cancelled. nil: dispatchers find that out themselves.
-	Unindex func(ctx context.Context, gone []store.Place)
+	changes   *share.Turns  // of many tasks or dead letters
+	changeFor time.Duration // how long one request changes many
 }
 
 // NewLocal returns a Local over the store and its dead letters.
 func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
-	return &Local{store: st, lists: newTurns(listsAtOnce, listsAtOnce/2), Local: dead, overview: newOverviewer(st), changes: newTurns(changesAtOnce, 1), cancelFor: cancelBudget}
+	return &Local{store: st, lists: share.NewTurns(listsAtOnce, 2, listsAtOnce), Local: dead, overview: newOverviewer(st), changes: share.NewTurns(changesAtOnce, 1, changesAtOnce), changeFor: changeBudget,
+		Cancels: CancelsConfig{Topic: schemas.TopicCancels, Tasks: 500, Ahead: 4}}
 }
 
 // Lists read many rows, so their number at a time and their duration are limited.
@@ -36,8 +40,11 @@ const (
 )
 
 const (
-	// cancelBudget is how long one request may cancel. A larger one goes on with the cursor.
-	cancelBudget = 40 * time.Second
+	// changeBudget is how long one request may change many. A larger one goes on with the cursor.
+	changeBudget = 40 * time.Second
+	// cancelPatience is for how much longer a request waits for what it has published, and cancelLook how often it looks.
+	cancelPatience = 5 * time.Second
+	cancelLook     = 20 * time.Millisecond
 	// changesAtOnce is how many requests change many tasks at a time. Each takes a turn for each piece,
 	// so a small one does not wait for the end of a large one.
 	changesAtOnce = 1
@@ -48,7 +55,7 @@ const (
 // The turn of a caller who leaves ends with the statement that was begun for it: the database goes on
 // with that statement, and statements that nobody waits for must not pile up there.
 func listing[T any](ctx context.Context, l *Local, read func(context.Context) (T, error)) (out T, err error) {
-	leave, err := l.lists.take(ctx, 1)
+	leave, err := l.lists.Take(ctx, access.From(ctx).Account(), 1)
 	if err != nil {
 		return out, err
 	}

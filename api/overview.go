@@ -186,7 +186,7 @@ func (o *overviewer) read(ctx context.Context) (Overview, error) {
 	if !p.misses("overdue") {
 		out.Overdue = &Overdue{Count: p.overdue.N, More: p.overdue.More, Oldest: p.oldest}
 	}
-	for _, kind := range letterKinds() {
+	for _, kind := range schemas.LetterKinds() {
 		if n := p.letters[kind]; n.N > 0 {
 			out.DeadLetters = append(out.DeadLetters, LetterKind{kind, n.N, n.More})
 		}
@@ -214,7 +214,7 @@ func (o *overviewer) readParts(ctx context.Context, now time.Time, p *parts) {
 		return err
 	})
 	part("dead_letters", func(ctx context.Context) (err error) {
-		p.letters, err = look.New(o.store).CountKinds(ctx, letterKinds(), overviewCounted)
+		p.letters, err = look.New(o.store).CountKinds(ctx, schemas.LetterKinds(), overviewCounted)
 		return err
 	})
 	part("targets", func(ctx context.Context) (err error) {
@@ -236,11 +236,6 @@ func (p *parts) miss(what string, err error) {
 
 func (p *parts) misses(what string) bool {
 	return slices.ContainsFunc(p.missing, func(m Missing) bool { return m.What == what })
-}
-
-// letterKinds are the kinds of which there can be dead letters.
-func letterKinds() []string {
-	return slices.DeleteFunc(schemas.Kinds(), func(kind schemas.Kind) bool { return kind == schemas.KindMissed })
 }
 
 func totalOf(services []admin.Service) *figures.Total {

@@ -127,7 +127,8 @@ func TestOverviewSeries(t *testing.T) {
 	require.Len(t, w.overview(100).Series, 2, "no more minutes than were asked for")
 
 	put("late", newest, `{"v":1,"n":{"delivered":60}}`)
-	require.InDelta(t, 3.0, w.overview(1).Series[0].Delivered, 0.001, "what arrives late counts")
+	// A minute may end while the test runs.
+	require.InDelta(t, 3.0, w.overview(2).Series[0].Delivered, 0.001, "figures that arrive late count")
 	other := newOverviewer(w.store)
 	again, err := other.get(ctx)
 	require.NoError(t, err)

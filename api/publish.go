@@ -19,10 +19,12 @@ type Published struct {
 	Topic     string `json:"topic"     doc:"target topic, or the origin of an HTTP callback; default the intake's own target"`
 	ID        string `json:"id"`
 	Op        string `json:"op"`
-	Due       int64  `json:"due"       doc:"Unix ms; 0 for cancel and fire"`
+	Due       int64  `json:"due"       doc:"Unix ms; 0 for cancel, stop and fire"`
 	Intake    string `json:"intake"    doc:"intake topic"`
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
+	Awaits    string `json:"awaits,omitempty" doc:"what it waits for, if the answer did not come in time"`
+	Request   string `json:"request"   doc:"intake/partition/offset: the event that answers this request carries it"`
 }
 
 // Partitioner uses the partition of Kafka's default partitioner (murmur2) for a record with a key.
@@ -137,7 +139,10 @@ func ReadPublished(r *kgo.Record) (Published, error) {
 	if wait := req.Settings.MaxWait; wait > 0 {
 		due = min(due, r.Timestamp.UnixMilli()+wait.Milliseconds())
 	}
-	return Published{Topic: req.Topic, ID: req.ID, Op: req.Op.String(), Due: due, Intake: r.Topic, Partition: r.Partition, Offset: r.Offset}, nil
+	return Published{
+		Topic: req.Topic, ID: req.ID, Op: req.Op.String(), Due: due, Intake: r.Topic, Partition: r.Partition, Offset: r.Offset,
+		Request: schemas.DefaultID(r.Topic, r.Partition, r.Offset),
+	}, nil
 }
 
 // Limits of the entries that wait to be written, and how long a caller waits for its own.

@@ -104,12 +104,12 @@ func (b *builder) record(in Intake, key, value []byte) (*kgo.Record, error) {
 type DeliverySettings struct {
 	Priority    string `json:"priority,omitempty"     doc:"high, normal or low" minLength:"1"`
 	Ack         string `json:"ack,omitempty"          doc:"none or report" minLength:"1"`
-	AckTimeout  string `json:"ack_timeout,omitempty"  doc:"duration" minLength:"1"`
-	MaxAttempts *int64 `json:"max_attempts,omitempty"`
-	Backoff     string `json:"backoff,omitempty"      doc:"fixed:5s or exponential:1s:10m" minLength:"1"`
+	AckTimeout  string `json:"ack_timeout,omitempty"  doc:"duration, at least 100ms" minLength:"1"`
+	MaxAttempts *int64 `json:"max_attempts,omitempty" doc:"1 to 10000"`
+	Backoff     string `json:"backoff,omitempty"      doc:"fixed:5s, exponential:1s:10m or steps:5s,5m,30m,2h" minLength:"1"`
 	MaxLateness string `json:"max_lateness,omitempty" doc:"duration" minLength:"1"`
 	Tag         string `json:"tag,omitempty"          doc:"up to 4 tags with commas between" minLength:"1"`
-	Events      string `json:"events,omitempty"       doc:"none, final or all" minLength:"1"`
+	Events      string `json:"events,omitempty"       doc:"none, final or all; default final where an id is given, otherwise none; all with wait" minLength:"1"`
 }
 
 func (d *DeliverySettings) headers(b *builder) {
@@ -151,26 +151,45 @@ func (TimeText) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger, Format: "int64"}}}
 }
 
-// instantOr reads a time; the default is for none.
-func instantOr(field string, text TimeText, none int64) (int64, error) {
-	if text == "" {
-		return none, nil
-	}
+// Instant is an instant in a request, in the forms of TimeText. The zero value is none.
+type Instant struct{ ms int64 }
+
+// At returns the instant of Unix ms. 0 is none.
+func At(ms int64) Instant { return Instant{ms} }
+
+// Millis returns Unix ms, or 0 for none.
+func (i Instant) Millis() int64 { return i.ms }
+
+// String returns Unix ms.
+func (i Instant) String() string { return strconv.FormatInt(i.ms, 10) }
+
+// MarshalText writes Unix ms.
+func (i Instant) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
+
+// UnmarshalText reads RFC 3339 or Unix ms. An instant before 1970 would be taken for none.
+func (i *Instant) UnmarshalText(text []byte) error {
 	ms, rejection := schemas.ParseTime(string(text))
-	if rejection != nil {
-		return 0, wrong(field, string(text), rejection.Problem+": "+rejection.Fix)
+	switch {
+	case rejection != nil:
+		return errors.New(rejection.Problem + ": " + rejection.Fix)
+	case ms <= 0:
+		return errors.New("is not after 1970-01-01T00:00:00Z: write a later time")
 	}
-	return ms, nil
+	i.ms = ms
+	return nil
 }
 
-// checkInstant refuses Unix seconds in a filter of what is to be changed: they would select everything since 1970. 0 is none.
-func checkInstant(field string, ms int64) error {
-	if ms <= 0 || ms >= schemas.FirstMillis {
-		return nil
+// UnmarshalJSON accepts a string or an integer.
+func (i *Instant) UnmarshalJSON(b []byte) error {
+	var text TimeText
+	if err := text.UnmarshalJSON(b); err != nil {
+		return err
 	}
-	_, err := instantOr(field, TimeText(strconv.FormatInt(ms, 10)), 0)
-	return err
+	return i.UnmarshalText([]byte(text))
 }
+
+// Schema describes the type to huma.
+func (Instant) Schema(r huma.Registry) *huma.Schema { return TimeText("").Schema(r) }
 
 // checkTag finds mistakes in a filter.
 func checkTag(tag string) error {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -32,13 +34,25 @@ func requireRole(api huma.API, role access.Role) func(huma.Context, func(huma.Co
 // withinTopics refuses a topic that is not one of the caller's. An empty topic means all; a caller
 // who is restricted to topics must name one.
 func withinTopics(c access.Caller, topic string) error {
-	switch {
-	case c.Topic(schemas.TargetName(topic)):
-		return nil
-	case topic == "":
+	if topic == "" {
+		if c.AllTopics() {
+			return nil
+		}
 		return huma.Error403Forbidden(fmt.Sprintf("the token %q is for some topics only: name one with topic", c.Name))
 	}
+	target, err := checkTarget(topic)
+	if err != nil || c.Topic(target) {
+		return err
+	}
 	return huma.Error403Forbidden(fmt.Sprintf("the topic is none of those of the token %q", c.Name))
+}
+
+// withinLetters is withinTopics for dead letters. Some belong to an intake.
+func withinLetters(c access.Caller, topic string) error {
+	if slices.Contains(c.Intakes, topic) {
+		return nil
+	}
+	return withinTopics(c, topic)
 }
 
 // withinListed is withinTopics for a list, of which an operation leaves out what is not the caller's.
@@ -72,13 +86,36 @@ func withinTarget(c access.Caller, topic, url string) error {
 // userHeader names the user of a command that calls the API.
 const userHeader = "Notyet-User"
 
-// actor puts who makes the change into the context: the token, and the user of a command that used it.
-func actor(ctx huma.Context, next func(huma.Context)) {
-	a := admin.Actor{Who: access.From(ctx.Context()).Name, Via: admin.ViaAPI, User: printable(ctx.Header(userHeader))}
+// actor puts who makes the change into the context: the token with its intakes, and the user of a command that used it.
+func (s *server) actor(ctx huma.Context, next func(huma.Context)) {
+	c := access.From(ctx.Context())
+	a := admin.Actor{Who: c.Name, Via: admin.ViaAPI, User: printable(ctx.Header(userHeader))}
 	if a.User != "" {
 		a.Via = admin.ViaCLI
 	}
-	next(huma.WithContext(ctx, admin.WithActor(ctx.Context(), a)))
+	c.Intakes = s.intakesOf(c)
+	next(huma.WithContext(ctx, access.With(admin.WithActor(ctx.Context(), a), c)))
+}
+
+// intakesOf returns the intakes of which all targets are the caller's. What such an intake rejects is
+// nobody else's; of any other one it may be another tenant's, whose names the reasons repeat.
+func (s *server) intakesOf(c access.Caller) (names []string) {
+	for _, in := range s.intakes() {
+		targets := in.Limits.AllowedTargets
+		if len(targets) > 0 && !slices.ContainsFunc(targets, func(target string) bool { return !covers(c.Topics, target) }) {
+			names = append(names, in.Topic)
+		}
+	}
+	return names
+}
+
+// covers reports whether one of the patterns matches every name that the target's pattern does. Of two
+// patterns with other signs than * it says no, unless they are the same.
+func covers(patterns []string, target string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		wider, err := path.Match(p, target)
+		return p == target || wider && err == nil && !strings.ContainsAny(p+target, `?[\`)
+	})
 }
 
 // printable drops what neither a header nor a log may hold.

@@ -36,6 +36,8 @@ var calls = map[string]call{
 	"find-task":          {"read", "GET", "/api/v1/task?topic={topic}&id=a", "", ""},
 	"schedule-task":      {"operate", "POST", "/api/v1/tasks", `{"topic":"{topic}","id":"b","delay":"1h","value":"x"}`, ""},
 	"cancel-task":        {"operate", "POST", "/api/v1/tasks/cancel", `{"topic":"{topic}","id":"c"}`, ""},
+	"stop-task":          {"operate", "POST", "/api/v1/tasks/stop", `{"topic":"{topic}","id":"c"}`, ""},
+	"stop-by-path":       {"operate", "POST", "/api/v1/tasks/{topic}/a/stop", "", ""},
 	"fire-task":          {"operate", "POST", "/api/v1/tasks/fire", `{"topic":"{topic}","id":"c"}`, ""},
 	"cancel-by-path":     {"operate", "POST", "/api/v1/tasks/{topic}/a/cancel?wait=1ms", "", ""},
 	"fire-by-path":       {"operate", "POST", "/api/v1/tasks/{topic}/a/fire", "", ""},
@@ -101,6 +103,9 @@ func TestRoleByPathByTopic(t *testing.T) {
 			fill := strings.NewReplacer("{topic}", topic, "{letter}", letters[topic])
 			for token := range w.tokens {
 				role, restricted := strings.CutSuffix(token, " of orders")
+				if strings.HasSuffix(token, " of bills") {
+					continue
+				}
 				code, answer := w.as(token, c.method, fill.Replace(c.path), fill.Replace(c.body))
 				about := fmt.Sprintf("%s as %s about %s: %s", name, token, topic, answer)
 				switch {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,7 +24,8 @@ type Schedule struct {
 	URL      string   `json:"url,omitempty"       doc:"send an HTTP request to this URL instead of a record to a topic"`
 	Method   string   `json:"method,omitempty"    doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
 	ID       string   `json:"id,omitempty"        doc:"caller's id; without one a repeated request is another task" minLength:"1"`
-	At       TimeText `json:"at,omitempty"        doc:"due time: RFC 3339 or Unix ms; exactly one of at and delay"`
+	At       TimeText `json:"at,omitempty"        doc:"due time: RFC 3339, Unix ms, or with timezone a local time such as 2027-01-31T08:00; exactly one of at and delay"`
+	Timezone string   `json:"timezone,omitempty"  doc:"IANA name of the time zone of at, which then has no offset; a time that daylight saving skips is the end of the gap, one that comes twice is the first" minLength:"1"`
 	Delay    string   `json:"delay,omitempty"     doc:"such as 90s, 36h, PT30M or P400D; the answer's due is the due time that it makes, an estimate within a minute of the intake's horizon" minLength:"1"`
 	IfExists string   `json:"if_exists,omitempty" doc:"replace, keep, merge or once" minLength:"1"`
 	Merge    string   `json:"merge,omitempty"     doc:"last, sum or append" minLength:"1"`
@@ -45,6 +47,7 @@ func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
 	b.text(schemas.HeaderMethod, r.Method)
 	b.text(schemas.HeaderID, r.ID)
 	b.text(schemas.HeaderAt, string(r.At))
+	b.text(schemas.HeaderTimezone, r.Timezone)
 	b.text(schemas.HeaderDelay, r.Delay)
 	b.text(schemas.HeaderIfExists, r.IfExists)
 	b.text(schemas.HeaderMerge, r.Merge)
@@ -58,6 +61,7 @@ func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
 }
 
 type scheduleInput struct {
+	Waiting
 	Traceparent string `header:"traceparent" doc:"W3C Trace Context of the caller. It becomes a header of the delivery, unless headers has one"`
 	Tracestate  string `header:"tracestate"  doc:"goes with traceparent"`
 	Body        Schedule
@@ -67,8 +71,21 @@ func (in *scheduleInput) scope(c access.Caller) error {
 	return withinTarget(c, in.Body.Topic, in.Body.URL)
 }
 
-func (s *server) schedule(ctx context.Context, in *scheduleInput) (Published, error) {
-	return s.publish(ctx, route{in.Body.Intake, in.Body.Topic}, func(to Intake) (*kgo.Record, error) {
+// AwaitAnswer makes the request one whose answer is sent.
+func (r *Schedule) AwaitAnswer() error {
+	if r.Events = cmp.Or(r.Events, schemas.EventsAll.String()); r.Events != schemas.EventsAll.String() {
+		return wrong("events", r.Events, "sends no answer to wait for: leave it out, or write all")
+	}
+	return nil
+}
+
+func (s *server) schedule(ctx context.Context, in *scheduleInput) (*answerOutput, error) {
+	if in.Wait != "" {
+		if err := in.Body.AwaitAnswer(); err != nil {
+			return nil, err
+		}
+	}
+	return s.askRecord(ctx, in.Body.ID, route{in.Body.Intake, in.Body.Topic, in.Body.URL}, func(to Intake) (*kgo.Record, error) {
 		r, err := in.Body.Record(to)
 		if err == nil && in.Body.Delay != "" {
 			err = s.setDue(ctx, to, r)
@@ -77,7 +94,7 @@ func (s *server) schedule(ctx context.Context, in *scheduleInput) (Published, er
 			return nil, err
 		}
 		return in.traced(r, to), nil
-	})
+	}, in.Waiting)
 }
 
 // clocksApart is how far the broker's clock may be behind the database's without a request being

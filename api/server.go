@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -67,16 +68,19 @@ func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, pa
 func registerOutput[I, O any, P scoped[I]](s *server, role access.Role, id, method, path, summary string, handler func(context.Context, *I) (*O, error), options ...option) {
 	op := huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Errors: []int{
 		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity,
-		http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+		http.StatusMethodNotAllowed, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 	}}
+	if _, hasBody := reflect.TypeFor[I]().FieldByName("Body"); hasBody {
+		op.Errors = append(op.Errors, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
 	op.Description = "Needs the role " + role.String() + "."
 	for _, o := range options {
 		o(&op)
 	}
-	op.Middlewares = append(huma.Middlewares{requireRole(s.huma, role), waits, s.budget(op.MaxBodyBytes), actor}, op.Middlewares...)
+	op.Middlewares = append(huma.Middlewares{requireRole(s.huma, role), s.strictParameters, waits, s.budget(op.MaxBodyBytes), s.actor}, op.Middlewares...)
 	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		if err := P(in).scope(access.From(ctx)); err != nil {
-			return nil, err
+			return nil, problem(err)
 		}
 		out, err := handler(ctx, in)
 		return out, problem(err)

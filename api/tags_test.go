@@ -23,6 +23,7 @@ func (w *world) tagged(topic, id string, due int64, tag string) {
 
 func TestTags(t *testing.T) {
 	w := newWorld(t)
+	w.decideCancels()
 	due := time.Now().Add(time.Hour).UnixMilli()
 	for i, tag := range []string{"vip", "shop:7,vip", "vip-2", ""} {
 		w.tagged("orders", fmt.Sprint(i), due+int64(i), tag)

@@ -73,17 +73,11 @@ func (c TargetChange) said() TargetChange {
 
 // checkTarget returns the name under which tasks of a target are known.
 func checkTarget(name string) (string, error) {
-	if schemas.IsOrigin(name) {
-		origin, rejection := schemas.ParseOrigin([]byte(name))
-		if rejection != nil {
-			return "", wrong("topic", name, rejection.Problem+": "+rejection.Fix)
-		}
-		return origin, nil
+	target, mistake := schemas.ParseTarget([]byte(name))
+	if mistake != nil {
+		return "", wrong("topic", mistake.Value, mistake.Problem+": "+mistake.Fix)
 	}
-	if !schemas.ValidTopic(name) {
-		return "", wrong("topic", name, "is no name of a topic: write 1 to 249 of a-z A-Z 0-9 . _ -, or the origin of a callback such as https://shop.example")
-	}
-	return name, nil
+	return target, nil
 }
 
 // Targets lists the targets of which something was said, by name, and those that still have held tasks.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,10 +17,11 @@ import (
 type Task struct {
 	Topic   string `json:"topic"`
 	ID      string `json:"id"`
-	State   string `json:"state"             doc:"pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled or dead"`
+	State   string `json:"state"             doc:"pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled, stopped or dead"`
 	Due     int64  `json:"due"               doc:"Unix ms"`
 	Next    int64  `json:"next"              doc:"when something happens to it next, Unix ms; 0 once it has ended"`
 	Attempt int    `json:"attempt"           doc:"deliveries made"`
+	Snoozed int    `json:"snoozed,omitempty" doc:"how many of them its consumer has snoozed: they count as no attempts"`
 	Replay  int    `json:"replay"            doc:"times replayed from the dead letters"`
 	Version *int64 `json:"version,omitempty"`
 	Created int64  `json:"created"           doc:"Unix ms of the request that opened it"`
@@ -30,7 +32,27 @@ type Task struct {
 	// Events, Changes and Waiting are those of one task that was asked for.
 	Events  []TaskEvent  `json:"events,omitempty"  doc:"what is remembered of its life, in order; those before a replacement are not"`
 	Changes []AuditEntry `json:"changes,omitempty" doc:"the latest changes through API and command line, the last one last"`
-	Waiting int          `json:"waiting,omitempty" doc:"requests and reports that wait until its delivery has ended"`
+	Waiting []Awaiting   `json:"waiting,omitempty" doc:"the first 20 requests and reports that are decided later, requests in the order in which that happens"`
+	Waits   int          `json:"waits,omitempty"   doc:"how many there are"`
+}
+
+// Awaiting is a request or a report that is decided later.
+type Awaiting struct {
+	Op      string `json:"op"                doc:"op of the request, or report"`
+	Request string `json:"request,omitempty" doc:"its place: topic/partition/offset"`
+	For     string `json:"for"               doc:"what it waits for"`
+}
+
+// Awaits says what a request about the task waits for; "": it does not wait here.
+func (t *Task) Awaits(request string) string {
+	i := slices.IndexFunc(t.Waiting, func(w Awaiting) bool { return w.Request == request })
+	switch {
+	case i >= 0:
+		return t.Waiting[i].For
+	case t.Waits > len(t.Waiting):
+		return "the requests before it"
+	}
+	return ""
 }
 
 // TaskEvent is an event of a task as on the results topic. The topic and id are the task's.
@@ -64,8 +86,8 @@ type Tasks struct {
 }
 
 func newTask(v look.View, content bool) Task {
-	t := Task{Topic: v.Topic, ID: v.ID, State: v.State, Due: v.Due, Next: v.Next, Attempt: v.Attempt, Replay: v.Replay, Version: v.Version, Created: v.Created, Slot: v.Slot}
-	if !content || len(v.Body) == 0 { // a cancelled task keeps no body
+	t := Task{Topic: v.Topic, ID: v.ID, State: v.State, Due: v.Due, Next: v.Next, Attempt: v.Attempt, Snoozed: v.Snoozed, Replay: v.Replay, Version: v.Version, Created: v.Created, Slot: v.Slot}
+	if !content || len(v.Body) == 0 { // one that was cancelled or stopped keeps no body
 		return t
 	}
 	body, err := schemas.DecodeBody(v.Body)
@@ -111,16 +133,16 @@ func (t *Tasks) withhold() {
 
 // TaskFilter selects tasks to list.
 type TaskFilter struct {
-	Topic    string `query:"topic"     doc:"only this target topic"`
-	IDPrefix string `query:"id-prefix" doc:"only ids that begin so"`
-	Tag      string `query:"tag"       doc:"only tasks with this tag; the order is then that of due times, and those that come again, wait for a report or are held are last"`
-	State    string `query:"state"     doc:"only tasks in this state; one of ended tasks implies ended" enum:"pending,claimed,waiting_report,waiting_retry,delivered,succeeded,cancelled,dead"`
-	From     int64  `query:"from"      doc:"only what is due, or has ended, at or after, Unix ms"`
-	To       int64  `query:"to"        doc:"only what is due, or has ended, before, Unix ms"`
-	Limit    int    `query:"limit"     default:"100"                                                    maximum:"1000" minimum:"1"`
-	Cursor   string `query:"cursor"    doc:"that of the page before"                                    maxLength:"1000"`
-	Ended    bool   `query:"ended"     doc:"those that ended last instead of those to come"`
-	Content  bool   `query:"content"   doc:"with key, value and headers; pages are then shorter"`
+	Topic    string  `query:"topic"     doc:"only this target topic"`
+	IDPrefix string  `query:"id-prefix" doc:"only ids that begin so"`
+	Tag      string  `query:"tag"       doc:"only tasks with this tag; the order is then that of due times, and those that come again, wait for a report or are held are last"`
+	State    string  `query:"state"     doc:"only tasks in this state; one of ended tasks implies ended" enum:"pending,claimed,waiting_report,waiting_retry,delivered,succeeded,cancelled,stopped,dead"`
+	From     Instant `query:"from"      doc:"only what is due, or has ended, at or after: RFC 3339 or Unix ms"`
+	To       Instant `query:"to"        doc:"only what is due, or has ended, before"`
+	Limit    int     `query:"limit"     default:"100"                                                    maximum:"1000" minimum:"1"`
+	Cursor   string  `query:"cursor"    doc:"that of the page before"                                    maxLength:"1000"`
+	Ended    bool    `query:"ended"     doc:"those that ended last instead of those to come"`
+	Content  bool    `query:"content"   doc:"with key, value and headers; pages are then shorter"`
 	// Allowed reports whether a task of the topic may be listed. nil: all.
 	Allowed func(topic string) bool
 }
@@ -139,7 +161,10 @@ func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 		return Task{}, err
 	}
 	t := newTask(v, true)
-	t.Waiting = history.Waiting
+	t.Waits = history.Waits
+	for _, w := range history.Waiting {
+		t.Waiting = append(t.Waiting, Awaiting(w))
+	}
 	for _, e := range history.Events {
 		t.Events = append(t.Events, newTaskEvent(e))
 	}
@@ -151,7 +176,7 @@ func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 
 // Tasks returns a page of tasks: those due next first, or those that ended last first.
 func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
-	after, err := parseCursor(f.Cursor)
+	after, err := parseCursor(f.Cursor, f.Tag)
 	if err == nil {
 		err = checkTag(f.Tag)
 	}
@@ -160,7 +185,7 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	}
 	page, err := listing(ctx, l, func(ctx context.Context) (look.ListPage, error) {
 		return look.New(l.store).List(ctx, look.ListFilter{
-			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, Tag: f.Tag, State: f.State, From: f.From, To: f.To, Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
+			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, Tag: f.Tag, State: f.State, From: f.From.Millis(), To: f.To.Millis(), Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
 		})
 	})
 	if err != nil {

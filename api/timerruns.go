@@ -1,12 +1,15 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
@@ -23,7 +26,7 @@ const (
 
 // RunTimer asks for one run of a timer.
 type RunTimer struct {
-	At TimeText `json:"at,omitempty" doc:"the instant that names the run: RFC 3339 or Unix ms, not in the future; default now. A request that is repeated with its at makes no second run"`
+	At Instant `json:"at,omitzero" doc:"the instant that names the run: RFC 3339 or Unix ms, not in the future; default now. A request that is repeated with its at makes no second run"`
 }
 
 // TimerRun is the run that was asked for.
@@ -37,10 +40,10 @@ type TimerRun struct {
 
 // Backfill asks for the runs of a range.
 type Backfill struct {
-	From      TimeText `json:"from"                doc:"runs at this instant or later: RFC 3339 or Unix ms"`
-	To        TimeText `json:"to,omitempty"        doc:"runs before this instant; default now"`
-	DryRun    bool     `json:"dry_run,omitempty"   doc:"only count, and make nothing"`
-	Forgotten bool     `json:"forgotten,omitempty" doc:"also make runs of which nobody remembers whether they were made: see dispatcher.retention"`
+	From      Instant `json:"from"                doc:"runs at this instant or later: RFC 3339 or Unix ms"`
+	To        Instant `json:"to,omitzero"         doc:"runs before this instant; default now"`
+	DryRun    bool    `json:"dry_run,omitempty"   doc:"only count, and make nothing"`
+	Forgotten bool    `json:"forgotten,omitempty" doc:"also make runs of which nobody remembers whether they were made: see dispatcher.retention"`
 }
 
 // Backfilled is what became of the runs of a range.
@@ -59,22 +62,19 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 	if err != nil {
 		return TimerRun{}, err
 	}
-	at, err := instantOr("at", r.At, now.UnixMilli())
-	if err != nil {
-		return TimerRun{}, err
-	}
+	at := cmp.Or(r.At.Millis(), now.UnixMilli())
 	since, err := intake.New(l.store).Remembered(ctx, now.UnixMilli())
 	if err != nil {
 		return TimerRun{}, err
 	}
 	switch {
 	case at > now.UnixMilli():
-		return TimerRun{}, wrong("at", string(r.At), "is in the future: leave it out, or schedule a task for it")
-	case at < since && r.At != "":
+		return TimerRun{}, wrong("at", r.At.String(), "is in the future: leave it out, or schedule a task for it")
+	case at < since && r.At != (Instant{}):
 		return TimerRun{}, forgottenRun(r, since)
 	}
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "timer-run", Topic: topic, TaskID: id, Detail: admin.AuditDetail(map[string]any{"at": at})})
-	leave, err := l.changes.take(ctx, 1) // each holds a timer's content in memory
+	leave, err := l.changes.Take(ctx, access.From(ctx).Account(), 1) // each holds a timer's content in memory
 	if err != nil {
 		return TimerRun{}, err
 	}
@@ -91,7 +91,7 @@ func (l *Local) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Tim
 }
 
 func forgottenRun(r RunTimer, since int64) error {
-	return wrong("at", string(r.At), "lies before "+time.UnixMilli(since).UTC().Format(time.RFC3339)+", and nobody remembers whether that run was made: write a later time, or backfill with forgotten")
+	return wrong("at", r.At.String(), "lies before "+time.UnixMilli(since).UTC().Format(time.RFC3339)+", and nobody remembers whether that run was made: write a later time, or backfill with forgotten")
 }
 
 // BackfillTimer makes those of a timer's runs in a range that do not exist, the oldest first, or returns
@@ -110,11 +110,11 @@ func (l *Local) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "timer-backfill", Topic: topic, TaskID: id, Detail: admin.AuditDetail(map[string]any{
 		"from": span.From, "to": span.To, "forgotten": span.Forgotten,
 	})})
-	ends := time.Now().Add(l.cancelFor)
+	ends := time.Now().Add(l.changeFor)
 	turn := ctx
-	for entry := int64(0); ; turn = waiting(ctx) {
-		leave, err := l.changes.take(turn, 1)
-		if errors.Is(err, ErrTurn) && out.Next > 0 {
+	for entry := int64(0); ; turn = share.Wait(ctx) {
+		leave, err := l.changes.Take(turn, access.From(ctx).Account(), 1)
+		if errors.Is(err, share.ErrTurn) && out.Next > 0 {
 			return out, nil
 		}
 		if err != nil {
@@ -148,14 +148,12 @@ func (l *Local) backfillRange(ctx context.Context, topic, id string, r Backfill,
 	if err != nil {
 		return span, err
 	}
-	refuse := func(problem string) error { return wrong("from", string(r.From), problem) }
+	refuse := func(problem string) error { return wrong("from", r.From.String(), problem) }
 	runs, most := s.Count(from, to, MostBackfilled), MostBackfilled
 	if len(t.Body) > 0 {
 		most = min(most, max(backfillBytes/len(t.Body), 1))
 	}
 	switch {
-	case r.From == "":
-		return span, refuse("is missing: write the instant of the first run, RFC 3339 or Unix ms")
 	case runs > most && most < MostBackfilled:
 		return span, refuse(fmt.Sprintf("and to hold more than %d runs, which is %d MiB of this timer's content: write a shorter range, and go on with the next", most, backfillBytes>>20))
 	case runs > most:
@@ -169,18 +167,11 @@ func (l *Local) backfillRange(ctx context.Context, topic, id string, r Backfill,
 }
 
 // timerRange reads a timer, and a range of its runs. Without from, the range is back long, in ms.
-func (l *Local) timerRange(ctx context.Context, topic, id string, fromText, toText TimeText, now, back int64) (t task.Timer, from, to int64, err error) {
-	if to, err = instantOr("to", toText, now); err != nil {
-		return
-	}
-	if from, err = instantOr("from", fromText, to-back); err != nil {
-		return
-	}
-	if from < 0 {
-		return t, from, to, wrong("from", string(fromText), "lies before 1970: write a later time")
-	}
-	if to <= from && (fromText != "" || back > 0) {
-		return t, from, to, wrong("to", string(toText), "is not after from: write a later time")
+func (l *Local) timerRange(ctx context.Context, topic, id string, first, end Instant, now, back int64) (t task.Timer, from, to int64, err error) {
+	to = cmp.Or(end.Millis(), now)
+	from = cmp.Or(first.Millis(), to-back)
+	if to <= from && (first != (Instant{}) || back > 0) {
+		return t, from, to, wrong("to", end.String(), "is not after from: write a later time")
 	}
 	t, err = look.New(l.store).GetTimer(ctx, topic, id)
 	return
@@ -229,8 +220,9 @@ const auditBack = 24 * time.Hour
 
 // TimerAuditFilter selects the runs to audit.
 type TimerAuditFilter struct {
-	From, To TimeText // "": a day before To, and now
-	Limit    int      // 0: MostAudited
+	From  Instant `query:"from"  doc:"runs at this instant or later: RFC 3339 or Unix ms; default a day before to"`
+	To    Instant `query:"to"    doc:"runs before this instant; default now"`
+	Limit int     `query:"limit" default:"1000" maximum:"1000" minimum:"1"` // 0: MostAudited
 }
 
 // TimerAudit compares the runs that a timer's expression has with those that were made.
@@ -239,20 +231,23 @@ type TimerAudit struct {
 	Expected int          `json:"expected"       doc:"runs of this answer, but for those that were not expected"`
 	Made     int          `json:"made"           doc:"of them, those that have a task, whatever became of it; those that were dropped are missed"`
 	Late     int          `json:"late"           doc:"of those made, how many are known to be late"`
+	NotKnown int          `json:"late_not_known" doc:"of those made, how many were sent, and nothing says whether late: nothing is written of a plain delivery"`
 	Missed   int          `json:"missed"         doc:"runs that were not sent and will not be"`
 	Unknown  int          `json:"unknown"        doc:"runs of which nothing says whether they were sent"`
 	Coming   int          `json:"coming"         doc:"runs that the timer has still to make"`
+	Replaced int64        `json:"replaced,omitempty" doc:"until then, Unix ms, the timer had another definition: runs that only that one had are not in this answer"`
 	Next     int64        `json:"next,omitempty" doc:"the first run that this answer does not have, Unix ms: go on with from=next; absent: it has all"`
 }
 
 // AuditedRun is one run of a timer's expression.
 type AuditedRun struct {
-	At     int64  `json:"at"               doc:"when it lies, Unix ms"`
-	ID     string `json:"id"               doc:"of its task"`
-	State  string `json:"state"            doc:"that of its task; without one, or when it was dropped: coming, missed, not_expected or unknown"`
-	Reason string `json:"reason,omitempty" doc:"missed: misfire, overlap, disabled, dropped (misfire or overlap); not_expected: before_from, after_until, not_set, disabled; unknown: forgotten, replaced, no_trace; pending: jitter; dead: the kind of its dead letter"`
-	Due    int64  `json:"due,omitempty"    doc:"due time of its task, with jitter, Unix ms"`
-	Late   int64  `json:"late_ms,omitempty" doc:"its task was or is later than due, by this at least; nothing is written of a plain delivery, so more is not known"`
+	At       int64  `json:"at"               doc:"when it lies, Unix ms"`
+	ID       string `json:"id"               doc:"of its task"`
+	State    string `json:"state"            doc:"that of its task; without one, or when it was dropped: coming, missed, not_expected or unknown"`
+	Reason   string `json:"reason,omitempty" doc:"missed: misfire, overlap, disabled, dropped (misfire or overlap); not_expected: before_from, after_until, not_set, disabled; unknown: forgotten, replaced, no_trace; pending: jitter; dead: the kind of its dead letter"`
+	Due      int64  `json:"due,omitempty"    doc:"due time of its task, with jitter, Unix ms"`
+	Late     int64  `json:"late_ms,omitempty" doc:"its task was or is later than due, by this at least"`
+	NotKnown bool   `json:"late_not_known,omitempty" doc:"it was sent, and nothing says whether late"`
 }
 
 // AuditTimer compares expected runs with made ones, or returns look.ErrNoTimer.
@@ -278,6 +273,9 @@ func (l *Local) auditTimer(ctx context.Context, topic, id string, f TimerAuditFi
 	s, err := t.Definition.Expression(from)
 	if err != nil {
 		return out, err
+	}
+	if d := t.Definition; d.Set > t.Created && from < d.Set {
+		out.Replaced = d.Set
 	}
 	var ids []string
 	for run, ok := s.Next(from - 1); ok && run < to; run, ok = s.Next(run) {
@@ -314,16 +312,23 @@ func (r *AuditedRun) tell(t *task.Timer, made look.Run, now int64) {
 		return
 	}
 	r.State, r.Reason = made.State, made.Dead
-	switch at := max(made.Place, made.Created); {
+	switch {
 	case made.State == "pending" && made.Due > now:
 		if r.At <= now {
 			r.Reason = "jitter"
 		}
+		return
+	case made.State == "cancelled", made.Dead == string(schemas.KindExpired), made.Dead == string(schemas.KindUndeliverable):
+		return // it was never sent
 	case made.State == "pending" || made.State == "claimed":
 		r.Late = max(now-made.Due, 0)
+		return
 	case made.State == "delivered":
-		r.Late = max(at-made.Due, 0)
+		r.Late = max(made.Place-made.Due, made.Created-made.Due, 0)
+	default: // its place is that of another attempt, or of its end
+		r.Late = max(made.Created-made.Due, 0)
 	}
+	r.NotKnown = r.Late == 0
 }
 
 func (out *TimerAudit) count(r *AuditedRun) {
@@ -343,12 +348,16 @@ func (out *TimerAudit) count(r *AuditedRun) {
 		if r.Late > 0 {
 			out.Late++
 		}
+		if r.NotKnown {
+			out.NotKnown++
+		}
 	}
 }
 
 // Add adds the next page.
 func (out *TimerAudit) Add(page TimerAudit) {
 	out.Runs = append(out.Runs, page.Runs...)
+	out.Replaced = max(out.Replaced, page.Replaced)
 	for i := range page.Runs {
 		out.count(&page.Runs[i])
 	}
@@ -357,17 +366,14 @@ func (out *TimerAudit) Add(page TimerAudit) {
 
 // AuditTimer compares expected runs with made ones, or returns look.ErrNoTimer.
 func (c *Client) AuditTimer(ctx context.Context, topic, id string, f TimerAuditFilter) (TimerAudit, error) {
-	in := auditTimerInput{From: string(f.From), To: string(f.To), Limit: f.Limit}
-	return get[TimerAudit](ctx, c, timerPath(topic, id)+"/audit", in, look.ErrNoTimer)
+	return get[TimerAudit](ctx, c, timerPath(topic, id)+"/audit", f, look.ErrNoTimer)
 }
 
 type auditTimerInput struct {
 	Named
-	From  string `query:"from"  doc:"runs at this instant or later: RFC 3339 or Unix ms; default a day before to"`
-	To    string `query:"to"    doc:"runs before this instant; default now"`
-	Limit int    `query:"limit" default:"1000" maximum:"1000" minimum:"1"`
+	TimerAuditFilter
 }
 
 func (s *server) auditTimer(ctx context.Context, in *auditTimerInput) (TimerAudit, error) {
-	return s.local.AuditTimer(ctx, in.Topic, in.ID, TimerAuditFilter{From: TimeText(in.From), To: TimeText(in.To), Limit: in.Limit})
+	return s.local.AuditTimer(ctx, in.Topic, in.ID, in.TimerAuditFilter)
 }

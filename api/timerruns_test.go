@@ -37,7 +37,7 @@ func TestOneRunOfATimer(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(answer), &run))
 		require.Equal(t, TimerRun{Topic: "orders", Timer: "a/b ü", ID: fmt.Sprintf("a/b ü@%d", at), At: at, Made: body == `{"at":%d}` && run.Made}, run)
 	}
-	again, err := w.client.RunTimer(t.Context(), "orders", "a/b ü", RunTimer{At: TimeText(fmt.Sprint(at))})
+	again, err := w.client.RunTimer(t.Context(), "orders", "a/b ü", RunTimer{At: At(at)})
 	require.NoError(t, err)
 	require.False(t, again.Made, "once")
 	code, answer := w.do("POST", "/api/v1/timers/orders/a%2Fb%20%C3%BC/run", "")
@@ -78,20 +78,20 @@ func TestBackfill(t *testing.T) {
 	w.setTimer("orders", "t", schemas.Timer{Every: time.Minute}, []byte("v"))
 	ask := func(r Backfill) Backfilled {
 		t.Helper()
-		if r.To == "" {
-			r.To = TimeText(now.Format(time.RFC3339))
+		if r.To == (Instant{}) {
+			r.To = At(now.UnixMilli())
 		}
 		out, err := w.client.BackfillTimer(t.Context(), "orders", "t", r)
 		require.NoError(t, err)
 		return out
 	}
-	from := TimeText(now.Add(-600 * time.Minute).Format(time.RFC3339))
+	from := At(now.Add(-600 * time.Minute).UnixMilli())
 	require.Equal(t, Backfilled{Made: 600}, ask(Backfill{From: from, DryRun: true}))
-	w.local.cancelFor = 0 // each request ends with its first piece
+	w.local.changeFor = 0 // each request ends with its first piece
 	first := ask(Backfill{From: from})
 	require.Equal(t, 200, first.Made)
 	require.Equal(t, now.Add(-400*time.Minute).UnixMilli()/60_000, first.Next/60_000)
-	w.local.cancelFor = cancelBudget
+	w.local.changeFor = changeBudget
 	require.Equal(t, Backfilled{Made: 400, Existing: 200}, ask(Backfill{From: from}), "the same request goes on")
 	require.Equal(t, Backfilled{Existing: 600}, ask(Backfill{From: from}))
 	log, err := w.client.Audit(t.Context(), AuditFilter{})
@@ -99,7 +99,7 @@ func TestBackfill(t *testing.T) {
 	require.Len(t, log.Entries, 2)
 	require.Equal(t, []int64{400, 200}, []int64{log.Entries[0].Count, log.Entries[1].Count})
 
-	long := TimeText(now.Add(-30 * time.Hour).Format(time.RFC3339))
+	long := At(now.Add(-30 * time.Hour).UnixMilli())
 	got := ask(Backfill{From: long, To: from})
 	require.InDelta(t, 360, got.Forgotten, 5)
 	require.Equal(t, 1200, got.Made+got.Forgotten)
@@ -115,13 +115,13 @@ func TestBackfill(t *testing.T) {
 		require.Contains(t, answer, problem)
 	}
 	refused("t", "0001-01-01T00:00:00Z", "1970")
-	refused("t", "1970-01-01T00:00:00Z", "more than 10000 runs")
+	refused("t", "1970-01-01T00:00:01Z", "more than 10000 runs")
 	w.setTimer("orders", "large", schemas.Timer{Every: time.Minute}, make([]byte, 3<<20))
-	refused("large", string(from), "256 MiB")
+	refused("large", from.String(), "256 MiB")
 	r := schemas.NewRequest(schemas.OpTimer, "orders", "alone")
 	r.Timer, r.Accepted, r.Settings.Ack = schemas.Timer{Every: time.Minute, Overlap: schemas.OverlapSkip}, now.UnixMilli(), schemas.AckReport
 	w.put(task.Change{Request: &r})
-	refused("alone", string(from), "overlap skip")
+	refused("alone", from.String(), "overlap skip")
 	code, answer := w.do("POST", "/api/v1/timers/orders/alone/backfill", fmt.Sprintf(`{"from":%d,"to":%d}`, now.Add(-90*time.Second).UnixMilli(), now.UnixMilli()))
 	require.Equal(t, 200, code, answer)
 	require.Contains(t, answer, `"made":1`)
@@ -144,17 +144,17 @@ func TestTimerAudit(t *testing.T) {
 		w.timerOp(op, "orders", "a/b")
 	}
 	require.NoError(t, intake.New(w.store).ForgetUpTo(t.Context(), at(-14))) // remembered from two minutes later on
-	now4, err := w.client.RunTimer(t.Context(), "orders", "a/b", RunTimer{At: TimeText(fmt.Sprint(at(-4)))})
+	now4, err := w.client.RunTimer(t.Context(), "orders", "a/b", RunTimer{At: At(at(-4))})
 	require.NoError(t, err)
 	cancel := schemas.NewRequest(schemas.OpCancel, "orders", now4.ID)
 	cancel.Accepted = time.Now().UnixMilli()
 	w.put(task.Change{Request: &cancel})
-	_, err = w.client.RunTimer(t.Context(), "orders", "a/b", RunTimer{At: TimeText(fmt.Sprint(at(-3)))})
+	_, err = w.client.RunTimer(t.Context(), "orders", "a/b", RunTimer{At: At(at(-3))})
 	require.NoError(t, err)
 
 	ask := func(from, to int64, limit int) TimerAudit {
 		t.Helper()
-		out, err := w.client.AuditTimer(t.Context(), "orders", "a/b", TimerAuditFilter{From: TimeText(fmt.Sprint(from)), To: TimeText(fmt.Sprint(to)), Limit: limit})
+		out, err := w.client.AuditTimer(t.Context(), "orders", "a/b", TimerAuditFilter{From: At(from), To: At(to), Limit: limit})
 		require.NoError(t, err)
 		return out
 	}
@@ -199,6 +199,64 @@ func TestTimerAudit(t *testing.T) {
 	require.Contains(t, answer, `"next":`, "a day has 1440 minutes")
 }
 
+// TestAnAuditSaysWhatIsNotKnown: whether a run that was sent was late, and which runs an earlier definition had.
+func TestAnAuditSaysWhatIsNotKnown(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now().UnixMilli() / 60_000 * 60_000
+	require.NoError(t, intake.New(w.store).ForgetUpTo(t.Context(), now-86_400_000))
+	set := func(at int64, when schemas.Timer) {
+		t.Helper()
+		r := schemas.NewRequest(schemas.OpTimer, "orders", "a")
+		r.Timer, r.Accepted = when, at
+		_, err := intake.New(w.store).Apply(t.Context(), w.batch(&r), store.At(at))
+		require.NoError(t, err)
+	}
+	ask := func() TimerAudit {
+		t.Helper()
+		out, err := w.client.AuditTimer(t.Context(), "orders", "a", TimerAuditFilter{From: At(now - 40*60_000), To: At(now)})
+		require.NoError(t, err)
+		return out
+	}
+	set(now-30*60_000, schemas.Timer{Every: 7 * time.Minute, Timezone: "UTC"})
+	set(now-29*60_000, schemas.Timer{Every: 7 * time.Minute, Timezone: "UTC"})
+	require.Zero(t, ask().Replaced, "set again, it has the runs that it had")
+	set(now-20*60_000, schemas.Timer{Every: 10 * time.Minute, Timezone: "UTC"})
+	out := ask()
+	require.Equal(t, now-20*60_000, out.Replaced)
+	require.Equal(t, []string{task.RunUnknown, "replaced"}, []string{out.Runs[1].State, out.Runs[1].Reason}, "30 minutes ago")
+
+	audited := func(made look.Run) AuditedRun {
+		r := AuditedRun{At: 1000}
+		made.Due = 1000
+		r.tell(&task.Timer{}, made, 5000)
+		out.count(&r)
+		return r
+	}
+	out = TimerAudit{}
+	for name, c := range map[string]struct {
+		made     look.Run
+		late     int64
+		notKnown bool
+	}{
+		"delivered":                   {look.Run{View: look.View{State: "delivered"}, Place: 1000}, 0, true},
+		"delivered, it was made late": {look.Run{View: look.View{State: "delivered", Created: 4000}, Place: 1000}, 3000, false},
+		"delivered, it was put off":   {look.Run{View: look.View{State: "delivered"}, Place: 1500}, 500, false},
+		"waits for its report":        {look.Run{View: look.View{State: "waiting_report"}, Place: 61_000}, 0, true},
+		"succeeded":                   {look.Run{View: look.View{State: "succeeded"}, Place: 9000}, 0, true},
+		"succeeded, it was made late": {look.Run{View: look.View{State: "succeeded", Created: 1001}, Place: 9000}, 1, false},
+		"still pending":               {look.Run{View: look.View{State: "pending"}, Place: 1000}, 4000, false},
+		"cancelled":                   {look.Run{View: look.View{State: "cancelled"}, Place: 500}, 0, false},
+		"expired":                     {look.Run{View: look.View{State: "dead"}, Dead: "expired"}, 0, false},
+		"undeliverable":               {look.Run{View: look.View{State: "dead"}, Dead: "undeliverable"}, 0, false},
+		"dead":                        {look.Run{View: look.View{State: "dead"}, Dead: "dead"}, 0, true},
+	} {
+		r := audited(c.made)
+		require.Equal(t, c.late, r.Late, name)
+		require.Equal(t, c.notKnown, r.NotKnown, name)
+	}
+	require.Equal(t, []int{11, 4, 4}, []int{out.Made, out.Late, out.NotKnown})
+}
+
 // batch is a request as the next record of the intake.
 func (w *world) batch(r *schemas.Request) intake.Batch {
 	w.next++
@@ -233,7 +291,7 @@ func TestMissedRunsAreAudited(t *testing.T) {
 	off := schemas.NewRequest(schemas.OpTimerDisable, "orders", "a")
 	_, err = intake.New(w.store).Apply(t.Context(), w.batch(&off), store.At(now-10*60_000+1))
 	require.NoError(t, err)
-	out, err := w.client.AuditTimer(t.Context(), "orders", "a", TimerAuditFilter{From: TimeText(fmt.Sprint(now - 25*60_000)), To: TimeText(fmt.Sprint(now + 5*60_000))})
+	out, err := w.client.AuditTimer(t.Context(), "orders", "a", TimerAuditFilter{From: At(now - 25*60_000), To: At(now + 5*60_000)})
 	require.NoError(t, err)
 	told := map[int64]string{}
 	for _, r := range out.Runs {

@@ -164,8 +164,9 @@ func (s *server) getTimer(ctx context.Context, in *Named) (Timer, error) {
 type Definition struct {
 	Cron     string   `json:"cron,omitempty"     doc:"5 fields, 6 with seconds first, or a nickname such as @daily; exactly one of cron and every" minLength:"1"`
 	Every    string   `json:"every,omitempty"    doc:"duration of at least 1s; runs lie at from + k × every" minLength:"1"`
-	Timezone string   `json:"timezone,omitempty" doc:"IANA name; default UTC" minLength:"1"`
-	From     TimeText `json:"from,omitempty"     doc:"first instant at which a run may lie: RFC 3339 or Unix ms; default now"`
+	Timezone string   `json:"timezone,omitempty" doc:"IANA name; default UTC; not with every" minLength:"1"`
+	From     TimeText `json:"from,omitempty"     doc:"first instant at which a run may lie: RFC 3339, Unix ms, or a local time in timezone; default now"`
+	Until    TimeText `json:"until,omitempty"    doc:"last instant at which a run may lie, in the forms of from; default none"`
 }
 
 func (d *Definition) headers(b *builder) {
@@ -173,6 +174,7 @@ func (d *Definition) headers(b *builder) {
 	b.text(schemas.HeaderEvery, d.Every)
 	b.text(schemas.HeaderTimezone, d.Timezone)
 	b.text(schemas.HeaderFrom, string(d.From))
+	b.text(schemas.HeaderUntil, string(d.Until))
 }
 
 // SetTimer makes or replaces a timer. Key, value, headers and the settings of deliveries are those of
@@ -180,13 +182,12 @@ func (d *Definition) headers(b *builder) {
 type SetTimer struct {
 	Intake string `json:"intake,omitempty" doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
 	Definition
-	URL     string   `json:"url,omitempty"     doc:"send an HTTP request to this URL instead of a record to a topic; the timer's topic is its origin"`
-	Method  string   `json:"method,omitempty"  doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
-	Until   TimeText `json:"until,omitempty"   doc:"last instant at which a run may lie; default none"`
-	Jitter  string   `json:"jitter,omitempty"  doc:"duration: each run is due up to this later" minLength:"1"`
-	Misfire string   `json:"misfire,omitempty" doc:"what becomes of missed runs: once (the latest is delivered), skip or all" minLength:"1"`
-	Overlap string   `json:"overlap,omitempty" doc:"with ack report: allow, or skip (no new run while one is unfinished)" minLength:"1"`
-	Version *int64   `json:"version,omitempty" doc:"ignored as stale when it is lower than the timer's"`
+	URL     string `json:"url,omitempty"     doc:"send an HTTP request to this URL instead of a record to a topic; the timer's topic is its origin"`
+	Method  string `json:"method,omitempty"  doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
+	Jitter  string `json:"jitter,omitempty"  doc:"duration: each run is due up to this later" minLength:"1"`
+	Misfire string `json:"misfire,omitempty" doc:"what becomes of missed runs: once (the latest is delivered), skip or all" minLength:"1"`
+	Overlap string `json:"overlap,omitempty" doc:"with ack report: allow, or skip (no new run while one is unfinished)" minLength:"1"`
+	Version *int64 `json:"version,omitempty" doc:"ignored as stale when it is lower than the timer's"`
 	DeliverySettings
 	deadletter.Content
 }
@@ -211,7 +212,6 @@ func (t *SetTimer) Record(topic, id string, in Intake) (*kgo.Record, error) {
 	b.text(schemas.HeaderMethod, t.Method)
 	b.text(schemas.HeaderID, id)
 	t.Definition.headers(&b)
-	b.text(schemas.HeaderUntil, string(t.Until))
 	b.text(schemas.HeaderJitter, t.Jitter)
 	b.text(schemas.HeaderMisfire, t.Misfire)
 	b.text(schemas.HeaderOverlap, t.Overlap)
@@ -236,7 +236,7 @@ func schedule(r *kgo.Record, in Intake) (timer.Schedule, error) {
 	}
 	s, err := timer.New(task.DefinitionOf(&request))
 	if mistake, ok := errors.AsType[*timer.Error](err); ok {
-		return s, wrong(mistake.Field, "", mistake.Problem)
+		return s, wrong(mistake.Field, task.TimerValue(&request, mistake.Field), mistake.Problem)
 	}
 	return s, err
 }
@@ -253,14 +253,13 @@ func (in *setTimerInput) scope(c access.Caller) error {
 
 func (s *server) setTimer(ctx context.Context, in *setTimerInput) (*answerOutput, error) {
 	record := func(to Intake) (*kgo.Record, error) { return in.Body.Record(in.Topic, in.ID, to) }
-	return s.askRecord(ctx, in.ID, route{in.Body.Intake, in.Topic}, record, in.Waiting)
+	return s.askRecord(ctx, in.ID, route{in.Body.Intake, in.Topic, in.Body.URL}, record, in.Waiting)
 }
 
 // Preview asks for the runs of a definition.
 type Preview struct {
 	Definition
-	Until TimeText `json:"until,omitempty" doc:"last instant at which a run may lie; default none"`
-	Count int      `json:"count,omitempty" doc:"how many runs; default 10"                          maximum:"1000" minimum:"1"`
+	Count int `json:"count,omitempty" doc:"how many runs; default 10"                          maximum:"1000" minimum:"1"`
 }
 
 // MostPreviewed is how many runs a preview may ask for.
@@ -289,7 +288,6 @@ func (p *Preview) Runs() (Previewed, error) {
 	b.text(schemas.HeaderTopic, "preview")
 	b.text(schemas.HeaderID, "preview")
 	p.headers(&b)
-	b.text(schemas.HeaderUntil, string(p.Until))
 	in := Intake{Topic: schemas.TopicIntake}
 	r, err := b.record(in, nil, nil)
 	if err != nil {
@@ -305,7 +303,7 @@ func (p *Preview) Runs() (Previewed, error) {
 	}
 	out := Previewed{Runs: []Run{}}
 	for run, ok := s.Next(s.Definition().From - 1); ok && len(out.Runs) < p.Count; run, ok = s.Next(run) {
-		out.Runs = append(out.Runs, Run{At: run, Local: time.UnixMilli(run).In(zone).Format(time.RFC3339), Moved: s.Shifted(run)})
+		out.Runs = append(out.Runs, Run{At: run, Local: time.UnixMilli(run).In(zone).Format(time.RFC3339Nano), Moved: s.Shifted(run)})
 	}
 	return out, nil
 }

@@ -111,7 +111,8 @@ func TestBadTimersAreRefused(t *testing.T) {
 		`{}`:                                                         "cron",
 		`{"cron":"@daily","every":"90s"}`:                            "every",
 		`{"cron":"0 0 30 2 *"}`:                                      "cron",
-		`{"cron":"61 * * * *"}`:                                      "cron",
+		`{"cron":"61 * * * *"}`:                                      `cron","value":"61 * * * *"`,
+		`{"cron":"@every 5m"}`:                                       `cron","value":"@every 5m"`,
 		`{"every":"1h","timezone":""}`:                               "timezone",
 		`{"every":"10ms"}`:                                           "every",
 		`{"every":"1h","timezone":"Mars/North"}`:                     "timezone",
@@ -124,8 +125,12 @@ func TestBadTimersAreRefused(t *testing.T) {
 	} {
 		code, answer := w.do("PUT", "/api/v1/timers/orders/a", body)
 		require.Equal(t, 422, code, body)
-		require.Contains(t, answer, `"body.`+field, body)
+		require.Contains(t, answer, `"location":"body.`+field, body)
 	}
+	_, answer := w.do("PUT", "/api/v1/timers/orders/a", `{"cron":"@every 5m"}`)
+	require.Contains(t, answer, "cron is an interval: leave cron out, and send every 5m", "names of fields, not of headers")
+	_, answer = w.do("PUT", "/api/v1/timers/orders/a", `{"every":"24h","timezone":"Europe/Berlin"}`)
+	require.Contains(t, answer, "timezone means nothing beside every")
 }
 
 // TestPreview: the instants of the contract where the clocks change, with the runs that were moved.
@@ -144,6 +149,8 @@ func TestPreview(t *testing.T) {
 		{`{"cron":"*/30 * * * *","timezone":"Europe/Berlin","from":"2027-10-31T00:30:00Z","count":4}`,
 			[]string{"2027-10-31T02:30:00+02:00", "2027-10-31T02:00:00+01:00", "2027-10-31T02:30:00+01:00", "2027-10-31T03:00:00+01:00"}},
 		{`{"every":"36h","from":"2027-01-01T08:00:00Z","until":"2027-01-04T00:00:00Z"}`, []string{"2027-01-01T08:00:00Z", "2027-01-02T20:00:00Z"}},
+		{`{"cron":"30 * * * *","timezone":"Europe/Berlin","from":"2027-03-28T02:15","until":"2027-03-28T04:00"}`, []string{"2027-03-28T03:30:00+02:00"}},
+		{`{"every":"1500ms","from":"2027-01-01T08:00:00Z","count":3}`, []string{"2027-01-01T08:00:00Z", "2027-01-01T08:00:01.5Z", "2027-01-01T08:00:03Z"}},
 	} {
 		code, answer := w.as("read", "POST", "/api/v1/timers/preview", c.body)
 		require.Equal(t, 200, code, answer)

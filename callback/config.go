@@ -28,7 +28,7 @@ type Config struct {
 	MaxInFlight int
 
 	// MaxInFlightTotal limits the requests to all origins at a time, and the idle connections.
-	// Default 1024.
+	// Default 2048.
 	MaxInFlightTotal int
 
 	// MaxTimeout limits the time of one request, whatever its task asks for. Otherwise a task with

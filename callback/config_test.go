@@ -12,13 +12,13 @@ import (
 func TestConfigDefaults(t *testing.T) {
 	c, err := Config{}.withDefaults()
 	require.NoError(t, err)
-	require.Equal(t, Config{MaxInFlight: 64, MaxInFlightTotal: 1024, MaxTimeout: 5 * time.Minute, UserAgent: "notyet"}, c)
+	require.Equal(t, Config{MaxInFlight: 64, MaxInFlightTotal: 2048, MaxTimeout: 5 * time.Minute, UserAgent: "notyet"}, c)
 }
 
 func TestConfigErrors(t *testing.T) {
 	for want, c := range map[string]Config{
 		"callback: limits must not be negative":                                      {MaxInFlight: -1},
-		"callback.max-in-flight: 2000 is more than the 1024 of all origins together": {MaxInFlight: 2000},
+		"callback.max-in-flight: 3000 is more than the 2048 of all origins together": {MaxInFlight: 3000},
 		"callback.secrets: open /nowhere":                                            {Secrets: "/nowhere"},
 		"callback.allowed-hosts":                                                     {URLRules: URLRules{AllowedHosts: []string{"["}}},
 	} {

@@ -93,7 +93,7 @@ func serveMemory(t *testing.T, cfg Config, h http.HandlerFunc) (*Sender, func())
 // Send makes one attempt, or returns at once if there is no room for it.
 func (s *Sender) Send(ctx context.Context, r Request) Outcome {
 	target, _ := schemas.ParseCallbackURL([]byte(r.URL))
-	p, absence := s.Enter(target.Origin)
+	p, absence := s.Enter(target.Origin, "")
 	if p == nil {
 		return Outcome{Verdict: NotSent, After: absence.Wait}
 	}
@@ -124,6 +124,6 @@ func (s *Sender) wait(origin string) time.Duration { return s.room.wait(origin, 
 func (r *room) wait(origin string, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, wait := r.blocked(origin, now)
+	_, wait := r.blocked(origin, "", now)
 	return wait
 }

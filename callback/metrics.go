@@ -32,6 +32,8 @@ func newMetrics(reg prometheus.Registerer, r *room) *metrics {
 		f.NewGaugeFunc(prometheus.GaugeOpts(opts(name, help)), func() float64 { return float64(value()) })
 	}
 	gauge("in_flight", "Requests that are under way.", func() int { n, _, _ := r.counts(); return n })
+	gauge("slow_in_flight", "Of them, those that are slow: to origins not known to answer, or for longer than a second.", func() int { r.mu.Lock(); defer r.mu.Unlock(); return r.seats.Slow() })
+	gauge("busy_origins", "Origins with requests under way.", r.busy)
 	gauge("origins", "Origins that are known.", func() int { _, n, _ := r.counts(); return n })
 	gauge("open_circuits", "Origins that do not answer, and are asked one request at a time.", func() int { _, _, n := r.counts(); return n })
 	m := &metrics{

@@ -77,6 +77,9 @@ const (
 
 	// reasonBytes is how much of an answer a reason has.
 	reasonBytes = 1 << 10
+
+	// locationBytes is how much of a redirect's Location a reason has.
+	locationBytes = 256
 )
 
 // judge returns the outcome of an answer. start is the beginning of its body.
@@ -92,6 +95,9 @@ func judge(origin string, status int, header http.Header, start []byte, now time
 		o.Verdict, o.Kind = Dead, schemas.KindCallback
 	}
 	o.Reason = origin + " answered " + strconv.Itoa(status)
+	if location := header.Get("Location"); location != "" && status >= 300 && status < 400 {
+		o.Reason += ", a redirect to " + printable([]byte(location)[:min(len(location), locationBytes)]) + ": redirects are not followed, schedule with the right URL"
+	}
 	if len(start) > 0 {
 		o.Reason += ": " + printable(start)
 	}

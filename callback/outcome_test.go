@@ -41,6 +41,10 @@ func TestJudge(t *testing.T) {
 			require.Equal(t, "https://shop.example answered "+strconv.Itoa(status)+": no\nsuch page", o.Reason)
 		}
 	}
+	require.Equal(t, "https://shop.example answered 307, a redirect to https://new.example/hook: redirects are not followed, schedule with the right URL",
+		judge("https://shop.example", 307, http.Header{"Location": {"https://new.example/hook"}}, nil, now).Reason)
+	require.Less(t, len(judge("https://shop.example", 301, http.Header{"Location": {strings.Repeat("x", 100_000)}}, nil, now).Reason), 500)
+	require.NotContains(t, judge("https://shop.example", 201, http.Header{"Location": {"https://new.example/hook"}}, nil, now).Reason, "redirect")
 	require.Equal(t, "https://shop.example answered 404", judge("https://shop.example", 404, nil, nil, now).Reason)
 }
 

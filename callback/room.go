@@ -7,40 +7,28 @@ import (
 	"github.com/notyet/notyet/internal/share"
 )
 
-// room decides which requests may be in flight, so that an origin that is slow or does not answer
-// delays only itself. It is bounded in requests and in origins.
+// room decides which requests may be in flight: so many to one origin, and of the seats of all origins what the
+// request's tenant and its origin may have (see share.Room). So an origin that is slow or does not answer delays
+// only itself, and a tenant with many of them only itself.
 type room struct {
 	mu        sync.Mutex
 	ofAll     int     // to one origin from all dispatchers together
 	part      float64 // of it that is this dispatcher's
 	perOrigin int     // this dispatcher's share of ofAll
-	total     int     // to all origins from this dispatcher
+	seats     share.Room
+	tenants   map[string]*share.Holder
 	origins   map[string]*originState
-	inFlight  int
-	unproven  int // those of them that were let in although their origin had not proved to answer
 	open      int // open circuits
 }
 
 // originState is what is known of an origin.
 type originState struct {
-	inFlight int
-	circuit  circuit
-	since    time.Time // of the last answer, or of the first request after a rest
-	answered time.Time // of the last answer; zero: none yet
-	used     time.Time
+	share.Holder
+	circuit circuit
+	used    time.Time
 }
 
 const (
-	// unprovenShare: origins that do not prove to answer take at most half of the room together.
-	// Otherwise a caller with a thousand names for a host that never answers could take all of it.
-	unprovenShare = 2
-
-	// silentAfter is how long an origin may leave requests unanswered and still count as proved.
-	silentAfter = 5 * time.Second
-
-	// provenFor is how long an answer proves that an origin answers.
-	provenFor = 10 * time.Minute
-
 	// maxOrigins limits the memory, about 300 bytes each. It must be above the requests in flight.
 	maxOrigins = 10_000
 
@@ -50,19 +38,20 @@ const (
 
 // permit is a request's seat.
 type permit struct {
-	origin          string
-	unproven, probe bool
+	origin *originState
+	seat   *share.Seat
+	probe  bool
 }
 
 func newRoom(perOrigin, total int) *room {
-	return &room{ofAll: perOrigin, part: 1, perOrigin: perOrigin, total: total, origins: map[string]*originState{}}
+	return &room{ofAll: perOrigin, part: 1, perOrigin: perOrigin, seats: share.Room{Total: total}, tenants: map[string]*share.Holder{}, origins: map[string]*originState{}}
 }
 
 // limit sets other numbers. What is in flight beyond them ends first.
 func (r *room) limit(ofAll, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ofAll, r.total = ofAll, total
+	r.ofAll, r.seats.Total = ofAll, total
 	r.perOrigin = share.Of(r.ofAll, r.part)
 }
 
@@ -76,16 +65,16 @@ func (r *room) share(part float64) {
 
 // Why a request was not let in.
 const (
-	whyFull    = "full"        // no room at all, or none for an origin that has not proved to answer
+	whyFull    = "full"        // no room at all, or none for its tenant, or for slow origins
 	whyOrigin  = "origin_full" // its origin has enough in flight
 	whyCircuit = "circuit"     // its origin does not answer
 )
 
-// enter takes a seat, or returns why there is none and for how long to put the request off.
-func (r *room) enter(origin string, now time.Time) (p permit, why string, wait time.Duration) {
+// enter takes a seat on account of a tenant, or returns why there is none and for how long to put the request off.
+func (r *room) enter(origin, tenant string, now time.Time) (p permit, why string, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if why, wait = r.blocked(origin, now); why != "" {
+	if why, wait = r.blocked(origin, tenant, now); why != "" {
 		return permit{}, why, wait
 	}
 	o := r.origins[origin]
@@ -94,34 +83,30 @@ func (r *room) enter(origin string, now time.Time) (p permit, why string, wait t
 		o = &originState{}
 		r.origins[origin] = o
 	}
-	p = permit{origin: origin, unproven: !o.proven(now), probe: o.circuit.enter()}
-	if o.inFlight == 0 {
-		o.since = now
+	if r.tenants[tenant] == nil {
+		r.tenants[tenant] = &share.Holder{}
 	}
-	o.inFlight++
 	o.used = now
-	r.inFlight++
-	if p.unproven {
-		r.unproven++
-	}
-	return p, "", 0
+	return permit{origin: o, seat: r.seats.Take(r.tenants[tenant], &o.Holder, now), probe: o.circuit.enter()}, "", 0
 }
 
 // blocked returns why a request to the origin would not be let in, or "". mu is held.
-func (r *room) blocked(origin string, now time.Time) (why string, wait time.Duration) {
-	o := r.origins[origin]
+func (r *room) blocked(origin, tenant string, now time.Time) (why string, wait time.Duration) {
+	o, of := r.origins[origin], r.tenants[tenant]
 	if o == nil {
 		o = &originState{}
+	}
+	if of == nil {
+		of = &share.Holder{}
 	}
 	if wait = o.circuit.wait(now); wait > 0 {
 		return whyCircuit, wait
 	}
-	free := r.total - r.inFlight
 	switch {
-	case free <= 0, !o.proven(now) && r.unproven >= max(r.total/unprovenShare, 1):
-		return whyFull, fullPause
-	case o.inFlight >= r.perOrigin, !share.Has(free, o.inFlight):
+	case o.Held() >= r.perOrigin:
 		return whyOrigin, fullPause
+	case !r.seats.May(of, &o.Holder, now):
+		return whyFull, fullPause
 	}
 	return "", 0
 }
@@ -130,16 +115,9 @@ func (r *room) blocked(origin string, now time.Time) (why string, wait time.Dura
 func (r *room) leave(p permit, o Outcome, now time.Time) (did change, down time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.origins[p.origin] // it is there: only idle ones are forgotten
-	s.inFlight--
+	s := p.origin
 	s.used = now
-	r.inFlight--
-	if p.unproven {
-		r.unproven--
-	}
-	if o.Status != 0 {
-		s.answered, s.since = now, now
-	}
+	r.seats.Leave(p.seat, o.Status != 0, now)
 	c := s.circuit.leave(o, p.probe, now)
 	switch c {
 	case opened:
@@ -153,11 +131,6 @@ func (r *room) leave(p permit, o Outcome, now time.Time) (did change, down time.
 	return c, down
 }
 
-// proven reports whether the origin answers, as far as is known.
-func (o *originState) proven(now time.Time) bool {
-	return !o.answered.IsZero() && now.Sub(o.answered) < provenFor && (o.inFlight == 0 || now.Sub(o.since) < silentAfter)
-}
-
 // makeRoom forgets an origin if there are too many: of a few idle ones, the one that was used longest
 // ago, and one that does not answer only if there is no other. Iteration begins at random. mu is
 // held.
@@ -168,7 +141,7 @@ func (r *room) makeRoom() {
 	oldest, seen := "", 0
 	for name, o := range r.origins {
 		seen++
-		if o.inFlight == 0 && (oldest == "" || r.before(o, r.origins[oldest])) {
+		if o.Held() == 0 && (oldest == "" || r.before(o, r.origins[oldest])) {
 			oldest = name
 		}
 		if seen >= 16 && oldest != "" {
@@ -195,5 +168,17 @@ func (r *room) before(a, b *originState) bool {
 func (r *room) counts() (inFlight, origins, open int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.inFlight, len(r.origins), r.open
+	return r.seats.Held(), len(r.origins), r.open
+}
+
+// busy returns how many origins have requests in flight.
+func (r *room) busy() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.origins {
+		if o.Held() != 0 {
+			n++
+		}
+	}
+	return n
 }

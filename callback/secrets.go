@@ -1,11 +1,9 @@
 package callback
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -72,15 +70,11 @@ func readSecrets(file string) (map[string]signers, error) {
 func parseSecrets(text []byte) (map[string]signers, error) {
 	const form = "want a YAML list of {origin, secrets: [whsec_…]}"
 	var doc yaml.Node
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+	if err := reload.DecodeYAML(text, &doc); err != nil {
 		return nil, fmt.Errorf("%s: %w", form, err)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.SequenceNode {
 		return nil, errors.New(form)
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is a second document in it: " + form)
 	}
 	entries := doc.Content[0].Content
 	if len(entries) == 0 {

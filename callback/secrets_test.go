@@ -48,7 +48,7 @@ func TestSecretsNameTheLineAndTheField(t *testing.T) {
 		{"[]", "there is no origin in it: add one, or leave callback.secrets out"},
 		{"a: b", "want a YAML list of {origin, secrets: [whsec_…]}"},
 		{"- origin: [", "want a YAML list of {origin, secrets: [whsec_…]}: yaml: line 1"},
-		{"- origin: https://a\n  secrets: [" + key + "]\n---\n- x", "there is a second document in it"},
+		{"- origin: https://a\n  secrets: [" + key + "]\n---\n- x", "a second YAML document"},
 		{"- " + key, "line 1: is not an entry: write origin and secrets"},
 		{"\n- origin: https://a\n", "line 2: secrets: is missing"},
 		{"\n- secrets: [" + key + "]", "line 2: origin: is missing"},

@@ -92,9 +92,10 @@ type Absence struct {
 	Down bool          // the origin does not answer, and is asked by one request at a time
 }
 
-// Enter takes room for a request to the origin. Without room it returns no Seat.
-func (s *Sender) Enter(origin string) (*Seat, Absence) {
-	p, why, wait := s.room.enter(origin, time.Now())
+// Enter takes room for a request to the origin, on account of a tenant: tenants share the room of all origins
+// first. Without room it returns no Seat.
+func (s *Sender) Enter(origin, tenant string) (*Seat, Absence) {
+	p, why, wait := s.room.enter(origin, tenant, time.Now())
 	if why != "" {
 		s.metrics.notSent.WithLabelValues(why).Inc()
 		return nil, Absence{Wait: wait, Down: why == whyCircuit}

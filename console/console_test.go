@@ -92,7 +92,7 @@ func (w *world) writeTokens(roles ...access.Role) {
 	w.t.Helper()
 	var entries []access.Entry
 	for _, role := range roles {
-		token, entry := access.NewToken(role.String(), role, nil)
+		token, entry := access.NewToken(role.String(), role, access.Everything)
 		w.tokens[role.String()], entries = token, append(entries, entry)
 	}
 	text, err := yaml.Marshal(entries)
@@ -313,6 +313,9 @@ func TestUnknownPagesAndThings(t *testing.T) {
 	}
 	resp, _ := b.post("/task", url.Values{"do": {"explode"}})
 	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	resp, text := b.post("/timer", url.Values{"do": {"set"}, "topic": {"orders"}, "id": {"a"}, "every": {"1h"}, "value": {"caf\xe9"}, "confirmed": {"yes"}})
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	require.Contains(t, text, "value is not UTF-8", "a browser sends UTF-8; what does not is not changed")
 	resp, _ = b.post("/task", url.Values{"x": {strings.Repeat("x", maxForm)}})
 	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
 }

@@ -18,7 +18,7 @@ type findData struct {
 	States               []string
 }
 
-var taskStates = []string{"pending", "claimed", "waiting_report", "waiting_retry", "delivered", "succeeded", "cancelled", "dead"}
+var taskStates = []string{"pending", "claimed", "waiting_report", "waiting_retry", "delivered", "succeeded", "cancelled", "stopped", "dead"}
 
 // find looks for a task by topic and id. It lists those whose id begins so when there is no such task,
 // or no topic was named.

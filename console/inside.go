@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+
+	"github.com/notyet/notyet/api"
 )
 
 // inside calls the API of this process without a network. The context carries the caller, whom the
@@ -41,7 +44,9 @@ func isNotFound(err error) bool {
 	return errors.As(err, &p) && p.Status == http.StatusNotFound
 }
 
+// get leaves out what is empty: an empty field of a form means that it was not filled in.
 func (in *inside) get(ctx context.Context, path string, q url.Values, into any) error {
+	maps.DeleteFunc(q, func(_ string, values []string) bool { return values[0] == "" })
 	_, err := in.call(ctx, http.MethodGet, path+"?"+q.Encode(), nil, into)
 	return err
 }
@@ -50,8 +55,8 @@ func (in *inside) get(ctx context.Context, path string, q url.Values, into any) 
 func (in *inside) call(ctx context.Context, method, path string, request, into any) (status int, err error) {
 	data := []byte(nil)
 	if request != nil {
-		if data, err = json.Marshal(request); err != nil {
-			return 0, err
+		if data, err = api.Encode(request); err != nil {
+			return 0, &Problem{Status: http.StatusUnprocessableEntity, Title: http.StatusText(http.StatusUnprocessableEntity), Detail: err.Error()}
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "/api/v1"+path, bytes.NewReader(data))

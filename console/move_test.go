@@ -36,9 +36,28 @@ func TestAMoveUndoesNoNewerVersion(t *testing.T) {
 	form := url.Values{"do": {"move"}, "topic": {"orders"}, "id": {"a"}, "at": {"2030-01-01T00:00"}, "confirmed": {"yes"}}
 	req := httptest.NewRequest(http.MethodPost, "/task", strings.NewReader(form.Encode()))
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req = req.WithContext(access.With(req.Context(), access.Caller{Name: "ann", Role: access.Operate}))
+	req = req.WithContext(access.With(req.Context(), access.Caller{Name: "ann", Role: access.Operate, Topics: access.Everything}))
 	rec := httptest.NewRecorder()
 	mux.ServeHTTP(rec, req)
 	require.Equal(t, 200, rec.Code, rec.Body.String())
 	require.EqualValues(t, 7, sent["version"], "so that version 8, if it came first, makes this request stale")
+}
+
+// TestWhenATaskIsMoved: a form's time is UTC, and the answer names the part of a time that does not exist.
+func TestWhenATaskIsMoved(t *testing.T) {
+	for text, want := range map[string]string{
+		"2030-01-01T00:00": "2030-01-01T00:00:00Z", "2030-01-01T00:00:07.25": "2030-01-01T00:00:07.25Z", "2030-01-01T02:00:00+02:00": "2030-01-01T00:00:00Z",
+		"1893456000000": "2030-01-01T00:00:00Z", "1970-01-02T00:00": "1970-01-02T00:00:00Z",
+	} {
+		at, err := parseWhen(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, at, text)
+	}
+	for text, want := range map[string]string{
+		"": "is empty", "soon": "is neither RFC 3339", "2027-02-29T08:00": "has the day 29, and February 2027 has 28 days", "2026-12-31T24:00": "has the hour 24",
+		"2016-12-31T23:59:60Z": "has a leap second", "1893456000": "is below 100000000000, so it is Unix seconds by mistake", "2030-1-1T8:00": "is neither", "2030-01-01T00:00:00,5Z": "is neither",
+	} {
+		_, err := parseWhen(text)
+		require.ErrorContains(t, err, "at "+want, text)
+	}
 }

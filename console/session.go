@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/share"
 )
 
 // Bounds of sessions.
@@ -50,9 +50,12 @@ type Sessions struct {
 	guard  *access.Guard
 	files  http.Handler
 	sealer sealer
-	wrong  *rate.Limiter       // of sign-ins that failed
-	away   rate.Sometimes      // of lines about the key
-	ending *semaphore.Weighted // of the sign-ins that may ask the issuer at a time
+	wrong  *rate.Limiter  // of sign-ins that failed
+	away   rate.Sometimes // of lines about the key
+	spent  spent
+
+	beginning, ending *share.Turns  // of peers: to begin a sign-in, a second each, and to ask the issuer
+	failedRest        time.Duration // for which a sign-in that fails keeps its place: guesses fail
 }
 
 // session is what the cookie holds.
@@ -71,7 +74,7 @@ func NewSessions(cfg Config) *Sessions {
 		panic(err) // the folder is embedded
 	}
 	return &Sessions{
-		cfg: cfg, guard: cfg.Guard, files: http.FileServerFS(files), wrong: rate.NewLimiter(2, 20), away: rate.Sometimes{Interval: time.Second}, ending: semaphore.NewWeighted(maxEnding),
+		cfg: cfg, guard: cfg.Guard, files: http.FileServerFS(files), wrong: rate.NewLimiter(2, 20), away: rate.Sometimes{Interval: time.Second}, beginning: share.NewTurns(maxBegun, 0, peerBegun), ending: share.NewTurns(maxEnding, 0, peerEnding), failedRest: 2 * time.Second,
 		sealer: sealer{common: cfg.Common, client: cfg.Guard.ClientSecret},
 	}
 }

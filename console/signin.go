@@ -1,25 +1,32 @@
 package console
 
 import (
-	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/share"
 )
 
 const startPath = "/sign-in/start"
 
-// Bounds of signing in at the issuer.
+// Bounds of signing in at the issuer, which anybody can make us ask.
 const (
 	attemptLife = 10 * time.Minute
-	// maxEnding is how many sign-ins may ask the issuer at a time, which anybody can make us do. Others wait for
-	// their turn.
-	maxEnding  = 16
-	endingWait = 5 * time.Second
+	// maxBegun is how many sign-ins may begin in a second, and peerBegun how many of one peer.
+	maxBegun, peerBegun = 100, 5
+	// maxEnding is how many sign-ins may ask the issuer at a time, and peerEnding how many of one peer.
+	// Others wait for their turn.
+	maxEnding, peerEnding = 16, 4
+	// maxSpent is how many attempts are known to be spent. Beyond it, older ones are not accepted any more.
+	maxSpent = 10_000
 )
 
 // attempt is a sign-in that has begun in a browser. Its cookie, without which no answer of the issuer counts,
@@ -30,6 +37,55 @@ type attempt struct {
 	Began time.Time `json:"began"`
 }
 
+// spent are the attempts that an answer has come for. An attempt is good for one answer, so that nobody
+// makes us ask the issuer again and again with it.
+type spent struct {
+	mu    sync.Mutex
+	began map[string]time.Time // by state
+	since time.Time            // attempts that began before are spent, known or not
+}
+
+// first reports whether this is the first answer to the attempt.
+func (s *spent) first(a attempt) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, again := s.began[a.State]; again || a.Began.Before(s.since) {
+		return false
+	}
+	if s.began == nil {
+		s.began = map[string]time.Time{}
+	}
+	if s.began[a.State] = a.Began; len(s.began) > maxSpent {
+		s.since = slices.SortedFunc(maps.Values(s.began), time.Time.Compare)[maxSpent/2]
+		maps.DeleteFunc(s.began, func(_ string, began time.Time) bool { return began.Before(s.since) })
+	}
+	return true
+}
+
+// peer names who has sent a request. Whoever has an address of IPv6 has all of its network.
+func peer(r *http.Request) string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	addr := at.Addr().Unmap()
+	if addr.Is6() {
+		network, _ := addr.WithZone("").Prefix(64)
+		return network.String()
+	}
+	return addr.String()
+}
+
+// turn waits for the peer's turn, or says that it did not come.
+func (s *Sessions) turn(w http.ResponseWriter, r *http.Request, of *share.Turns, next string) (leave func(), ok bool) {
+	leave, err := of.Take(r.Context(), share.Account{Tenant: peer(r)}, 1)
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		s.show(w, http.StatusServiceUnavailable, signInForm{Next: next, Wrong: "Many sign in at this moment: try again in a second."})
+	}
+	return leave, err == nil
+}
+
 // start sends the browser to the issuer.
 func (s *Sessions) start(w http.ResponseWriter, r *http.Request) {
 	next := local(r.FormValue("next"))
@@ -38,6 +94,11 @@ func (s *Sessions) start(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, withNext("/sign-in", next), http.StatusSeeOther)
 		return
 	}
+	leave, ok := s.turn(w, r, s.beginning, next)
+	if !ok {
+		return
+	}
+	time.AfterFunc(time.Second, leave)
 	to, begun, err := s.guard.BeginSignIn(r)
 	if err != nil {
 		s.failed(w, next, err)
@@ -70,27 +131,31 @@ func (s *Sessions) callback(w http.ResponseWriter, r *http.Request) {
 			s.cannot(w, err)
 			return
 		}
-		if !ok || time.Since(a.Began) > attemptLife {
+		if !ok || time.Since(a.Began) > attemptLife || !s.spent.first(a) {
 			a = attempt{}
 		}
 	}
 	s.setCookie(w, r, attemptCookie, "", 0, http.SameSiteLaxMode)
-	turn, cancel := context.WithTimeout(r.Context(), endingWait)
-	defer cancel()
-	if err := s.ending.Acquire(turn, 1); err != nil {
-		w.Header().Set("Retry-After", "1")
-		s.show(w, http.StatusServiceUnavailable, signInForm{Next: local(a.Next), Wrong: "Many sign in at this moment: try again in a second."})
-		return
+	if a.State != r.URL.Query().Get("state") {
+		a = attempt{} // nobody is asked
 	}
-	defer s.ending.Release(1)
+	leave := func() {}
+	if a.State != "" {
+		var ok bool
+		if leave, ok = s.turn(w, r, s.ending, local(a.Next)); !ok {
+			return
+		}
+	}
 	identity, err := s.guard.EndSignIn(r, a.Attempt)
 	if err == nil {
 		err = s.begin(w, r, identity.Name, session{Identity: &identity})
 	}
 	if err != nil {
+		time.AfterFunc(s.failedRest, leave)
 		s.failed(w, local(a.Next), err)
 		return
 	}
+	leave()
 	s.cfg.Log.Info("an operator has signed in to the console", zap.String("caller", identity.Name))
 	// A redirect would still be a step from the other site, and the browser would not send the session's cookie.
 	s.page(w, http.StatusOK, view{page: "signedin", title: "You are signed in", data: local(a.Next)})

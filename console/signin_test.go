@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/test/oidctest"
 )
 
@@ -33,7 +35,7 @@ func newSite(t *testing.T, change ...func(*access.Config)) *site {
 	change = append([]func(*access.Config){func(c *access.Config) {
 		file, err := os.ReadFile(c.Tokens)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(c.Tokens, append(file, "- {group: shop, role: operate, topics: [orders]}\n- {group: office, role: read}\n"...), 0o600))
+		require.NoError(t, os.WriteFile(c.Tokens, append(file, "- {group: shop, role: operate, topics: [orders]}\n- {group: office, role: read, topics: ['*']}\n"...), 0o600))
 		c.JWT = access.JWT{Issuer: p.URL, Audience: oidctest.Audience, GroupsClaim: "groups", NameClaim: "sub"}
 		c.SignIn.ClientID, c.SignIn.Scopes, c.SignIn.Secret = ourName, []string{"profile"}, func() string { return ourSecret }
 		p.Client(ourName, ourSecret, c.SignIn.PublicURL+access.CallbackPath)
@@ -237,10 +239,13 @@ func TestCodeReplay(t *testing.T) {
 	resp, _ := b.get(back)
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	w.refusedAt(b, back, http.StatusBadRequest, notBegun)
-	// Whoever has the cookie too meets the provider, which takes a code once.
+	// Whoever has the cookie too has an attempt that is spent, and at another process meets the provider, which takes a code once.
 	thief := w.browser()
 	u, err := url.Parse(w.url)
 	require.NoError(t, err)
+	thief.c.Jar.SetCookies(u, []*http.Cookie{{Name: attemptCookie, Value: kept}})
+	w.refusedAt(thief, back, http.StatusBadRequest, notBegun)
+	w.restart()
 	thief.c.Jar.SetCookies(u, []*http.Cookie{{Name: attemptCookie, Value: kept}})
 	w.refusedAt(thief, back, http.StatusUnauthorized, "the issuer has answered")
 
@@ -309,6 +314,7 @@ func TestSessionFixation(t *testing.T) {
 
 func TestIDTokensThatAreRefused(t *testing.T) {
 	w := newSite(t)
+	w.sessions.beginning, w.sessions.failedRest = share.NewTurns(100, 0, 100), 0
 	for name, c := range map[string]struct {
 		change func(map[string]any)
 		why    string
@@ -362,6 +368,7 @@ func TestTheIssuerRefusesOrIsAway(t *testing.T) {
 		u, err := url.Parse(w.url)
 		require.NoError(t, err)
 		b.c.Jar.SetCookies(u, []*http.Cookie{{Name: attemptCookie, Value: kept}})
+		w.sessions.spent.began = nil
 		return b
 	}
 	denied := url.Values{"error": {"access_denied<script>"}, "error_description": {"<b>long</b>"}, "state": {back.Query().Get("state")}}
@@ -375,29 +382,78 @@ func TestTheIssuerRefusesOrIsAway(t *testing.T) {
 	require.Equal(t, http.StatusOK, resp.StatusCode, text)
 }
 
-// Anybody can have us ask the issuer about codes that are none. Whoever really signs in comes in his turn.
+// An attempt makes us ask the issuer once, whatever comes back with it.
+func TestAnAttemptIsSpent(t *testing.T) {
+	w := newSite(t)
+	b := w.browser()
+	back, err := url.Parse(w.follow(b, startPath))
+	require.NoError(t, err)
+	u, err := url.Parse(w.url)
+	require.NoError(t, err)
+	kept, asked := w.cookie(b, attemptCookie), w.p.Requests.Load()
+	for i := range 20 {
+		b.c.Jar.SetCookies(u, []*http.Cookie{{Name: attemptCookie, Value: kept}})
+		resp, text := b.get(access.CallbackPath + "?code=guess&state=" + back.Query().Get("state"))
+		require.Equal(t, i > 0, resp.StatusCode == http.StatusBadRequest, text)
+	}
+	require.Equal(t, asked+1, w.p.Requests.Load())
+}
+
+func TestSpentAttemptsAreBounded(t *testing.T) {
+	var s spent
+	began := time.Now()
+	of := func(i int) attempt {
+		return attempt{Attempt: access.Attempt{State: fmt.Sprint(i)}, Began: began.Add(time.Duration(i) * time.Millisecond)}
+	}
+	for i := range 3 * maxSpent {
+		require.True(t, s.first(of(i)))
+	}
+	require.LessOrEqual(t, len(s.began), maxSpent)
+	for i := range 3 * maxSpent {
+		require.False(t, s.first(of(i)), "also one that is forgotten")
+	}
+	require.True(t, s.first(of(3*maxSpent)))
+}
+
+// Anybody can have us ask the issuer about codes that are none. Whoever comes from elsewhere waits for nobody, and whoever has begun nothing
+// takes no place.
 func TestSignInsWaitForTheirTurn(t *testing.T) {
 	w := newSite(t)
+	w.signedIn() // the issuer's keys are read
+	cookies := make([]*http.Cookie, 2*peerEnding)
+	for i := range cookies { // of an issuer that is not asked
+		cookies[i] = &http.Cookie{Name: attemptCookie, Value: w.seal(attemptCookie, attempt{Attempt: access.Attempt{Issuer: "https://before.example", State: fmt.Sprint(i)}, Began: time.Now()})}
+	}
 	synctest.Test(t, func(t *testing.T) {
-		require.NoError(t, w.sessions.ending.Acquire(t.Context(), maxEnding))
-		callback := func() chan int {
-			status := make(chan int, 1)
-			go func() {
-				out := httptest.NewRecorder()
-				w.sessions.callback(out, httptest.NewRequest(http.MethodGet, access.CallbackPath, nil))
-				status <- out.Code
-			}()
-			synctest.Wait()
-			return status
+		send := func(h http.HandlerFunc, peer, query string, c *http.Cookie) (status int, took time.Duration) {
+			out, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, access.CallbackPath+query, nil)
+			if r.RemoteAddr = peer; c != nil {
+				r.AddCookie(c)
+			}
+			began := time.Now()
+			h(out, r)
+			return out.Code, time.Since(began)
 		}
-		status := callback()
-		require.Empty(t, status, "it waits")
-		w.sessions.ending.Release(1)
-		require.Equal(t, http.StatusBadRequest, <-status, "it was not begun")
-		require.NoError(t, w.sessions.ending.Acquire(t.Context(), 1))
-		began := time.Now()
-		require.Equal(t, http.StatusServiceUnavailable, <-callback())
-		require.Equal(t, endingWait, time.Since(began))
+		for range 100 {
+			status, took := send(w.sessions.callback, "10.0.0.1:1", "?state=x", nil)
+			require.Equal(t, []any{http.StatusBadRequest, time.Duration(0)}, []any{status, took})
+		}
+		for i := range peerEnding {
+			_, took := send(w.sessions.callback, fmt.Sprint("10.0.0.1:", i+1), fmt.Sprint("?state=", i), cookies[i])
+			require.Zero(t, took)
+		}
+		_, took := send(w.sessions.callback, "10.0.0.2:1", fmt.Sprint("?state=", peerEnding), cookies[peerEnding])
+		require.Zero(t, took, "from elsewhere")
+		status, took := send(w.sessions.callback, "10.0.0.1:9", fmt.Sprint("?state=", peerEnding+1), cookies[peerEnding+1])
+		require.Equal(t, []any{http.StatusBadRequest, w.sessions.failedRest}, []any{status, took}, "behind those that failed")
+
+		for i := range 3 * peerBegun {
+			_, took := send(w.sessions.start, fmt.Sprint("[2001:db8::", i, "]:1"), "", nil)
+			require.Equal(t, i > 0 && i%peerBegun == 0, took == time.Second, "%d: %v", i, took)
+		}
+		_, took = send(w.sessions.start, "[2001:db8:1::1]:1", "", nil)
+		require.Zero(t, took)
+		time.Sleep(time.Minute)
 	})
 }
 

@@ -2,12 +2,12 @@ package console
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -99,20 +99,20 @@ type outcome struct {
 
 const answerWait = "5s"
 
-var taskActions = map[string]string{"cancel": "Cancel", "fire": "Deliver now", "move": "Move"}
+var taskActions = map[string]string{"cancel": "Cancel", "stop": "Stop", "fire": "Deliver now", "move": "Move"}
 
 func (c *Console) changeTask(r *http.Request) (view, error) {
 	do, topic, id, at := r.PostFormValue("do"), r.PostFormValue("topic"), r.PostFormValue("id"), strings.TrimSpace(r.PostFormValue("at"))
 	what, known := taskActions[do]
 	if !known {
-		return view{}, badForm("do", "is none of cancel, fire and move")
+		return view{}, badForm("do", "is none of cancel, stop, fire and move")
 	}
 	if err := needs(r, access.Operate); err != nil {
 		return view{}, err
 	}
 	back := taskPath(topic, id)
 	if r.PostFormValue("confirmed") == "" {
-		conf := confirmation{What: what, Name: topic + " " + id, Path: "/task", Back: back, Danger: do == "cancel",
+		conf := confirmation{What: what, Name: topic + " " + id, Path: "/task", Back: back, Danger: do == "cancel" || do == "stop",
 			Fields: []field{{"do", do}, {"topic", topic}, {"id", id}, {"at", at}}}
 		if do == "move" {
 			conf.Detail = "New due time: " + at
@@ -179,16 +179,16 @@ func (c *Console) move(r *http.Request, t *api.Task, at string) (int, error) {
 }
 
 // parseWhen reads a time in UTC as a browser's form sends it, RFC 3339, or Unix ms.
-func parseWhen(text string) (any, error) {
-	for _, form := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02T15:04:05.999", time.RFC3339Nano} {
-		if t, err := time.Parse(form, text); err == nil {
-			return t.UTC().Format(time.RFC3339Nano), nil
+func parseWhen(text string) (string, error) {
+	ms, rej := schemas.ParseTime(text)
+	if rej != nil {
+		at, err := schemas.LocalTime(text, "UTC")
+		if wrong, ok := errors.AsType[*schemas.Rejection](err); ok {
+			return "", badForm("at", wrong.Problem+": "+wrong.Fix)
 		}
+		ms = at.UnixMilli()
 	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n, nil
-	}
-	return nil, badForm("at", "is no time: write one such as 2026-12-24T18:00 (UTC)")
+	return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano), nil
 }
 
 func badForm(field, problem string) error {

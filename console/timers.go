@@ -53,11 +53,11 @@ func (c *Console) timer(r *http.Request) (view, error) {
 	}
 	d.Content = newContent(d.Timer.Content)
 	if d.Timer.State == "enabled" {
-		from := d.Timer.Next
+		definition := map[string]any{"cron": d.Timer.Cron, "timezone": d.Timer.Timezone, "from": d.Timer.Next}
 		if d.Timer.Every != "" {
-			from = d.Timer.From // runs lie at from + k × every
+			definition = map[string]any{"every": d.Timer.Every, "from": d.Timer.From} // runs lie at from + k × every
 		}
-		d.Preview = c.runs(r, map[string]any{"cron": d.Timer.Cron, "every": d.Timer.Every, "timezone": d.Timer.Timezone, "from": from})
+		d.Preview = c.runs(r, definition)
 	}
 	return view{page: "timer", title: "Timer " + id, data: d}, nil
 }
@@ -93,7 +93,11 @@ func readTimer(r *http.Request) timerForm {
 	return timerForm{Topic: trim("topic"), ID: trim("id"), Cron: trim("cron"), Every: trim("every"), Timezone: trim("timezone"), Key: r.PostFormValue("key"), Value: r.PostFormValue("value")}
 }
 
+// definition leaves out the zone that the form begins with where an interval was typed.
 func (f timerForm) definition() map[string]any {
+	if f.Every != "" && f.Timezone == "UTC" {
+		f.Timezone = ""
+	}
 	return map[string]any{"cron": f.Cron, "every": f.Every, "timezone": f.Timezone}
 }
 

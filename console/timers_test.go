@@ -1,6 +1,7 @@
 package console
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,8 +15,11 @@ import (
 func TestBlanksAreAPartOfATimersID(t *testing.T) {
 	mux := http.NewServeMux()
 	var changed []string
+	body := ""
 	mux.HandleFunc("/api/v1/timers/{topic}/{id}", func(w http.ResponseWriter, r *http.Request) {
 		changed = append(changed, r.PathValue("id"))
+		text, _ := io.ReadAll(r.Body)
+		body = string(text)
 		w.WriteHeader(http.StatusAccepted)
 	})
 	Mount(mux, "test")
@@ -33,6 +37,9 @@ func TestBlanksAreAPartOfATimersID(t *testing.T) {
 	post(form)
 	form.Set("do", "set")
 	form.Set("every", "1h")
+	form.Set("timezone", "UTC") // with which the form begins
 	post(form)
+	require.NotContains(t, body, "timezone", "means nothing beside every")
+	require.Contains(t, body, "1h")
 	require.Equal(t, []string{"nightly ", "nightly"}, changed, "what was typed is trimmed")
 }

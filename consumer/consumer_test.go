@@ -145,7 +145,7 @@ func (f *fake) awaitCommitted(offset int64) {
 
 func TestOutcomes(t *testing.T) {
 	f := newFake(t)
-	f.deliver("a=ok", "b=error", "c=later", "d=fail", "e=panic", "f=joined")
+	f.deliver("a=ok", "b=error", "c=later", "d=fail", "e=panic", "f=joined", "g=snooze", "h=both")
 	var mu sync.Mutex
 	failures := map[string]error{}
 	stop, result := f.run(consumer.Config{OnError: func(m consumer.Message, err error) {
@@ -161,6 +161,10 @@ func TestOutcomes(t *testing.T) {
 			return errors.New("busy")
 		case "later":
 			return fmt.Errorf("wrapped: %w", consumer.RetryAfter(1500*time.Microsecond, nil))
+		case "snooze":
+			return fmt.Errorf("wrapped: %w", consumer.Snooze(-1, nil))
+		case "both":
+			return errors.Join(consumer.RetryAfter(time.Hour, errors.New("x")), consumer.Snooze(time.Minute, errors.New("y")))
 		case "fail":
 			return consumer.Fail(errors.New("no such customer"))
 		case "panic":
@@ -170,7 +174,7 @@ func TestOutcomes(t *testing.T) {
 		}
 		return nil
 	})
-	got := f.reports(6)
+	got := f.reports(8)
 	report := func(id string, s schemas.Status, after time.Duration, text string) {
 		require.Equal(t, schemas.Report{Topic: "orders", ID: id, Attempt: 1, Status: s, RetryAfter: after, Error: text, Delivery: got[id].Delivery}, got[id])
 		require.NotEmpty(t, got[id].Delivery)
@@ -181,11 +185,13 @@ func TestOutcomes(t *testing.T) {
 	report("task-3", schemas.StatusFail, schemas.NoRetryAfter, "no such customer")
 	report("task-4", schemas.StatusRetry, schemas.NoRetryAfter, "panic: oh")
 	report("task-5", schemas.StatusFail, schemas.NoRetryAfter, "x\nfailed")
-	f.awaitCommitted(6)
+	report("task-6", schemas.StatusSnooze, 0, "wrapped: snoozed")
+	report("task-7", schemas.StatusSnooze, time.Minute, "x\ny")
+	f.awaitCommitted(8)
 	stop()
 	require.NoError(t, f.await(result))
 
-	require.Len(t, failures, 5)
+	require.Len(t, failures, 7)
 	var panicked *consumer.PanicError
 	require.ErrorAs(t, failures["task-4"], &panicked)
 	require.Contains(t, string(panicked.Stack), "consumer_test.go")

@@ -14,6 +14,13 @@ func RetryAfter(d time.Duration, err error) error {
 	return &retryAfter{orDefault(err, "retry"), max(d, 0)}
 }
 
+// Snooze makes an error that asks for the task again after d, and the attempt does not count against
+// notyet-max-attempts: the work cannot be done yet. d is at least 0 and is rounded up to a millisecond.
+// A task can be snoozed schemas.MaxSnoozes times. For a Retrier it is a RetryAfter.
+func Snooze(d time.Duration, err error) error {
+	return &snooze{orDefault(err, "snoozed"), max(d, 0)}
+}
+
 // Fail makes an error that ends the task: it becomes a dead letter without another attempt.
 func Fail(err error) error { return &permanent{orDefault(err, "failed")} }
 
@@ -36,6 +43,11 @@ type retryAfter struct {
 	after time.Duration
 }
 
+type snooze struct {
+	cause
+	after time.Duration
+}
+
 type permanent struct{ cause }
 
 type stopError struct{ cause }
@@ -52,7 +64,8 @@ func orDefault(err error, text string) cause {
 	return cause{err}
 }
 
-// outcome translates a handler's error into a report. Fail takes precedence over RetryAfter.
+// outcome translates a handler's error into a report. Fail takes precedence over Snooze, and Snooze over
+// RetryAfter.
 func outcome(err error) schemas.Report {
 	r := schemas.Report{Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
 	if err == nil {
@@ -61,6 +74,8 @@ func outcome(err error) schemas.Report {
 	r.Status, r.Error = schemas.StatusRetry, err.Error()
 	if _, last := errors.AsType[*permanent](err); last {
 		r.Status = schemas.StatusFail
+	} else if later, ok := errors.AsType[*snooze](err); ok {
+		r.Status, r.RetryAfter = schemas.StatusSnooze, later.after
 	} else if later, ok := errors.AsType[*retryAfter](err); ok {
 		r.RetryAfter = later.after
 	}

@@ -27,6 +27,13 @@ func ExampleRetryAfter() {
 	// Output: the mail server is busy true
 }
 
+// The shop is closed: the message comes again in the morning, and the attempt does not count.
+func ExampleSnooze() {
+	err := consumer.Snooze(9*time.Hour, errors.New("the shop is closed"))
+	fmt.Println(err)
+	// Output: the shop is closed
+}
+
 // Without its database the handler can handle no message. Run ends, and the message comes again when the consumer is started again.
 func ExampleStop() {
 	err := consumer.Stop(errors.New("the database is down"))

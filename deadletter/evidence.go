@@ -78,7 +78,7 @@ func (e *evidence) note(entry sendlog.Entry) {
 		s.noted = max(s.noted, in.Attempt)
 		s.topic = e.topic(in.Topic)
 		e.tasks[subject] = s
-		if src, _ := task.SplitSeq(in.Seq); src == task.RunSource {
+		if task.IsRun(in.Seq) {
 			e.runs[in.Seq] = intake.SentRun{Seq: in.Seq, Topic: in.Topic, ID: in.ID}
 		}
 		return

@@ -29,7 +29,7 @@ var ErrNotFound = errors.New("there is no dead letter with this id")
 type Letter struct {
 	ID         int64  `json:"id"`
 	Kind       string `json:"kind"        doc:"dead, undeliverable, expired, rejected or callback"`
-	Topic      string `json:"topic"`
+	Topic      string `json:"topic"       doc:"target topic; of a rejected request that may not speak for one, its intake topic"`
 	TaskID     string `json:"task_id"`
 	Tag        string `json:"tag,omitempty" doc:"the task's tags, where the content is asked for"`
 	Due        int64  `json:"due"         doc:"Unix ms; 0: none"`
@@ -48,9 +48,9 @@ type Letter struct {
 type Content struct {
 	Key         *string  `json:"key"                    required:"false" doc:"text; null: see key_base64, or null"`
 	KeyBase64   string   `json:"key_base64,omitempty"`
-	Value       *string  `json:"value"                  required:"false" doc:"text; null: see value_base64, or null"`
+	Value       *string  `json:"value"                  required:"false" doc:"text, JSON too: \"{\\\"a\\\":1}\"; null: see value_base64, or null"`
 	ValueBase64 string   `json:"value_base64,omitempty"`
-	Headers     []Header `json:"headers"                required:"false" doc:"the business's own, in their order"`
+	Headers     []Header `json:"headers"                required:"false" doc:"the business's own, in their order: [{\"key\":\"name\",\"value\":\"text\"}]"`
 }
 
 // Header is one of the business's own headers. Headers keep their order.

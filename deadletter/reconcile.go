@@ -30,7 +30,7 @@ type Reconcile struct {
 	DryRun bool
 	// CatchUp stores what the topics hold, from the offsets in the database on. Required.
 	CatchUp func(ctx context.Context, topics []string) error
-	// Intake and Reports are the topics that scanners read. Required.
+	// Intake and Reports are the topics that scanners read, in this order. Required.
 	Intake, Reports []string
 	// Step is called when each step begins. Default: none.
 	Step func(what string)

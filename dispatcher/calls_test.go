@@ -1,14 +1,17 @@
 package dispatcher
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +26,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/lettertest"
@@ -389,4 +393,45 @@ func TestDispatchersShareAnOriginsRoom(t *testing.T) {
 	f.eventually("a part of more slots is less", func() bool {
 		return ds[0].inside(func(in flight.Figures) int { return int(100 * in.Part) }) == 25
 	})
+}
+
+// A tenant's origins answer once and then take for ever. Another tenant's callbacks go at once all the same, also to an origin that nobody
+// has called before.
+func TestSlowOriginsOfATenantDelayNobodyElse(t *testing.T) {
+	f := newFixture(t, 4)
+	shop := &fixture{T: f.T, store: f.store}
+	var err error
+	shop.source, err = intake.New(f.store).Source(t.Context(), "intake.shop", [16]byte{8}, 0, 0)
+	require.NoError(t, err)
+	slow, good := f.receive(nil), f.receive(nil)
+	f.callsTo(callback.Config{MaxInFlight: 64, MaxInFlightTotal: 128, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		server := slow.Listener.Addr().String()
+		if strings.HasPrefix(address, "good") {
+			server = good.Listener.Addr().String()
+		}
+		return new(net.Dialer).DialContext(ctx, network, server)
+	}})
+	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	const origins, each = 60, 6
+	ask := func(round, n int) (requests []*kgo.Record) {
+		for i := range origins * n {
+			requests = append(requests, call(fmt.Sprintf("http://slow%d.example", i%origins), fmt.Sprintf("%d-%d", round, i), time.Now(), schemas.HeaderAckTimeout, "4m"))
+		}
+		return requests
+	}
+	f.schedule(call("http://good.example", "first", time.Now()))
+	shop.schedule(ask(0, 1)...)
+	f.eventually("each origin answers", func() bool { return slow.count() == origins && good.count() == 1 })
+	slow.change(hang)
+	shop.schedule(ask(1, each)...)
+	f.eventually("the slow ones have what they get", func() bool { return slow.count() >= origins+128/9 })
+	f.passes(time.Now().Add(1500 * time.Millisecond))
+	due := time.Now()
+	for i := range 10 {
+		f.schedule(call("http://good.example", fmt.Sprint("good", i), due), call(fmt.Sprintf("http://good%d.example", i), fmt.Sprint("new", i), due))
+	}
+	f.eventually("the others' callbacks arrive", func() bool { return good.count() == 21 })
+	for _, got := range good.all()[1:] {
+		require.Less(t, got.at.Sub(due), 10*time.Second, "they do not wait for a seat") // how fast this machine is
+	}
 }

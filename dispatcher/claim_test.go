@@ -57,7 +57,7 @@ func TestUrgentTasksBehindWhatIsClaimed(t *testing.T) {
 				d, err := New(Deps{Kafka: kafka.Config{Brokers: []string{"127.0.0.1:1"}}, Store: st, Index: ix, Members: m, Metrics: prometheus.NewRegistry(), Log: zap.NewNop()},
 					Config{MemberID: "one", Results: results, BurstLookAhead: time.Millisecond})
 				require.NoError(t, err)
-				defer d.client.Close()
+				defer d.closeClients(t.Context())
 				defer d.results.Close(0)
 				_, err = d.ownership.follow(ctx)
 				require.NoError(t, err)

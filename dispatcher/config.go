@@ -89,7 +89,7 @@ func (c Config) withDefaults() (Config, error) {
 // flight is what the tasks in flight go by.
 func (c Config) flight() flight.Config {
 	return flight.Config{MemberID: c.MemberID, LookAhead: c.LookAhead, Furthest: max(c.LookAhead, c.BurstLookAhead), StageTasks: c.StageTasks, StageBytes: c.StageBytes, DrainTimeout: c.DrainTimeout,
-		UnresponsiveAfter: c.UnresponsiveAfter, UndeliverableAfter: c.UndeliverableAfter, MisfireAfter: c.MisfireAfter}
+		UnresponsiveAfter: c.UnresponsiveAfter, UndeliverableAfter: c.UndeliverableAfter, MisfireAfter: c.MisfireAfter, Tenants: new(flight.Tenants)}
 }
 
 // Index is what a dispatcher needs of the index: internal/index has one in Redis, one in memory, and one that is the database.

@@ -71,9 +71,11 @@ type Dispatcher struct {
 	retirer   *retirer
 	changer   *changer
 
-	sent    *sendlog.Log
-	client  *kgo.Client
-	results *events.Publisher
+	sent      *sendlog.Log
+	client    *kgo.Client // for questions; it produces nothing
+	producers *producers
+	directory *directory
+	results   *events.Publisher
 }
 
 // New checks the configuration and connects nothing yet.
@@ -88,7 +90,8 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	if deps.Callbacks != nil {
 		origins, share = deps.Callbacks, deps.Callbacks.Share
 	}
-	fl := flight.New(cfg.flight(), sh.clock, origins, sh.metrics.Metrics, sh.kicks, deps.Log)
+	flightCfg := cfg.flight()
+	fl := flight.New(flightCfg, sh.clock, origins, sh.metrics.Metrics, sh.kicks, deps.Log)
 	fl.RegisterGauges(deps.Metrics)
 	registerGauges(deps.Metrics, deps.SendLog, sh.clock)
 
@@ -102,22 +105,31 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	lost := new(kafka.LostConnections)
-	client, err := newProducer(kcfg, cfg, fl.Placement(), lost, deps.Log)
+	client, err := kafka.New(kcfg, deps.Log)
 	if err != nil {
 		results.Close(0)
+		return nil, err
+	}
+	ps, err := newProducers(func(lost *kafka.LostConnections) (*kgo.Client, error) {
+		return newProducer(kcfg, cfg, fl.Placement(), lost, deps.Log)
+	})
+	if err != nil {
+		results.Close(0)
+		client.Close()
 		return nil, err
 	}
 
 	tr := &trust{shared: sh, members: deps.Members}
 	la := newLookahead(sh, fl, deps.Index)
-	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl, tr, share), sent: deps.SendLog, client: client, results: results}
+	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl, tr, share), sent: deps.SendLog, client: client, producers: ps, results: results}
 	d.health = &health{shared: sh, members: deps.Members, client: client}
 	d.ownership = newOwnership(sh, fl, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
-	d.sender = newSender(sh, fl, tr, client, kcfg)
-	d.sender.lost = lost
+	d.sender = newSender(sh, fl, tr, ps, kcfg)
+	d.directory = newDirectory(d.sender, client, cfg.CreateTargets)
+	d.sender.unmet = d.directory.ask
 	d.fetcher = newFetcher(sh, fl, tr, deps.SendLog, deps.Tracer)
+	d.fetcher.sources.tenants = flightCfg.Tenants
 	d.indexer = &indexer{shared: sh, flight: fl}
 	d.indexer.index, _ = deps.Index.(Copy)
 	d.runMaker = newRunMaker(d.claimer, d.results.Stored, deps.Index)
@@ -167,15 +179,10 @@ func (d *Dispatcher) Unresponsive() []string { return d.flight.Unresponsive() }
 // Run delivers until ctx ends; then it claims no more, waits up to DrainTimeout for what is staged and sent, settles it, and gives
 // its slots back. It leaves the election once calls that are under way have ended and the producer is closed.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	if err := d.clock.Start(ctx); err != nil {
-		d.client.Close()
+	if d.clock.Start(ctx) != nil || d.policies.start(ctx) != nil {
+		d.closeClients(ctx)
 		d.results.Close(0)
 		return nil // stopped before the database was there
-	}
-	if err := d.policies.start(ctx); err != nil {
-		d.client.Close()
-		d.results.Close(0)
-		return nil // likewise
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -187,7 +194,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.health.run, d.ownership.run, d.claimer.run, d.fetcher.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.changer.run, d.targetLoop, d.policies.run, d.policies.move} {
+	for _, run := range []func(context.Context){d.health.run, d.ownership.run, d.claimer.run, d.fetcher.run, d.directory.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.changer.run, d.targetLoop, d.policies.run, d.policies.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 
@@ -207,12 +214,18 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.sender.background.Wait()
 	flush, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = d.client.Flush(flush)
-	d.client.Close()
+	d.closeClients(flush)
 	d.settler.lastOutcomes()
 	leave() // others take now what did not drain: nothing of it may still be on its way from here
 	d.results.Close(time.Second)
 	return errors.Join(err, <-failed)
+}
+
+// closeClients waits for what the producers hold until ctx ends.
+func (d *Dispatcher) closeClients(ctx context.Context) {
+	d.directory.close()
+	d.producers.close(ctx)
+	d.client.Close()
 }
 
 // drain waits until nothing is left to settle and every slot is given back, within the bound.

@@ -89,8 +89,9 @@ func (f *fetcher) noteIntents(ctx context.Context, intents []sendlog.Intent) {
 
 // sources returns idempotency keys from intake positions and send numbers.
 type sources struct {
-	intake intake.Intake
-	known  map[int]intake.Source
+	intake  intake.Intake
+	tenants *flight.Tenants // is told which intakes they are
+	known   map[int]intake.Source
 }
 
 // learn reads the sources anew if one of the tasks came from another than is known. Sources are only ever added.
@@ -105,9 +106,11 @@ func (s *sources) learn(ctx context.Context, rows []task.Task) error {
 			return err
 		}
 		s.known = make(map[int]intake.Source, len(all))
+		intakes := make(map[int]string, len(all))
 		for _, a := range all {
-			s.known[a.ID] = a
+			s.known[a.ID], intakes[a.ID] = a, a.Topic
 		}
+		s.tenants.Learn(intakes)
 		return nil
 	}
 	return nil

@@ -354,7 +354,7 @@ func (f *fixture) make(m *members, dir string, cfg Config) (*Dispatcher, *sendlo
 func (f *fixture) stepped(m *members, cfg Config) *Dispatcher {
 	f.Helper()
 	d, sent := f.make(m, f.TempDir(), cfg)
-	f.Cleanup(func() { d.client.Close(); d.results.Close(0); _ = sent.Close() })
+	f.Cleanup(func() { d.closeClients(context.Background()); d.results.Close(0); _ = sent.Close() })
 	return d
 }
 
@@ -444,6 +444,9 @@ func released(d *Dispatcher) []flight.Sendable {
 	return send
 }
 
+// producer is the client that meets the first topics.
+func (d *Dispatcher) producer() *kgo.Client { return d.producers.all[0].client }
+
 func claimTo(ctx context.Context, s *store.Store, slots []int, epoch, pos int64) error {
 	return intake.New(s).Line().Claim(ctx, 0, slots, make([]int64, len(slots)), epoch, pos)
 }
@@ -507,7 +510,7 @@ func newSlowFixture(t *testing.T, slow string, took time.Duration) (*fixture, *D
 	d, err := New(Deps{Kafka: kafka.Config{Brokers: []string{"127.0.0.1:1"}}, Store: st, Index: ix, Members: f.elect(5), SendLog: sent, Metrics: prometheus.NewRegistry(), Log: zap.NewNop()},
 		Config{MemberID: "one", Results: results})
 	require.NoError(t, err)
-	t.Cleanup(func() { d.client.Close(); d.results.Close(0) })
+	t.Cleanup(func() { d.closeClients(context.Background()); d.results.Close(0) })
 	return f, d
 }
 

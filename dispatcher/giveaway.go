@@ -30,7 +30,7 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 	}
 	for epoch, slots := range o.flight.Strays(assigned.Slots) {
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		err := o.line.Abandon(bound, slots, epoch, o.flight.Had(slots)...)
+		err := o.line.Abandon(bound, slots, epoch, o.flight.Had(slots))
 		cancel()
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 func (o *ownership) release(ctx context.Context, drained []int, epoch int64) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	kept, err := o.line.Release(bound, drained, epoch, o.flight.Had(drained)...)
+	kept, err := o.line.Release(bound, drained, epoch, o.flight.Had(drained))
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ type metrics struct {
 
 	fenced, claims, refusedTransitions, deferredEvents prometheus.Counter
 	rebuilds, drift, indexErrors, retired, runs        prometheus.Counter
-	movedTasks, undrained                              prometheus.Counter
+	movedTasks, undrained, notStored                   prometheus.Counter
 	toMove                                             prometheus.Gauge
 
 	claimTime, fetchTime, settleTime, lateness prometheus.Histogram
@@ -46,6 +46,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		runs:               counter("timer_runs_total", "Runs of timers that were made."),
 		movedTasks:         counter("moved_tasks_total", "Tasks moved to other slots while their number changes."),
 		undrained:          counter("undrained_slots_total", "Tries to split a slot that were given up because its deliveries did not end in time."),
+		notStored:          counter("not_stored_total", "Acknowledgements by Kafka that did not count, because the offset was that of an earlier record: each record was sent again."),
 		toMove:             size("slots_to_move", "Own slots whose tasks have not all moved, while the number of slots changes."),
 
 		claimTime:  seconds("claim_seconds", "Time of one claim, with the reading of what it claimed.", 0.001, 12),

@@ -78,12 +78,12 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 				f.schedule(askMany(5, "lively", fmt.Sprint("l", round, "-"), time.Now())...)
 				d.kicks.Sweep.Now()
 				f.eventually("the other is not held up", func() bool { return lively.count() == 5*(round+1) })
-				require.LessOrEqual(t, d.client.BufferedProduceRecords(), int64(cfg.StageTasks), "what is set aside counts with the rest")
+				require.LessOrEqual(t, d.producer().BufferedProduceRecords(), int64(cfg.StageTasks), "what is set aside counts with the rest")
 			}
 			by := time.Now()
 			f.eventually("done moves on", func() bool { return f.settledUpTo(by) })
 			f.eventually("what they do not take is given up", func() bool {
-				return d.client.BufferedProduceRecords() == 0 && d.inside(func(in flight.Figures) int { return in.Stuck }) == 0
+				return d.producer().BufferedProduceRecords() == 0 && d.inside(func(in flight.Figures) int { return in.Stuck }) == 0
 			})
 			require.Len(t, lively.copies(), 5*rounds)
 
@@ -135,7 +135,7 @@ func TestGivenUpIsNotCalledCancelled(t *testing.T) {
 	due := time.Now()
 	f.schedule(ask("murky", "m", due, schemas.HeaderMaxLateness, "2s"))
 	f.eventually("the producer gives it up", func() bool {
-		return counted(d.metrics.Unresponsive) == 1 && d.client.BufferedProduceRecords() == 0 && d.inside(func(in flight.Figures) int { return in.Stuck }) == 0
+		return counted(d.metrics.Unresponsive) == 1 && d.producer().BufferedProduceRecords() == 0 && d.inside(func(in flight.Figures) int { return in.Stuck }) == 0
 	})
 	require.Positive(t, murky.count(), "it is there")
 	done := f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{

@@ -184,7 +184,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		return nil
 	}
 	o.flight.Taking(free, assigned.Epoch)
-	got, err := o.line.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.Had(free)...)
+	got, err := o.line.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.Had(free))
 	if err != nil {
 		return err
 	}

@@ -189,11 +189,11 @@ func TestNothingIsOnItsWayOnceADispatcherHasLeft(t *testing.T) {
 	m := f.elect(5)
 	d := f.start(m, t.TempDir(), Config{MemberID: "one", DrainTimeout: 200 * time.Millisecond})
 	var reached error // of its brokers, by its producer, when it leaves
-	m.change(func() { m.left = func() { reached = d.client.Ping(t.Context()) } })
+	m.change(func() { m.left = func() { reached = d.producer().Ping(t.Context()) } })
 	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
 	defer f.mute("orders")()
 	d.told(f.schedule(ask("orders", "t", time.Now())).Added)
-	f.eventually("its producer has the task", func() bool { return d.client.BufferedProduceRecords() == 1 })
+	f.eventually("its producer has the task", func() bool { return d.producer().BufferedProduceRecords() == 1 })
 	require.NoError(t, d.end())
 	require.Error(t, reached)
 }
@@ -297,7 +297,7 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	m := f.elect(5)
 	d, sent := f.make(m, t.TempDir(), Config{MemberID: "two"})
-	t.Cleanup(func() { d.client.Close(); d.results.Close(0); _ = sent.Close() })
+	t.Cleanup(func() { d.closeClients(context.Background()); d.results.Close(0); _ = sent.Close() })
 	now := time.Now()
 	f.schedule(askMany(3, "orders", "t", now.Add(-time.Second))...)
 	_, err := intake.New(f.store).Line().Acquire(t.Context(), f.slots, 4, "one")
@@ -359,7 +359,7 @@ func TestProofsWhereClocksDisagree(t *testing.T) {
 			f.schedule(ask("orders", "a", clock(), schemas.HeaderEvents, "none"))
 			require.NoError(t, claimTo(t.Context(), st, f.slots, 4, claimed+1000))
 			d, sent := f.make(f.elect(5), t.TempDir(), Config{MemberID: "two"})
-			defer func() { d.client.Close(); d.results.Close(0); _ = sent.Close() }()
+			defer func() { d.closeClients(context.Background()); d.results.Close(0); _ = sent.Close() }()
 			require.NoError(t, d.clock.Start(t.Context()))
 			f.noteSent(sent, "a", task.Seq(f.source.ID, 0))
 

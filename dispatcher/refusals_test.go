@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func TestRefusedTargetIsTriedAgain(t *testing.T) {
 			f.eventually("the others are delivered", func() bool { return orders.count() == 20 })
 			f.eventually("no line is held up", func() bool { return f.settledUpTo(due) })
 			f.eventually("no body is kept", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed + in.StagedTasks }) == 0 })
-			require.Less(t, d.client.BufferedProduceRecords(), int64(2), "one at a time asks again")
+			require.Less(t, d.producer().BufferedProduceRecords(), int64(2), "one at a time asks again")
 			f.eventually("it can be cancelled between two tries", func() bool {
 				v, err := look.New(f.store).Get(t.Context(), topic, "cancelled")
 				return err == nil && v.State == "pending"
@@ -124,7 +125,7 @@ func TestClockThatABrokerRefuses(t *testing.T) {
 	f.eventually("the others are delivered", func() bool { return orders.count() == 20 })
 	f.eventually("no line is held up", func() bool { return f.settledUpTo(due) })
 	f.eventually("no body is kept", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed + in.StagedTasks }) == 0 })
-	require.Less(t, d.client.BufferedProduceRecords(), int64(2), "one at a time asks again")
+	require.Less(t, d.producer().BufferedProduceRecords(), int64(2), "one at a time asks again")
 	require.Equal(t, 1, d.inside(func(in flight.Figures) int { return in.ClockRefused }))
 	dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 	require.NoError(t, err)
@@ -146,7 +147,7 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 	f.eventually("it is refused", func() bool {
 		return f.settledUpTo(due) && counted(d.metrics.Dead.WithLabelValues(schemas.KindUndeliverable)) == 1
 	})
-	d.settler.forget([]string{"ordres"})
+	d.producers.forget([]string{"ordres"})
 	hits, since := asked.Hits(), time.Now()
 	f.eventually("nobody asks for it", func() bool {
 		if n := asked.Hits(); n != hits {
@@ -154,10 +155,61 @@ func TestMistypedNameIsForgotten(t *testing.T) {
 		}
 		return time.Since(since) > 3*time.Second
 	})
-	require.Equal(t, 1, d.flight.Figures().Outlets, "for two minutes the dispatcher knows that it was refused")
+	require.Equal(t, 1, d.flight.Figures().RefusedTargets, "for two minutes the dispatcher knows that it is missing")
 
 	f.partitioned("ordres", 1)
 	ordres := f.read("ordres")
 	f.schedule(ask("ordres", "b", time.Now()))
 	f.eventually("it arrives", func() bool { return ordres.count() == 1 })
+}
+
+// A topic that was written, and then refused for long, stays known to the producer: otherwise a broker would take what comes next for what it
+// has, and acknowledge it without storing it.
+func TestRefusedTopicThatWasWrittenTakesRecordsAgain(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UndeliverableAfter: -1})
+	f.schedule(ask("orders", "before", time.Now()))
+	f.eventually("it arrives", func() bool { return orders.count() == 1 })
+
+	refusal := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	d.producer().ForceMetadataRefresh() // as every five minutes
+	f.eventually("the producer knows", func() bool { return refusal.Hits() > 1 })
+	f.schedule(ask("orders", "refused", time.Now()))
+	f.eventually("it is refused", func() bool { return counted(d.metrics.Dead.WithLabelValues(schemas.KindUndeliverable)) == 1 })
+	d.producers.forget([]string{"orders"})
+	refusal.Remove()
+
+	var want []string
+	for i := range 3 {
+		want = append(want, fmt.Sprint("after ", i))
+		f.schedule(ask("orders", want[i], time.Now()))
+		f.eventually("it is delivered", func() bool { return counted(d.metrics.Delivered) == 2+i })
+	}
+	f.eventually("it is in the log", func() bool { return orders.count() == 4 })
+	require.Equal(t, append([]string{"before"}, want...), orders.ids())
+	require.Zero(t, counted(d.metrics.notStored))
+}
+
+// A producer that has forgotten what the broker remembers, for whatever reason: each task arrives all the same, once.
+func TestAcknowledgementThatCannotBeTrue(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders, events := f.read("orders"), f.read(results)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	var want []string
+	deliver := func(id string) {
+		want = append(want, id)
+		f.schedule(ask("orders", id, time.Now()))
+		f.eventually("it counts as delivered", func() bool { return len(events.events(t, schemas.StateSucceeded)) == len(want) })
+	}
+	for i := range 3 {
+		deliver(fmt.Sprint("before ", i))
+	}
+	d.producer().PurgeTopicsFromProducing("orders")
+	for i := range 6 {
+		deliver(fmt.Sprint("after ", i))
+	}
+	f.eventually("all are in the log", func() bool { return orders.count() == len(want) })
+	require.Equal(t, want, orders.ids())
+	require.EqualValues(t, 3, counted(d.metrics.notStored), "the broker has only three to mistake one for")
 }

@@ -123,15 +123,16 @@ func (r *retention) settle(reported int) {
 		require.NoError(r, claimTo(r.Context(), r.store, []int{s.Slot}, 1, r.now))
 		entries, err := intake.New(r.store).Line().Entries(r.Context(), []line.Range{{Slot: s.Slot, From: s.Done, To: r.now}})
 		require.NoError(r, err)
-		count := len(entries)
+		var tally line.Tally
 		for _, e := range entries {
 			if reported > 0 {
 				reported--
-				count--
 				exits = append(exits, line.Transition{Seq: e.Seq, Slot: s.Slot, Epoch: 1, State: task.StateSucceeded, Attempt: 1, Lane: e.Lane})
+				continue
 			}
+			tally.Add(e.Seq)
 		}
-		done = append(done, line.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Count: count})
+		done = append(done, line.Done{Slot: s.Slot, Epoch: 1, From: s.Done, To: r.now, Tally: tally})
 	}
 	settled, err := intake.New(r.store).Line().Settle(r.Context(), done, exits, store.At(r.now))
 	require.NoError(r, err)

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,14 +22,14 @@ type sender struct {
 	*shared
 	flight     *flight.Flight
 	trust      *trust
-	client     *kgo.Client
-	lost       *kafka.LostConnections // of client
-	kafka      kafka.Config           // for producers that ask a target, or send a suspect, by themselves
-	background sync.WaitGroup         // probes, suspects and callbacks
+	producers  *producers
+	unmet      func(flight.Sendable) // takes what no producer knows the topic of
+	kafka      kafka.Config          // for producers that ask a target, or send a suspect, by themselves
+	background sync.WaitGroup        // probes, suspects and callbacks
 }
 
-func newSender(sh *shared, fl *flight.Flight, tr *trust, client *kgo.Client, kcfg kafka.Config) *sender {
-	return &sender{shared: sh, flight: fl, trust: tr, client: client, kafka: kcfg}
+func newSender(sh *shared, fl *flight.Flight, tr *trust, ps *producers, kcfg kafka.Config) *sender {
+	return &sender{shared: sh, flight: fl, trust: tr, producers: ps, kafka: kcfg}
 }
 
 // releasePause is how long the release of what is due rests at least: what falls due meanwhile goes in one request, which costs
@@ -75,10 +76,19 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 			s.background.Go(func() { s.probe(ctx, one) })
 			continue
 		}
-		before := s.lost.Count()
-		s.client.TryProduce(context.Background(), one.Record, func(r *kgo.Record, err error) { s.answered(one.Task, r, s.lost.Judge(err, before)) })
+		if p := s.producers.of(one.Record.Topic); p != nil {
+			s.produce(p, one)
+		} else {
+			s.unmet(one)
+		}
 	}
 	return more
+}
+
+// produce hands a record to the producer that has met its topic.
+func (s *sender) produce(p *producer, one flight.Sendable) {
+	before := p.lost.Count()
+	p.client.TryProduce(context.Background(), one.Record, func(r *kgo.Record, err error) { s.answered(one.Task, r, p.acked.Judge(r, p.lost.Judge(err, before))) })
 }
 
 // answered runs when Kafka has answered. The settle loop decides what follows for the task.
@@ -87,6 +97,15 @@ func (s *sender) answered(t *flight.Task, r *kgo.Record, err error) {
 }
 
 func (s *sender) answeredBy(t *flight.Task, r *kgo.Record, err error, alone bool) {
+	switch {
+	case errors.Is(err, kafka.ErrNotStored):
+		s.metrics.notStored.Inc()
+		s.log.Error("a record counts as not delivered, and is sent again by another producer", zap.String("topic", r.Topic), zap.Int32("partition", r.Partition), zap.Int64("offset", r.Offset), zap.Error(err))
+	case err == nil && alone:
+		if p := s.producers.of(r.Topic); p != nil {
+			p.acked.Corrects(r)
+		}
+	}
 	if fault := faultpoint.At(faultpoint.DispatcherSent); fault != nil {
 		err = fault
 	}

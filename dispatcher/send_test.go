@@ -83,7 +83,9 @@ func TestUnknownTargetBecomesADeadLetter(t *testing.T) {
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UndeliverableAfter: -1})
 	f.schedule(ask("ordres", "mistyped", due), ask("orders", "right", due))
 	f.eventually("the other is delivered", func() bool { return orders.count() == 1 })
-	f.eventually("it is given up", func() bool { return f.settledUpTo(due) })
+	f.eventually("it is given up", func() bool {
+		return f.settledUpTo(due) && counted(d.metrics.Dead.WithLabelValues(schemas.KindUndeliverable)) == 1
+	})
 	dead, err := lettertest.All(t.Context(), letters.New(f.store), letters.Filter{})
 	require.NoError(t, err)
 	require.Len(t, dead, 1)

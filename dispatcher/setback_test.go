@@ -10,9 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // The database forgets its last commits while a dispatcher runs: the slot is taken anew, and what is stored from then on is found, though
@@ -174,7 +178,7 @@ func TestDatabaseThatForgotWhatIsToBeGivenAway(t *testing.T) {
 	require.Equal(t, 1, d.flight.Left())
 	require.True(t, f.assign(m, d, 6))
 	require.Zero(t, d.flight.Left())
-	require.Equal(t, store.Slot{Epoch: 5, Claimed: claimed, Done: before.Done, Unsure: true, Change: f.slot(0).Change}, f.slot(0))
+	require.Equal(t, store.Slot{Epoch: 5, Claimed: claimed, Done: before.Done, Doubt: claimed, Unsure: true, Change: f.slot(0).Change}, f.slot(0))
 	require.Equal(t, []schemas.State{schemas.StateTooLate}, f.answers(f.schedule(cancelRecord("orders", "a"))))
 }
 
@@ -221,4 +225,98 @@ func TestDatabaseThatNamesTheOwnerBefore(t *testing.T) {
 	settled, err = d.ownership.follow(t.Context())
 	require.NoError(t, err)
 	require.False(t, settled)
+}
+
+// place is where a task stands.
+func (f *fixture) place(seq int64) int64 {
+	f.Helper()
+	rows, err := intake.New(f.store).Line().Heads(f.Context(), []int64{seq})
+	require.NoError(f, err)
+	require.Len(f, rows, 1)
+	return rows[0].Pos
+}
+
+// forgets sets a slot and the place of a task of it back. A cancel of the task is decided, and then what the producer has is delivered.
+func (d *running) forgets(before store.Slot, seq, place int64, id string, answer func()) {
+	f := d.f
+	f.Helper()
+	f.setBack(fmt.Sprintf("UPDATE slots SET claimed = %d, done = %d", before.Claimed, before.Done), fmt.Sprintf("UPDATE tasks SET pos = %d, state = 0 WHERE seq = %d", place, seq))
+	told := f.answers(f.schedule(cancelRecord("orders", id)))
+	f.eventually("the cancel is answered", func() bool { told = append(told, f.resolved()...); return len(told) == 1 })
+	require.Equal(f, []schemas.State{schemas.StateTooLate}, told)
+	require.Equal(f, 1, d.inside(func(in flight.Figures) int { return in.Stuck }), "the producer has it still")
+	answer()
+	orders := f.read("orders")
+	f.eventually("it arrives", func() bool { return orders.copies()[id] > 0 })
+	f.eventually("nothing is with the producer", func() bool { return d.inside(func(in flight.Figures) int { return in.Stuck + in.SentTasks }) == 0 })
+}
+
+// A held task is called back, claimed, and with the producer when the database forgets all that: it stands at its held place, beyond all
+// that was claimed, and cannot be cancelled.
+func TestHeldTaskWithTheProducerThatTheDatabaseForgot(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	f.policy("orders", admin.Policy{Rate: 0.2})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
+	d.hears("orders", func(g flight.GateLook) bool { return !g.Free })
+	now := time.Now()
+	d.told(f.schedule(ask("orders", "a", now), ask("orders", "b", now.Add(time.Millisecond))).Added)
+	f.eventually("one arrives", func() bool { return orders.count() == 1 })
+	f.eventually("the other is held", func() bool { return f.heldTasks("orders") == 1 })
+	seq, id := task.Seq(f.source.ID, 1), "b"
+	if orders.ids()[0] == "b" {
+		seq, id = task.Seq(f.source.ID, 0), "a"
+	}
+	f.eventually("all is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed })
+	before, held := f.slot(0), f.place(seq)
+	require.True(t, task.IsHeld(held))
+	answer := f.mute("orders")
+	f.eventually("it is called back, and with the producer", func() bool { return d.inside(func(in flight.Figures) int { return in.SentTasks }) == 1 })
+	d.forgets(before, seq, held, id, answer)
+}
+
+// Likewise a task that was put off because its partition was silent.
+func TestParkedTaskWithTheProducerThatTheDatabaseForgot(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: time.Second})
+	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
+	answer := f.mute("orders")
+	d.told(f.schedule(ask("orders", "first", time.Now())).Added)
+	f.eventually("it is silent", func() bool { return d.inside(func(in flight.Figures) int { return in.UnresponsiveOutlets }) == 1 })
+	d.told(f.schedule(ask("orders", "x", time.Now())).Added)
+	f.eventually("it is put off", func() bool { return d.inside(func(in flight.Figures) int { return in.Parked }) == 1 })
+	seq := task.Seq(f.source.ID, 1)
+	f.eventually("that is stored", func() bool { return f.place(seq) > time.Now().UnixMilli()+1000 })
+	before, place := f.slot(0), f.place(seq)
+	answer()
+	f.eventually("the first arrives, and the producer has heard so", func() bool {
+		return orders.copies()["first"] > 0 && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 0
+	})
+	again := f.mute("orders") // the partition comes and goes
+	f.eventually("it is with the producer", func() bool {
+		return f.place(seq) != place && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 1
+	})
+	d.forgets(before, seq, place, "x", again)
+}
+
+// A dispatcher has read a task from a server that did not know of its replacement yet: when it settles the one that it has delivered, the
+// database has another in its place, and that one is delivered.
+func TestReplacementThatTheDispatcherHasNotSeen(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 2 * time.Second})
+	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
+	d.told(f.schedule(ask("orders", "a", time.Now().Add(1500*time.Millisecond))).Added)
+	f.eventually("it is staged", func() bool { return d.stagedTasks() == 1 })
+	f.sql("UPDATE tasks SET seq = seq + 1000")
+	f.eventually("both arrive", func() bool { return orders.count() == 2 })
+	f.eventually("all is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed })
+	keys := map[string]bool{}
+	for _, r := range orders.all() {
+		keys[recordtest.Header(r, schemas.HeaderDelivery)] = true
+	}
+	require.Len(t, keys, 2)
+	require.Equal(t, 1, counted(d.metrics.Mismatch))
 }

@@ -47,7 +47,7 @@ func (s *settler) run(ctx context.Context) {
 			return
 		case <-s.kicks.Settle:
 		case <-check.C:
-			s.forget(s.flight.Check())
+			s.sender.producers.forget(s.flight.Check())
 		}
 		s.note(ctx)
 		s.flight.LeavePinned()
@@ -56,13 +56,6 @@ func (s *settler) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-rest.C:
 		}
-	}
-}
-
-// forget has the producer forget topics: it would ask the brokers for each name that anybody ever mistyped, four times a second.
-func (s *settler) forget(topics []string) {
-	if len(topics) > 0 {
-		go s.sender.client.PurgeTopicsFromProducing(topics...) // it waits for a metadata request that is under way
 	}
 }
 

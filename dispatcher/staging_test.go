@@ -27,7 +27,7 @@ func TestStoppedTargetsHoldBoundedMemory(t *testing.T) {
 			require.LessOrEqual(t, in.Stuck, cfg.StageTasks, "with the producer")
 			return 0
 		})
-		require.LessOrEqual(t, d.client.BufferedProduceRecords(), int64(2*cfg.StageTasks))
+		require.LessOrEqual(t, d.producer().BufferedProduceRecords(), int64(2*cfg.StageTasks))
 	}
 	require.Zero(t, stopped.count())
 	answer()

@@ -17,6 +17,7 @@ const (
 	intake role = iota
 	reports
 	results
+	cancels
 	wakes
 	target
 )
@@ -31,10 +32,10 @@ type topic struct {
 func (t topic) where() string { return "topic " + t.name }
 
 // requests reports whether scanners read the topic: what it loses is lost.
-func (t topic) requests() bool { return t.role == intake || t.role == reports }
+func (t topic) requests() bool { return t.role == intake || t.role == reports || t.role == cancels }
 
 // rights are those that docs/security.md lists.
-var rights = map[role][]string{intake: {"read", "write"}, reports: {"read"}, results: {"read", "write"}, wakes: {"read", "write"}, target: {"write"}}
+var rights = map[role][]string{intake: {"read", "write"}, reports: {"read"}, results: {"read", "write"}, cancels: {"read", "write"}, wakes: {"read", "write"}, target: {"write"}}
 
 // grant is the fix of a topic that notyet's user does not see.
 func (t topic) grant() string { return grant(rights[t.role]...) }
@@ -74,6 +75,8 @@ func ofTopics(judge func(Config, topic) []Finding) func(facts) []Finding {
 				t.role = reports
 			case name == f.Settings.Results.Topic:
 				t.role = results
+			case name == f.Settings.Cancels.Topic:
+				t.role = cancels
 			case name == f.Settings.Wakes.Topic:
 				t.role = wakes
 			}
@@ -205,6 +208,8 @@ func topicRights(_ Config, t topic) []Finding {
 	switch t.role {
 	case results:
 		without = map[string]string{"read": "every ?wait= ends without its answer", "write": "no event is told"}
+	case cancels:
+		without["write"] = "nobody can cancel many tasks at once"
 	case wakes:
 		late := "tasks that are stored late are up to a second late"
 		without = map[string]string{"read": late, "write": late}
@@ -215,7 +220,7 @@ func topicRights(_ Config, t topic) []Finding {
 	for _, need := range rights[t.role] {
 		if !t.Allowed(need) {
 			level := Failure
-			if t.role == target || t.role == wakes || t.role == intake && need == "write" {
+			if t.role == target || t.role == wakes || (t.role == intake || t.role == cancels) && need == "write" {
 				level = Warning
 			}
 			out = append(out, Finding{Level: level, Found: "this user may not " + need + " it: " + without[need], Fix: grant(need)})

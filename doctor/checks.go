@@ -2,9 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"net"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/notyet/notyet/internal/access"
@@ -56,7 +53,7 @@ var checks = []check{
 	{"issuer.clock", ofIssuer(issuerClock)},
 	{"issuer.sign-in", ofIssuer(signIn)},
 	{"installation", installation},
-	{"passwords", passwords},
+	{"settings", settings},
 }
 
 // Each of these judges what one server has answered, if it has.
@@ -127,35 +124,10 @@ func installation(f facts) []Finding {
 	return out
 }
 
-// passwords looks for passwords that are sent in the clear to another machine.
-func passwords(f facts) []Finding {
-	c := f.Settings
-	var out []Finding
-	clear := func(where, what, fix string) {
-		out = append(out, Finding{Where: where, Level: Warning, Found: what + " goes over the network in the clear", Fix: fix})
-	}
-	if f.Kafka != nil && slices.Contains([]string{"PLAIN", "OAUTHBEARER"}, c.Kafka.SASL.Mechanism) && !c.Kafka.TLS.Enabled && remote(c.Kafka.Brokers) {
-		clear("kafka.sasl", "the password or token of kafka.sasl", "set kafka.tls.enabled, or use SCRAM-SHA-512")
-	}
-	if f.Index != nil && (c.Redis.Password != "" || c.Redis.SentinelPassword != "") && !c.Redis.TLS.Enabled && remote(c.Redis.Addrs) {
-		clear("redis", "the password of Redis or of its sentinels", "set redis.tls.enabled")
-	}
-	if f.Election != nil && c.ZooKeeper.Auth != "" && !c.ZooKeeper.TLS.Enabled && remote(c.ZooKeeper.Servers) {
-		clear("zookeeper.auth", "zookeeper.auth", "set zookeeper.tls.enabled")
+// settings are what the configuration leaves open.
+func settings(f facts) (out []Finding) {
+	for _, p := range f.Settings.Open() {
+		out = append(out, Finding{Where: p.Key, Level: Warning, Found: p.Problem, Fix: p.Fix})
 	}
 	return out
-}
-
-// remote reports whether one of the addresses is not a loopback one.
-func remote(addrs []string) bool {
-	for _, a := range addrs {
-		host, _, err := net.SplitHostPort(a)
-		if err != nil {
-			host = a
-		}
-		if ip := net.ParseIP(strings.Trim(host, "[]")); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return true
-		}
-	}
-	return false
 }

@@ -21,7 +21,7 @@ import (
 // well are the answers of servers with which nothing is wrong.
 func well() facts {
 	settings := config.Default()
-	settings.Intake.Topics[0].MaxValueBytes = 1 << 20
+	settings.Intake.Topics[0].MaxValueBytes, settings.Intake.Topics[0].AllowedTargets = 1<<20, []string{"*"}
 	f := facts{Config: Config{
 		Settings: &settings, Version: "v1", Targets: []string{"orders"},
 		Store: &store.Config{DSN: "u:p@tcp(db:3306)/notyet"}, Kafka: &kafka.Config{Brokers: []string{"k:9092"}},
@@ -161,13 +161,15 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"Kafka's password": {func(f *facts) {
 			f.Settings.Kafka.SASL.Mechanism = "PLAIN"
 			f.Settings.Kafka.Brokers = []string{"k:9092"}
-		}, "passwords", Warning, "token of kafka.sasl"},
-		"Redis's password":      {func(f *facts) { f.Settings.Redis.Password = "x"; f.Settings.Redis.Addrs = []string{"r:6379"} }, "passwords", Warning, "Redis"},
-		"a sentinel's password": {func(f *facts) { f.Settings.Redis.SentinelPassword = "x"; f.Settings.Redis.Addrs = []string{"r"} }, "passwords", Warning, "sentinels"},
+		}, "settings", Warning, "token of kafka.sasl"},
+		"Redis's password":      {func(f *facts) { f.Settings.Redis.Password = "x"; f.Settings.Redis.Addrs = []string{"r:6379"} }, "settings", Warning, "Redis"},
+		"a sentinel's password": {func(f *facts) { f.Settings.Redis.SentinelPassword = "x"; f.Settings.Redis.Addrs = []string{"r"} }, "settings", Warning, "sentinels"},
 		"ZooKeeper's password": {func(f *facts) {
 			f.Settings.ZooKeeper.Auth = "u:p"
 			f.Settings.ZooKeeper.Servers = []string{"127.0.0.1:1", "z:2181"}
-		}, "passwords", Warning, "zookeeper.auth"},
+		}, "settings", Warning, "zookeeper.auth"},
+		"tokens in the clear": {func(f *facts) { f.Settings.HTTP.Tokens, f.Settings.HTTP.Addr = "/t", ":8080" }, "settings", Warning, "tokens and sessions"},
+		"an intake for all":   {func(f *facts) { f.Settings.Intake.Topics[0].AllowedTargets = nil }, "settings", Warning, "every target"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := well()
@@ -189,5 +191,5 @@ func TestEachMistakeIsFound(t *testing.T) {
 func TestPasswordsOnThisMachine(t *testing.T) {
 	f := well()
 	f.Settings.Redis.Password, f.Settings.Redis.Addrs = "x", []string{"127.0.0.1:6379", "[::1]:6379", "localhost"}
-	require.Empty(t, passwords(f))
+	require.Empty(t, settings(f))
 }

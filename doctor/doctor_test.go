@@ -34,6 +34,7 @@ func onServers(t *testing.T, change func(*kafka.TopicSpec)) Config {
 	own := "doctor-" + strings.ToLower(rand.Text())
 	settings := config.Default()
 	settings.Intake.Topics[0].Topic, settings.Intake.Topics[0].MaxValueBytes = own+".intake", 1<<20
+	settings.Intake.Topics[0].AllowedTargets = []string{"*"}
 	settings.Reports.Topic, settings.Results.Topic = own+".reports", own+".results"
 	settings.Scanner.Group, settings.SendLog.Dir = own, t.TempDir()
 	kcfg := kafka.Config{Brokers: strings.Split(os.Getenv("NOTYET_KAFKA_BROKERS"), ",")}
@@ -113,6 +114,7 @@ func TestServersThatSayNothing(t *testing.T) {
 	defer silent.Close()
 	addr := silent.Addr().String()
 	settings := config.Default()
+	settings.Intake.Topics[0].AllowedTargets = []string{"*"}
 	cfg := Config{
 		Settings: &settings, Patience: 300 * time.Millisecond, Store: &store.Config{DSN: "u:geheim@tcp(" + addr + ")/notyet"}, Kafka: &kafka.Config{Brokers: []string{addr}},
 		Index: &index.Config{Addrs: []string{addr}}, Election: &election.Config{Servers: []string{addr}, Root: "/notyet"},
@@ -142,6 +144,7 @@ func TestADatabaseThatForgets(t *testing.T) {
 		}
 	}
 	settings := config.Default()
+	settings.Intake.Topics[0].AllowedTargets = []string{"*"}
 	cfg := Config{Settings: &settings, Running: true, Store: &store.Config{DSN: "notyet:geheim@tcp(127.0.0.1:" + forgetfulMariaDB(t) + ")/notyet"}}
 	var all []Finding
 	require.Eventually(t, func() bool { all = Look(t.Context(), cfg, zap.NewNop()); return len(all) > 1 }, 2*time.Minute, 50*time.Millisecond)

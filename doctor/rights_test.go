@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"go.uber.org/zap"
@@ -32,8 +33,9 @@ func TestDocumentedRightsInKafka(t *testing.T) {
 	own := "rights-" + strings.ToLower(rand.Text())
 	settings := config.Default()
 	settings.Intake.Topics[0].Topic, settings.Intake.Topics[0].MaxValueBytes = own+".intake", 1<<20
+	settings.Intake.Topics[0].AllowedTargets = []string{"*"}
 	settings.Index.Kind, settings.Wakes.Topic = config.KindMySQL, own+".wakes"
-	settings.Reports.Topic, settings.Results.Topic, settings.Scanner.Group = own+".reports", own+".results", own
+	settings.Reports.Topic, settings.Results.Topic, settings.Cancels.Topic, settings.Scanner.Group = own+".reports", own+".results", own+".cancels", own
 	target := own + ".orders"
 	var specs []kafka.TopicSpec
 	for _, name := range append(settings.OwnTopics(), target) {
@@ -67,6 +69,8 @@ func TestDocumentedRightsInKafka(t *testing.T) {
 		{topic: settings.Reports.Topic, op: kadm.OpRead, check: "kafka.topics"},
 		{topic: settings.Results.Topic, op: kadm.OpWrite, check: "kafka.rights"},
 		{topic: settings.Results.Topic, op: kadm.OpRead, check: "kafka.rights"},
+		{topic: settings.Cancels.Topic, op: kadm.OpRead, check: "kafka.rights"},
+		{topic: settings.Cancels.Topic, op: kadm.OpWrite, check: "kafka.rights"},
 		{topic: settings.Wakes.Topic, op: kadm.OpRead, check: "kafka.rights"},
 		{topic: settings.Wakes.Topic, op: kadm.OpWrite, check: "kafka.rights"},
 		{topic: target, op: kadm.OpWrite, check: "kafka.topics"},
@@ -86,7 +90,7 @@ func TestDocumentedRightsInKafka(t *testing.T) {
 	for _, r := range rights {
 		grant(r)
 	}
-	require.Eventually(t, func() bool { return len(wrong()) == 0 }, 30*time.Second, 50*time.Millisecond, "all of them suffice")
+	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Empty(c, wrong(), "all of them suffice") }, time.Minute, 50*time.Millisecond)
 	user, err := kafka.New(*cfg.Kafka, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(user.Close)

@@ -73,6 +73,7 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	if len(sources) == 0 {
 		*l = leftovers{}
 		p.forgetRefused(nil)
+		p.metrics.waiting.Set(0) // they are others' to count
 		return
 	}
 	bound, cancel := context.WithTimeout(ctx, forgetTimeout)

@@ -21,6 +21,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/outbox"
+	"github.com/notyet/notyet/test/counter"
 )
 
 const bound = time.Minute // of what takes moments, on a machine that does much else
@@ -225,4 +226,16 @@ func TestAnUnansweredEventHoldsUpNobody(t *testing.T) {
 	}
 	f.run()
 	require.Eventually(t, func() bool { return f.left() == 1 }, bound, time.Millisecond)
+}
+
+// What a publisher saw in the outbox is others' to count once none of it is its own.
+func TestNothingIsCountedByAPublisherThatLooksAtNothing(t *testing.T) {
+	f := start(t, Config{})
+	f.save(2)
+	var seen leftovers
+	f.look(t.Context(), &seen)
+	require.Equal(t, 2, counter.Value(f.metrics.waiting))
+	f.cfg.Sources = func() []int { return nil }
+	f.look(t.Context(), &seen)
+	require.Zero(t, counter.Value(f.metrics.waiting))
 }

@@ -50,6 +50,19 @@ func ExampleProducer_Schedule() {
 	// Output: invoices 2027-01 <nil>
 }
 
+// A due time by the clocks of a place. Daylight saving skips this one, so it is the end of the gap.
+func ExampleProducer_Schedule_localTime() {
+	p, end := tasks()
+	defer end()
+	at, err := schemas.LocalTime("2027-03-28T02:30", "Europe/Berlin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = p.Schedule(context.Background(), producer.Task{Topic: "invoices", At: at})
+	fmt.Println(at.Format(time.RFC3339), err)
+	// Output: 2027-03-28T03:00:00+02:00 <nil>
+}
+
 // A mistake in a task is found before anything is sent. The rejection names the header, and says the fix.
 func ExampleProducer_Schedule_rejection() {
 	p, end := tasks()

@@ -1,5 +1,5 @@
 // Package producer sends requests to notyet. A Task goes in; a record on the intake topic comes
-// out, and a Ref that names the task for a later Cancel or Fire.
+// out, and a Ref that names the task for a later Cancel, Stop or Fire.
 //
 // It works over the caller's own kgo.Client and leaves its settings (acks, idempotence,
 // compression, transactions) alone; only a client without acks is refused (ErrNoAck). Once Schedule has returned without an error the task is
@@ -104,6 +104,11 @@ func (p *Producer) CancelRecords(refs ...Ref) ([]*kgo.Record, error) {
 	return p.about(schemas.OpCancel, refs...)
 }
 
+// StopRecords returns the records of stops, in order, without sending them.
+func (p *Producer) StopRecords(refs ...Ref) ([]*kgo.Record, error) {
+	return p.about(schemas.OpStop, refs...)
+}
+
 // FireRecords returns the records of fires, in order, without sending them.
 func (p *Producer) FireRecords(refs ...Ref) ([]*kgo.Record, error) {
 	return p.about(schemas.OpFire, refs...)
@@ -115,8 +120,12 @@ func (p *Producer) Cancel(ctx context.Context, ref Ref) error {
 	return p.ask(ctx, schemas.OpCancel, ref)
 }
 
-// Fire asks notyet to deliver the task now. The event on the results topic is fired, too_late or
-// not_found.
+// Stop is a Cancel that also ends the attempts of a task that waits for a report or a retry. The event
+// is then stopped: no further delivery follows, and a later report changes nothing.
+func (p *Producer) Stop(ctx context.Context, ref Ref) error { return p.ask(ctx, schemas.OpStop, ref) }
+
+// Fire asks notyet to deliver the task now, or to make the next attempt of one that waits for a retry
+// now. The event on the results topic is fired, too_late or not_found.
 func (p *Producer) Fire(ctx context.Context, ref Ref) error { return p.ask(ctx, schemas.OpFire, ref) }
 
 func (p *Producer) ask(ctx context.Context, op schemas.Op, ref Ref) error {

@@ -73,8 +73,9 @@ func TestScheduleCancelFire(t *testing.T) {
 	require.NoError(t, f.Fire(t.Context(), ref))
 	ref.Version = new(int64(8))
 	require.NoError(t, f.Cancel(t.Context(), ref))
+	require.NoError(t, f.Stop(t.Context(), ref))
 
-	got := f.requests(t, 3) // one key, one partition: in order
+	got := f.requests(t, 4) // one key, one partition: in order
 	require.Equal(t, at.UnixMilli()+1, got[0].Due, "rounded up")
 	require.Equal(t, settings, got[0].Settings)
 	require.EqualValues(t, 7, got[0].Version)
@@ -83,6 +84,8 @@ func TestScheduleCancelFire(t *testing.T) {
 	require.Equal(t, schemas.NoVersion, got[1].Version)
 	require.Equal(t, schemas.OpCancel, got[2].Op)
 	require.EqualValues(t, 8, got[2].Version)
+	require.Equal(t, schemas.OpStop, got[3].Op)
+	require.EqualValues(t, 8, got[3].Version)
 	for _, r := range got {
 		require.Equal(t, "order-1", r.ID)
 		require.Equal(t, []byte("k"), r.Key)
@@ -185,16 +188,18 @@ func TestOwnTransaction(t *testing.T) {
 		require.NoError(t, err)
 		cancels, err := f.CancelRecords(producer.Ref{Topic: "reminders", ID: id + "-1", Key: []byte("k")}, producer.Ref{Topic: "reminders", ID: id + "-2", Key: []byte("k")})
 		require.NoError(t, err)
+		stops, err := f.StopRecords(producer.Ref{Topic: "invoices", ID: id + "-s", Key: []byte("k")})
+		require.NoError(t, err)
 		fires, err := f.FireRecords(producer.Ref{Topic: "invoices", ID: id, Key: []byte("k"), Version: new(int64(3))})
 		require.NoError(t, err)
-		require.NoError(t, f.client.ProduceSync(t.Context(), slices.Concat(records, cancels, fires)...).FirstErr())
+		require.NoError(t, f.client.ProduceSync(t.Context(), slices.Concat(records, cancels, stops, fires)...).FirstErr())
 		require.NoError(t, f.client.EndTransaction(t.Context(), ends[i]))
 	}
 	var got []string
-	for _, r := range f.requests(t, 4) {
+	for _, r := range f.requests(t, 5) {
 		got = append(got, r.Op.String()+" "+r.Topic+" "+r.ID)
 	}
-	require.Equal(t, []string{"schedule orders committed", "cancel reminders committed-1", "cancel reminders committed-2", "fire invoices committed"}, got)
+	require.Equal(t, []string{"schedule orders committed", "cancel reminders committed-1", "cancel reminders committed-2", "stop invoices committed-s", "fire invoices committed"}, got)
 	_, err := f.CancelRecords(producer.Ref{Topic: "reminders", ID: "x"}, producer.Ref{Topic: "reminders"})
 	require.ErrorContains(t, err, "asking to cancel task 1")
 }
@@ -220,6 +225,7 @@ func TestSettings(t *testing.T) {
 			s.Ack, s.AckTimeout, s.MaxAttempts = schemas.AckReport, 90*time.Second, 3
 			s.Backoff = schemas.Backoff{Exponential: true, First: time.Second, Max: time.Hour}
 		}),
+		"steps":      change(func(s *schemas.Settings) { s.Backoff = schemas.BackoffSteps(5*time.Second, 5*time.Minute) }),
 		"lateness":   change(func(s *schemas.Settings) { s.MaxLateness = 36 * time.Hour }),
 		"tag":        change(func(s *schemas.Settings) { s.Tag = "vip,shop:7" }),
 		"all events": change(func(s *schemas.Settings) { s.Events = schemas.EventsAll }),

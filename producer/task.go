@@ -21,13 +21,13 @@ type Task struct {
 	// Method is that of the request: POST, PUT, PATCH, DELETE or GET. Only with URL. Default POST.
 	Method string
 
-	// ID names the task together with Topic. With an ID the task can be replaced, merged, cancelled
-	// and fired, and sending it again creates no second one while the first is pending. 1 to 255
+	// ID names the task together with Topic. With an ID the task can be replaced, merged, cancelled,
+	// stopped and fired, and sending it again creates no second one while the first is pending. 1 to 255
 	// bytes of UTF-8. Default: an id made from the intake record's position, see Ref.
 	ID string
 
 	// At is the due time, rounded up to a millisecond. A time in the past means delivery at once.
-	// Set exactly one of At and Delay.
+	// schemas.LocalTime makes it of a local time in a time zone. Set exactly one of At and Delay.
 	At time.Time
 
 	// Delay is the due time counted from the intake record's timestamp.
@@ -47,7 +47,7 @@ type Task struct {
 	Settings *schemas.Settings
 }
 
-// Ref names a task, for Cancel and Fire.
+// Ref names a task, for Cancel, Stop and Fire.
 type Ref struct {
 	// Topic is the target topic. Of a task with a URL it is the URL's origin, such as
 	// https://shop.example.

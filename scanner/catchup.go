@@ -99,6 +99,25 @@ func (s *Scanner) more(ctx context.Context, stored, ends kafka.Offsets, left int
 	return more, err
 }
 
+// kept returns which offsets Kafka has of the partitions that are read.
+func (s *Scanner) kept(ctx context.Context) (map[intake.Place]intake.Extent, error) {
+	starts, err := kafka.Starts(ctx, s.asks, s.cfg.Read...)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := kafka.HighWatermarks(ctx, s.asks, s.cfg.Read...)
+	if err != nil {
+		return nil, err
+	}
+	out := map[intake.Place]intake.Extent{}
+	for topic, parts := range ends {
+		for part, end := range parts {
+			out[intake.Place{Topic: topic, Partition: part}] = intake.Extent{From: starts[topic][part], To: end}
+		}
+	}
+	return out, nil
+}
+
 // left returns how far the database has each partition, and how many offsets are left until ends.
 func (s *Scanner) left(ctx context.Context, ends kafka.Offsets) (stored kafka.Offsets, left int64, err error) {
 	ids, err := kafka.TopicIDs(ctx, s.asks, s.cfg.Read...)

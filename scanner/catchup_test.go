@@ -13,6 +13,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/recordtest"
 )
 
@@ -39,6 +40,16 @@ func TestCatchUp(t *testing.T) {
 
 	require.NoError(t, f.scanner(f.store, Config{Read: []string{schemas.TopicReports}}).CatchUp(ctx, func(int64) {}))
 	require.Equal(t, 1, f.count("SELECT next_offset FROM sources WHERE topic = ?", []byte(schemas.TopicReports)))
+}
+
+// What a restored database reads again has the same end, in whichever order the topics are read.
+func TestCatchUpOfCancels(t *testing.T) {
+	f := newFixture(t)
+	f.cancelsOf20()
+	f.sql("DELETE FROM tasks", "UPDATE sources SET next_offset = 0")
+	require.NoError(t, f.scanner(f.store, Config{}).CatchUp(t.Context(), func(int64) {}))
+	require.Equal(t, 11, f.ended(task.StateCancelled))
+	require.Equal(t, 9, f.ended(task.StateLine))
 }
 
 // The last batch of a partition may be one that no client can decode.

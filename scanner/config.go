@@ -18,6 +18,8 @@ type Config struct {
 	Intake []string
 	// Reports is the topic with consumers' reports. Default notyet.reports.
 	Reports string
+	// Cancels is the topic with cancels of many. Default notyet.cancels.
+	Cancels string
 	// Read are those of these topics that are read. Default all.
 	Read []string
 	// Results is the topic that events go to. Default notyet.results.
@@ -44,6 +46,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Group = cmp.Or(c.Group, defaults.ScannerGroup)
 	c.Reports = cmp.Or(c.Reports, schemas.TopicReports)
+	c.Cancels = cmp.Or(c.Cancels, schemas.TopicCancels)
 	c.Results = cmp.Or(c.Results, schemas.TopicResults)
 	c.Window = cmp.Or(c.Window, defaults.Window)
 	c.Workers = cmp.Or(c.Workers, 4)
@@ -53,7 +56,7 @@ func (c Config) withDefaults() Config {
 		c.Intake = []string{schemas.TopicIntake}
 	}
 	if len(c.Read) == 0 {
-		c.Read = append([]string{c.Reports}, c.Intake...)
+		c.Read = append([]string{c.Reports, c.Cancels}, c.Intake...)
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -13,7 +14,8 @@ import (
 
 // decoder makes changes of intake records.
 type decoder struct {
-	reports string // the topic with reports; the others have requests
+	reports string // the topic with reports
+	cancels string // that with cancels of many; the others have requests
 	limits  schemas.Limits
 	byTopic atomic.Pointer[map[string]schemas.Limits] // replace limits; SetLimits writes it
 	metrics *metrics
@@ -21,25 +23,32 @@ type decoder struct {
 }
 
 func newDecoder(cfg Config, metrics *metrics, log *zap.Logger) *decoder {
-	d := &decoder{reports: cfg.Reports, limits: cfg.Limits, metrics: metrics, log: log}
+	d := &decoder{reports: cfg.Reports, cancels: cfg.Cancels, limits: cfg.Limits, metrics: metrics, log: log}
 	d.byTopic.Store(&cfg.IntakeLimits)
 	return d
 }
 
-// decode makes a change of an intake record. A bad request becomes a rejection. A bad report
-// becomes nothing (false): nobody waits for an answer to it.
+// decode makes a change of an intake record. A bad request becomes a rejection. A bad report that
+// names a task becomes a word about it; any other becomes nothing (false).
 func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 	c := task.Change{Seq: task.Seq(source, r.Offset)}
 	if r.Topic == d.reports {
 		_ = faultpoint.At(faultpoint.ScannerReport)
 		report, err := schemas.DecodeReport(r)
-		if err != nil {
-			d.metrics.badReports.Inc()
-			d.log.Debug("ignoring a bad report", zap.Int32("partition", r.Partition), zap.Int64("offset", r.Offset), zap.Error(err))
-			return c, false
-		}
 		c.Report = &report
-		return c, true
+		if rej, bad := errors.AsType[*schemas.Rejection](err); bad {
+			d.metrics.badReports.WithLabelValues(rej.ReportCause()).Inc()
+			d.log.Debug("ignoring a bad report", zap.Int32("partition", r.Partition), zap.Int64("offset", r.Offset), zap.Error(err))
+			c.Unread = rej.Error()
+		}
+		return c, err == nil || report.ID != ""
+	}
+	if r.Topic == d.cancels {
+		many, err := task.DecodeCancels(r.Value)
+		if c.Cancels = &many; err != nil {
+			d.log.Error("ignoring a record that is none of notyet's cancels: see who may write the topic", zap.String("topic", r.Topic), zap.Int32("partition", r.Partition), zap.Int64("offset", r.Offset), zap.Error(err))
+		}
+		return c, err == nil
 	}
 	limits, ok := (*d.byTopic.Load())[r.Topic]
 	if !ok {

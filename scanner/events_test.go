@@ -65,18 +65,26 @@ func TestBadRequestsAreRejectedWhole(t *testing.T) {
 	require.NotEmpty(t, dead[0].Reason)
 }
 
-func TestBadReportsAreIgnored(t *testing.T) {
+func TestBadReportsChangeNothing(t *testing.T) {
 	f := newFixture(t)
 	s := f.start(f.store, Config{})
+	f.publish(ask("told", 0, schemas.HeaderEvents, "all"))
+	f.events(atLeast(1))
+	f.publish(record(schemas.TopicReports, 0, schemas.HeaderTopic, "orders", schemas.HeaderID, "told", schemas.HeaderAttempt, "1", schemas.HeaderStatus, "OK"))
+	told := f.events(atLeast(2))[1]
+	require.Equal(t, schemas.Event{Topic: "orders", ID: "told", State: schemas.StateRejected, Due: told.Due, At: told.At, Kind: schemas.KindReport,
+		Reason: `notyet-status "OK" is none of its values: write one of ok, retry, fail, snooze`, Request: schemas.TopicReports + "/0/0"}, told)
 	report := schemas.Report{Topic: "orders", ID: "none", Attempt: 1, Status: schemas.StatusOK}
 	foreign := schemas.EncodeReport(schemas.TopicReports, report)
 	f.publish(&kgo.Record{Topic: schemas.TopicReports, Value: []byte{0xff}}, record(schemas.TopicReports, 0, schemas.HeaderStatus, "\xff"), foreign)
 	f.publish(ask("good", 0, schemas.HeaderEvents, "all"))
 	f.eventually("they are passed over", func() bool {
-		return f.count("SELECT COALESCE(SUM(next_offset), 0) FROM sources WHERE topic = ?", []byte(schemas.TopicReports)) == 3
+		return f.count("SELECT COALESCE(SUM(next_offset), 0) FROM sources WHERE topic = ?", []byte(schemas.TopicReports)) == 4
 	})
-	require.Equal(t, 2, counted(s.worker.metrics.badReports))
-	require.Len(t, f.events(atLeast(1)), 1)
+	for cause, n := range map[string]int{"missing header": 1, schemas.HeaderStatus: 2, "unknown header": 0} {
+		require.Equal(t, n, counted(s.worker.metrics.badReports.WithLabelValues(cause)), cause)
+	}
+	require.Len(t, f.events(atLeast(3)), 3)
 	require.Zero(t, f.count("SELECT COUNT(*) FROM dead_letters"))
 }
 

@@ -45,7 +45,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Parallel()
 	f := &fixture{T: t, path: t.TempDir() + "/notyet.db"}
 	var err error
-	f.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(intakeParts, schemas.TopicIntake, schemas.TopicReports, schemas.TopicResults),
+	f.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(intakeParts, schemas.TopicIntake, schemas.TopicReports, schemas.TopicResults), kfake.SeedTopics(1, schemas.TopicCancels),
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	require.NoError(t, err)
 	t.Cleanup(f.cluster.Close)
@@ -131,8 +131,13 @@ type running struct {
 
 func (f *fixture) start(st *store.Store, cfg Config) *running {
 	f.Helper()
+	return f.run(f.scanner(st, cfg))
+}
+
+func (f *fixture) run(s *Scanner) *running {
+	f.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{Scanner: f.scanner(st, cfg), f: f, stop: cancel, done: make(chan error, 1)}
+	r := &running{Scanner: s, f: f, stop: cancel, done: make(chan error, 1)}
 	go func() { r.done <- r.Run(ctx) }()
 	f.Cleanup(r.end)
 	return r

@@ -43,10 +43,8 @@ func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
 	}
 	n, kept := 0, 0
 	if !in.holds(key) {
-		pass := in.passing(reading.paid.Load(), records, time.Now())
-		if n = pass.n; pass.reject {
-			return len(records)
-		}
+		pass := in.passing(reading.paid.Load(), records, false, time.Now())
+		n = pass.n()
 	}
 	for ; n < len(records); n++ {
 		first := kept == 0
@@ -66,8 +64,10 @@ func (p *pacer) admit(s stretch) (now []stretch) {
 		return []stretch{s}
 	}
 	rest := &s
-	if !in.holds(s.key()) {
-		now, rest = in.let(s, time.Now(), false)
+	if last := in.last(s.key()); last == nil {
+		now, rest = in.let(s, time.Now())
+	} else {
+		s.waited = last.waited
 	}
 	if rest != nil {
 		in.hold(*rest)
@@ -93,7 +93,7 @@ func (p *pacer) release() (out []stretch) {
 			case p.parts.halted.has(s.key()): // what a halted partition has is stored before anybody decides how it goes on
 				pass, rest = []stretch{s}, nil
 			default:
-				pass, rest = in.let(s, now, true)
+				pass, rest = in.let(s, now)
 			}
 			out = append(out, pass...)
 			in.bytes -= weigh(pass)
@@ -105,6 +105,14 @@ func (p *pacer) release() (out []stretch) {
 	}
 	p.goBack(now)
 	return out
+}
+
+// held returns how many bytes all intakes hold, as of their last notes.
+func (p *pacer) held() (n int) {
+	for _, in := range p.intakes {
+		n += int(in.noted.Load())
+	}
+	return n
 }
 
 // goBack has what did not fit polled again, now and then: where nothing of a partition did, once all that its intake holds has passed.
@@ -121,19 +129,27 @@ func (p *pacer) goBack(now time.Time) {
 	}
 }
 
-// pause adds the partitions of which nothing is to be fetched. Others may have cancels, which count at one quota alone. The caller holds the
-// lock of partitions.
+// pause adds the partitions of which nothing is to be fetched. Others may have cancels, which count at one
+// quota alone, or records to reject. The caller holds the lock of partitions.
 func (p *pacer) pause(partitions map[partitionKey]bool) {
 	for key := range p.parts.sources {
 		in := p.intakes[key.topic]
-		if in != nil && (in.holds(key) || p.behind[key].reading != nil || len(in.held) > 0 && *in.at.Load() == quotaRequests) {
+		if in != nil && (in.holds(key) || p.behind[key].reading != nil || len(in.held) > 0 && !in.quota.Reject && *in.at.Load() == quotaRequests) {
 			partitions[key] = true
 		}
 	}
 }
 
-func (in *paced) holds(key partitionKey) bool {
-	return slices.ContainsFunc(in.held, func(s stretch) bool { return s.key() == key })
+func (in *paced) holds(key partitionKey) bool { return in.last(key) != nil }
+
+// last returns the last stretch of a partition that is held. nil: none is.
+func (in *paced) last(key partitionKey) *stretch {
+	for i, s := range slices.Backward(in.held) {
+		if s.key() == key {
+			return &in.held[i]
+		}
+	}
+	return nil
 }
 
 // hold keeps copies of the records: a record keeps all in memory that was fetched with it.
@@ -153,6 +169,7 @@ func (in *paced) hold(s stretch) {
 
 // note notes for how long requests wait.
 func (in *paced) note() {
+	in.noted.Store(int64(in.bytes))
 	if len(in.held) == 0 {
 		in.oldest.Store(0)
 		return

@@ -41,6 +41,10 @@ func (m refusedRecords) add(seq int64, err error) bool {
 
 // decode makes a change of an intake record. For a record that was refused, the change is a rejection.
 func (m refusedRecords) decode(d *decoder, of stretch) func(source int, r *kgo.Record) (task.Change, bool) {
+	first := int64(0)
+	if len(of.records) > 0 {
+		first = of.records[0].Offset
+	}
 	return func(source int, r *kgo.Record) (task.Change, bool) {
 		seq := task.Seq(source, r.Offset)
 		refused := m[seq]
@@ -53,6 +57,7 @@ func (m refusedRecords) decode(d *decoder, of stretch) func(source int, r *kgo.R
 		}
 		if refused == nil {
 			c, ok := d.decode(source, r)
+			c.NoLetter = of.beyond != "" && r.Offset-first >= int64(of.letters)
 			return atQuota(c, r, of.beyond), ok
 		}
 		c := task.Change{Seq: seq, Rejected: bareRejection(seq, r, refused.reason)}

@@ -18,7 +18,7 @@ type metrics struct {
 	fenced       prometheus.Counter
 	storeErrors  prometheus.Counter
 	fetchErrors  prometheus.Counter
-	badReports   prometheus.Counter
+	badReports   *prometheus.CounterVec
 	reread       prometheus.Counter
 	indexDropped prometheus.Counter
 	standing     *prometheus.GaugeVec
@@ -41,11 +41,17 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, kind := range []string{schemas.KindDead, schemas.KindRejected} {
 		dead.WithLabelValues(kind) // there from the start: a rate misses the first step of a new series
 	}
+	badReports := f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "bad_reports_total",
+		Help: "Reports that could not be read, by the header whose value is at fault, or by what is wrong with a header."}, []string{"reason"})
+	for _, cause := range schemas.ReportCauses() {
+		badReports.WithLabelValues(cause)
+	}
 	return &metrics{
-		dead:     dead,
-		standing: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "standing_partition_seconds", Help: "How long one batch of an intake partition has been tried, or an open transaction has hidden what is behind its start, from a minute on."}, []string{"topic", "partition"}),
-		halted:   f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "halted_partition", Help: "1 for an intake partition that is not read any further because its log lost records that are stored."}, []string{"topic", "partition"}),
-		requests: f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "requests_total", Help: "Intake records stored, by what they were."}, []string{"kind"}),
+		badReports: badReports,
+		dead:       dead,
+		standing:   f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "standing_partition_seconds", Help: "How long one batch of an intake partition has been tried, or an open transaction has hidden what is behind its start, from a minute on."}, []string{"topic", "partition"}),
+		halted:     f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "halted_partition", Help: "1 for an intake partition that is not read any further because its log lost records that are stored."}, []string{"topic", "partition"}),
+		requests:   f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "requests_total", Help: "Intake records stored, by what they were."}, []string{"kind"}),
 		batchTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "scanner", Name: "batch_seconds", Help: "Time to store a batch.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14)}),
 		batchSize: f.NewHistogram(prometheus.HistogramOpts{Namespace: "notyet", Subsystem: "scanner", Name: "batch_records", Help: "Records in a batch.",
@@ -54,11 +60,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		storeErrors:  counter("store_errors_total", "Failed calls to the database, each tried again."),
 		fetchErrors:  counter("fetch_errors_total", "Partitions of the intake that could not be fetched, each counted every 5 s. A change of leader of up to 2 s does not count."),
 		reread:       counter("reread_offsets_total", "Intake offsets read again because the database was set back."),
-		badReports:   counter("bad_reports_total", "Reports that could not be read."),
 		unclaimed:    gauge("unclaimed_slots", "Slots with a task that has been due for a minute and that no dispatcher has claimed."),
 		unsettled:    gauge("unsettled_slots", "Slots with a claimed task that has been due for a minute and is not settled."),
 		oldest:       gauge("oldest_overdue_seconds", "How long the task that is due the longest, and not settled, has been due. 0: none is overdue."),
 		indexDropped: counter("index_dropped_total", "Index updates dropped while the index was away."),
+	}
+}
+
+// registerHeld shows what is read and not stored. What stays above 0 takes room from others for good.
+func (s *Scanner) registerHeld(reg prometheus.Registerer) {
+	for what, value := range map[string]func() int{"queued_bytes": s.worker.queue.held, "stretches": s.parts.queued, "quota_bytes": s.worker.pacer.held} {
+		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "held", Help: "What is read and not stored, by what it is. 0 while there is nothing to do.", ConstLabels: prometheus.Labels{"what": what}},
+			func() float64 { return float64(value()) })
 	}
 }
 
@@ -72,6 +85,8 @@ func (m *metrics) batch(b intake.Batch, took time.Duration) {
 			kinds["rejected"]++
 		case c.Report != nil:
 			kinds["report"]++
+		case c.Cancels != nil:
+			kinds["cancel many"]++
 		default:
 			kinds[c.Request.Op.String()]++
 		}

@@ -127,6 +127,16 @@ func (p *partitions) endReading(key partitionKey) {
 
 // source returns a partition's source and the id of its topic; nil: nothing of it is stored, as far
 // as is known, or it is not assigned.
+// queued returns how many stretches of the assigned partitions are neither stored nor given up.
+func (p *partitions) queued() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.readings {
+		n += int(r.queued.Load())
+	}
+	return n
+}
+
 func (p *partitions) source(key partitionKey) (*intake.Source, [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

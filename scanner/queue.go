@@ -10,8 +10,9 @@ import (
 // all stretches that wait, up to a batch. So a trickle makes few transactions, however many partitions
 // and workers there are. Only one worker has a partition at a time, so its records stay in order.
 type queue struct {
-	bound int // put waits while more stretches than this are queued
-	bytes int // put waits while the queued records take more memory than this
+	bound int    // put waits while more stretches than this are queued
+	bytes int    // put waits while the queued records take more memory than this
+	alone string // stretches of this topic are taken one by one, no others beside them, and each record has a transaction of its own
 
 	mu        sync.Mutex
 	changed   *sync.Cond
@@ -24,8 +25,8 @@ type queue struct {
 // queueBytes limits what waits for the workers. It is more than four workers store in a second.
 const queueBytes = 32 << 20
 
-func newQueue(bound int) *queue {
-	q := &queue{bound: bound, bytes: queueBytes, busy: map[partitionKey]bool{}}
+func newQueue(bound int, alone string) *queue {
+	q := &queue{bound: bound, alone: alone, bytes: queueBytes, busy: map[partitionKey]bool{}}
 	q.changed = sync.NewCond(&q.mu)
 	return q
 }
@@ -61,7 +62,9 @@ func (q *queue) take(n int) []stretch {
 		var taken, rest []stretch
 		mine, count := map[partitionKey]bool{}, 0
 		for _, r := range q.stretches {
-			if key := r.key(); q.busy[key] || count >= n {
+			key := r.key()
+			apart := len(taken) > 0 && (key.topic == q.alone || taken[0].key().topic == q.alone)
+			if q.busy[key] || count >= n || apart {
 				rest = append(rest, r)
 			} else {
 				taken, mine[key] = append(taken, r), true
@@ -89,6 +92,13 @@ func weigh(stretches []stretch) (n int) {
 		}
 	}
 	return n
+}
+
+// held returns the memory that the queued records take.
+func (q *queue) held() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.weight
 }
 
 // done gives the partitions of taken stretches back.

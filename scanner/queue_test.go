@@ -19,14 +19,14 @@ func stretchOf(partition int32, first int64, n int) stretch {
 }
 
 func TestOneTakesAllThatWaits(t *testing.T) {
-	q := newQueue(10)
+	q := newQueue(10, "")
 	q.put(t.Context(), []stretch{stretchOf(0, 0, 3), stretchOf(1, 0, 3), stretchOf(0, 3, 1)})
 	require.Equal(t, []stretch{stretchOf(0, 0, 3), stretchOf(1, 0, 3), stretchOf(0, 3, 1)}, q.take(100))
 }
 
 func TestAPartitionIsInOnePairOfHands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(10)
+		q := newQueue(10, "")
 		q.put(t.Context(), []stretch{stretchOf(0, 0, 3), stretchOf(1, 0, 3), stretchOf(0, 3, 1)})
 		first := q.take(2)
 		require.Equal(t, []stretch{stretchOf(0, 0, 3)}, first, "no more than asked for, but whole runs")
@@ -42,7 +42,7 @@ func TestAPartitionIsInOnePairOfHands(t *testing.T) {
 
 func TestAFullQueueHoldsUpItsSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1)
+		q := newQueue(1, "")
 		q.put(t.Context(), []stretch{stretchOf(0, 0, 1), stretchOf(1, 0, 1)})
 		ctx, cancel := context.WithCancel(t.Context())
 		put := make(chan bool)
@@ -70,7 +70,7 @@ func TestAFullQueueHoldsUpItsSource(t *testing.T) {
 
 func TestAClosedQueueWaitsForItsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1)
+		q := newQueue(1, "")
 		q.put(t.Context(), []stretch{stretchOf(0, 0, 1), stretchOf(0, 1, 1)})
 		first := q.take(1)
 		q.close()
@@ -86,7 +86,7 @@ func TestAClosedQueueWaitsForItsLast(t *testing.T) {
 // Few large records are held up like many small ones.
 func TestQueueBoundsTheMemoryOfWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(100)
+		q := newQueue(100, "")
 		large := asksAt(&reading{key: partitionKey{"in", 0}}, 0, 1)
 		large.records[0].Value = make([]byte, queueBytes+1)
 		q.put(t.Context(), []stretch{large})

@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
@@ -31,6 +33,9 @@ type Quota struct {
 	PendingBytes int64
 	// Reject says that requests beyond are rejected. false: they wait in Kafka.
 	Reject bool
+	// UnknownTargets is how many names of target topics that do not exist the intake's tasks and timers may have, in all scanners
+	// together. Requests beyond it are rejected. 0: no bound.
+	UnknownTargets int
 }
 
 func (q Quota) some() bool {
@@ -45,6 +50,9 @@ const (
 )
 
 const (
+	// lettersPerSecond is how many rejections have a dead letter, of an intake without a quota of
+	// requests. With such a quota, as many have as the quota says.
+	lettersPerSecond = 100
 	// heldBytes limits the memory of what waits at quotas. Each intake has at most an eighth of what the others leave, or one record.
 	heldBytes = 32 << 20
 	// countEvery is how often the partitions of intakes with quotas are counted.
@@ -91,13 +99,16 @@ type paced struct {
 	pending pendingShare
 	held    []stretch              // in the order in which they came
 	bytes   int                    // of what is held
+	noted   atomic.Int64           // the same, for the metrics
 	room    int                    // bytes that may be held
 	each    int                    // the part of a partition in them
 	oldest  atomic.Int64           // when the first request that is held came to Kafka, Unix ms; 0: nothing is held
 	at      atomic.Pointer[string] // the quota at which requests waited last
 	logged  bool                   // that requests wait; run's
 
-	rejected atomic.Int64 // requests that were beyond a quota and need not wait, since run looked
+	letters  *rate.Limiter // of rejections, the poller's
+	rejected atomic.Int64  // requests that were beyond a quota and need not wait, since run looked
+	unkept   atomic.Int64  // those of them without a dead letter
 }
 
 func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *kgo.Client, counter pendingCounter, reg prometheus.Registerer, log *zap.Logger) *pacer {
@@ -106,7 +117,7 @@ func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *k
 		if !quota.some() || !slices.Contains(read, topic) {
 			continue
 		}
-		in := &paced{quota: quota, now: quota, bucket: rate.NewLimiter(rate.Inf, 0)}
+		in := &paced{quota: quota, now: quota, bucket: rate.NewLimiter(rate.Inf, 0), letters: rate.NewLimiter(0, 0)}
 		if quota.RequestsPerSecond > 0 {
 			in.bucket = rate.NewLimiter(rate.Limit(quota.RequestsPerSecond), quota.RequestsPerSecond)
 		}
@@ -157,7 +168,7 @@ func (p *pacer) run(ctx context.Context) {
 			in.logged = false
 		}
 		if n := in.rejected.Swap(0); n > 0 {
-			p.log.Warn("requests came beyond a quota of their intake and are rejected, where they would open a task or the quota is of requests", zap.String("topic", topic), zap.String("quota", *in.at.Load()), zap.Int64("requests", n))
+			p.log.Warn("requests came beyond a quota of their intake and are rejected, where they would open a task or the quota is of requests", zap.String("topic", topic), zap.String("quota", *in.at.Load()), zap.Int64("requests", n), zap.Int64("without dead letter", in.unkept.Swap(0)))
 		}
 	}
 	sizes, err := kafka.Partitions(bound, p.asks, topics...)
@@ -175,7 +186,10 @@ func (p *pacer) run(ctx context.Context) {
 }
 
 // SetQuotas changes the numbers of quotas while the scanner runs. It begins and ends no quota.
-func (s *Scanner) SetQuotas(quotas map[string]Quota) { s.poller.pacer.numbers.Store(&quotas) }
+func (s *Scanner) SetQuotas(quotas map[string]Quota) {
+	s.poller.pacer.numbers.Store(&quotas)
+	s.worker.targets.set(quotas)
+}
 
 // change takes the numbers of SetQuotas over.
 func (p *pacer) change() {
@@ -225,7 +239,11 @@ func (p *pacer) divide() {
 			}
 			in.pending.divide(in.now, part, mine[topic], stored)
 		}
-		limit := rate.Limit(float64(in.now.RequestsPerSecond) * part)
+		limit := rate.Limit(float64(cmp.Or(in.now.RequestsPerSecond, lettersPerSecond)) * part)
+		if in.letters.Limit() != limit {
+			in.letters.SetLimit(limit)
+			in.letters.SetBurst(max(int(limit), 1))
+		}
 		if in.quota.RequestsPerSecond > 0 && in.bucket.Limit() != limit {
 			in.bucket.SetLimit(limit)
 			in.bucket.SetBurst(max(int(limit), 1))
@@ -265,20 +283,46 @@ func (p *pacer) next(atMost time.Duration) time.Duration {
 	return atMost
 }
 
-// passage is how many of some records may pass now, what that costs, and at which quota the next one waits.
+// passage is what becomes of some records now, up to the first that waits.
 type passage struct {
-	n        int
-	requests int
-	opens    intake.Size
-	quota    string
-	reject   bool // it is rejected, with all behind it, and need not wait
+	runs     []run
+	requests int         // that count to the quota of requests
+	opens    intake.Size // what those that pass can open
+	pending  bool        // something is beyond a quota of what is pending
+	quota    string      // at which the next record waits; "": none does
 }
 
-// passing returns how many of the records may pass now. Those below the offset paid passed before, and are read again.
-func (in *paced) passing(paid int64, records []*kgo.Record, now time.Time) (out passage) {
+// run is records with one fate: they pass, or they are rejected for a quota.
+type run struct {
+	n      int
+	beyond string
+}
+
+func (p *passage) add(beyond string) {
+	if last := len(p.runs) - 1; last >= 0 && p.runs[last].beyond == beyond {
+		p.runs[last].n++
+		return
+	}
+	p.runs = append(p.runs, run{1, beyond})
+}
+
+func (p *passage) n() (n int) {
+	for _, r := range p.runs {
+		n += r.n
+	}
+	return n
+}
+
+// passing decides what becomes of records. Records below the offset paid passed before, and pass again.
+// Records that waited were read within the quota of requests: these are never rejected for that quota, as
+// cancels never are.
+func (in *paced) passing(paid int64, records []*kgo.Record, waited bool, now time.Time) (out passage) {
 	tokens, used, known := math.Inf(1), intake.Size{}, true
 	if in.quota.RequestsPerSecond > 0 {
 		tokens = in.bucket.TokensAt(now)
+	}
+	if len(in.held) > 0 && *in.at.Load() == quotaRequests {
+		tokens = 0 // others wait for them
 	}
 	if in.counts() {
 		used, known = in.pending.used()
@@ -288,43 +332,53 @@ func (in *paced) passing(paid int64, records []*kgo.Record, now time.Time) (out 
 		if in.counts() {
 			opens = mayOpen(r)
 		}
-		if r.Offset >= paid && !r.Attrs.IsControl() {
-			switch {
-			case float64(out.requests+1) > tokens:
-				out.quota = quotaRequests
-			case !known && opens != (intake.Size{}): // a count comes in a moment
-				out.quota = quotaTasks
-				if in.quota.PendingTasks <= 0 {
-					out.quota = quotaBytes
-				}
-			default:
-				out.quota = in.pending.beyond(used.Plus(out.opens), opens)
+		if r.Offset < paid || r.Attrs.IsControl() {
+			out.add("")
+			out.opens = out.opens.Plus(opens)
+			continue
+		}
+		quota, reject := "", in.quota.Reject
+		switch {
+		case float64(out.requests+1) > tokens:
+			quota, reject = quotaRequests, reject && !waited && !schemas.MayEnd(r)
+		case !known && opens != (intake.Size{}): // a count comes in a moment
+			quota, reject = quotaTasks, false
+			if in.quota.PendingTasks <= 0 {
+				quota = quotaBytes
 			}
-			if out.quota != "" {
-				out.reject = in.quota.Reject && (out.quota == quotaRequests || known && out.opens == (intake.Size{}) && in.pending.sure(out.quota, now))
-				return out
-			}
+		default:
+			quota = in.pending.beyond(used.Plus(out.opens), opens)
+			reject = reject && quota != "" && known && out.opens == (intake.Size{}) && in.pending.sure(quota, now)
+		}
+		out.pending = out.pending || quota != "" && quota != quotaRequests
+		if quota != "" && !reject {
+			out.quota = quota
+			return out
+		}
+		out.add(quota)
+		if quota != quotaRequests {
 			out.requests++
 		}
-		out.n++
-		out.opens = out.opens.Plus(opens)
+		if quota == "" {
+			out.opens = out.opens.Plus(opens)
+		}
 	}
 	return out
 }
 
-// pay takes what a stretch's first records cost that may pass now.
+// pay takes what a stretch's first records cost, up to the one that waits.
 func (in *paced) pay(s stretch, now time.Time) passage {
-	pass := in.passing(s.reading.paid.Load(), s.records, now)
+	pass := in.passing(s.reading.paid.Load(), s.records, s.waited, now)
+	if pass.pending {
+		in.pending.note(now)
+	}
 	if pass.quota != "" {
 		in.at.Store(&pass.quota)
-		if pass.quota != quotaRequests {
-			in.pending.note(now)
-		}
 	}
-	if pass.n > 0 {
+	if n := pass.n(); n > 0 {
 		in.bucket.AllowN(now, pass.requests)
-		to := s.records[pass.n-1].Offset + 1
-		s.reading.paid.Store(max(s.reading.paid.Load(), to))
+		to := s.records[n-1].Offset + 1
+		s.reading.pay(to)
 		if pass.opens != (intake.Size{}) {
 			in.pending.onTheWay = append(in.pending.onTheWay, passed{s.reading, to, pass.opens})
 		}
@@ -332,23 +386,32 @@ func (in *paced) pay(s stretch, now time.Time) passage {
 	return pass
 }
 
-// let takes from a stretch what may be stored now. What is rejected is marked; what has waited was read within the quota of requests. rest
-// must wait; nil: all may.
-func (in *paced) let(s stretch, now time.Time, waited bool) (out []stretch, rest *stretch) {
+// let takes from a stretch what may be stored now, with a mark on what is rejected. rest must wait; nil:
+// nothing must.
+func (in *paced) let(s stretch, now time.Time) (out []stretch, rest *stretch) {
 	pass := in.pay(s, now)
-	if pass.n > 0 {
-		head, tail := s.cut(pass.n)
-		out = append(out, head)
-		if tail == nil {
+	for _, r := range pass.runs {
+		head, tail := s.cut(r.n)
+		if head.beyond = r.beyond; r.beyond != "" {
+			in.reject(&head, now)
+		}
+		if out = append(out, head); tail == nil {
 			return out, nil
 		}
 		s = *tail
 	}
-	if !pass.reject || waited && pass.quota == quotaRequests {
-		return out, &s
-	}
-	s.beyond = pass.quota
-	s.reading.paid.Store(max(s.reading.paid.Load(), s.records[len(s.records)-1].Offset+1))
+	s.waited = s.waited || pass.quota != quotaRequests
+	return out, &s
+}
+
+// reject marks how many of a stretch's rejections have a dead letter. Each has its event, and the intake has
+// all records.
+func (in *paced) reject(s *stretch, now time.Time) {
+	s.letters = min(len(s.records), max(int(in.letters.TokensAt(now)), 0))
+	in.letters.AllowN(now, s.letters)
 	in.rejected.Add(int64(len(s.records)))
-	return append(out, s), nil
+	in.unkept.Add(int64(len(s.records) - s.letters))
+	if len(in.held) == 0 {
+		in.at.Store(&s.beyond)
+	}
 }

@@ -334,7 +334,7 @@ func TestAnIntakeAtItsQuotaDelaysNoOther(t *testing.T) {
 // Other numbers of quotas are in force from the next poll on. A quota that was not there does not begin, and one that is left out does not end.
 func TestQuotasChangeWhileAScannerRuns(t *testing.T) {
 	p := pacingAt(Quota{RequestsPerSecond: 20, PendingTasks: 100}, nil)
-	s := &Scanner{poller: &poller{pacer: p}}
+	s := &Scanner{poller: &poller{pacer: p}, worker: &worker{targets: newTargets(nil, nil, nil, intake.Intake{}, nil)}}
 	in := p.intakes[noisy]
 	for _, c := range []struct {
 		next  map[string]Quota

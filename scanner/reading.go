@@ -34,10 +34,17 @@ type reading struct {
 	ended     atomic.Bool
 	// until is the offset from which on nothing is stored, because from there the log is another one; 0: there is none.
 	until atomic.Int64
-	// paid is the offset below which nothing counts against the intake's quota any more: it has passed, or was stored before the database
-	// was set back. Only the poller moves it.
+	// paid is the offset below which nothing counts against the intake's quotas any more: it has passed, or was stored before the database
+	// was set back. The poller and workers raise it.
 	paid   atomic.Int64
+	ahead  ahead        // of the worker that has the partition
 	queued atomic.Int32 // stretches that are neither stored nor given up; the poller adds, workers subtract
+}
+
+// pay raises paid.
+func (r *reading) pay(to int64) {
+	for at := r.paid.Load(); at < to && !r.paid.CompareAndSwap(at, to); at = r.paid.Load() {
+	}
 }
 
 // endAt stops what was read from offset at on from being stored; 0: all of it.
@@ -83,6 +90,8 @@ type stretch struct {
 	unreadable *kafka.Unreadable
 	read       time.Time // when it was polled, for traces
 	beyond     string    // the quota beyond which its requests are, and are rejected
+	letters    int       // how many of those, from the first on, have a dead letter
+	waited     bool      // it waits, and was read within the quota of requests
 }
 
 // next makes a stretch of what the poller has received. The caller is the poller, and holds the lock of partitions.
@@ -130,7 +139,7 @@ func (r stretch) split(n int) (head, tail stretch) {
 	head, tail = r, r
 	head.records, tail.records = r.records[:n], r.records[n:]
 	head.to = r.records[n].Offset
-	tail.from = head.to
+	tail.from, tail.letters = head.to, max(r.letters-n, 0)
 	return head, tail
 }
 

@@ -3,7 +3,6 @@ package scanner
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -25,10 +24,10 @@ func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task
 	return d
 }
 
-// atQuota rejects what came beyond the quota of requests. A request beyond another quota goes on with its name. A cancel is never lost to
-// a quota, and what ends or stops a timer likewise.
+// atQuota rejects what came beyond the quota of requests. A request beyond another quota goes on with that
+// quota's name. A request that ends something is never lost to a quota.
 func atQuota(c task.Change, r *kgo.Record, quota string) task.Change {
-	if quota == "" || c.Request == nil || slices.Contains([]schemas.Op{schemas.OpCancel, schemas.OpTimerDisable, schemas.OpTimerDelete}, c.Request.Op) {
+	if quota == "" || c.Request == nil || c.Request.Op.Ends() {
 		return c
 	}
 	if quota != quotaRequests {
@@ -36,7 +35,7 @@ func atQuota(c task.Change, r *kgo.Record, quota string) task.Change {
 		return c
 	}
 	err := &schemas.Rejection{Topic: c.Request.Topic, ID: c.Request.ID, Header: "quota", Value: quota, Problem: "of the intake is used up", Fix: "send it again later, or ask the operator to raise the quota"}
-	return task.Change{Seq: c.Seq, Rejected: rejected(c.Seq, r, err)}
+	return task.Change{Seq: c.Seq, Rejected: rejected(c.Seq, r, err), NoLetter: c.NoLetter}
 }
 
 // bareRejection is the dead letter of a record of which nothing can be kept.

@@ -21,11 +21,11 @@ type retrier struct {
 }
 
 // do runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s. It returns at once what trying again cannot
-// change: ErrFenced, ErrUncovered, and errors that are about a record.
+// change: ErrFenced, ErrUncovered, and errors that are about a record; and ErrLater.
 func (r retrier) do(ctx context.Context, what string, f func() error) error {
 	for failures := 1; ; failures++ {
 		err := f()
-		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, intake.ErrUncovered) || intake.BadRecord(err) {
+		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, intake.ErrUncovered) || errors.Is(err, intake.ErrLater) || intake.BadRecord(err) {
 			return err
 		}
 		r.failed.Inc()

@@ -95,6 +95,8 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	}
 	s.health.rejoin = s.group.ForceRebalance
 	s.worker.pacer = newPacer(s.cfg.Quotas, s.cfg.Read, s.parts, s.asks, intake.New(deps.Store), deps.Metrics, deps.Log)
+	s.worker.targets.share(s.worker.pacer)
+	s.registerHeld(deps.Metrics)
 	s.poller = &poller{
 		group: s.group, mover: kafka.NewMover(s.group), parts: s.parts, queue: s.worker.queue, checker: s.checker,
 		inspector: newInspector(s.asks, decompressor, s.cfg.Read, s.parts, deps.Log), pacer: s.worker.pacer, metrics: metrics, log: deps.Log, failing: map[partitionKey]failing{},
@@ -113,9 +115,14 @@ func (s *Scanner) build(metrics *metrics, commits *commits) {
 	s.indexer = newIndexer(d.Index, s.clock, s.cfg.Window, metrics, d.Log)
 	announcer := announcer{indexer: s.indexer, results: s.results, metrics: metrics}
 	s.worker = &worker{
-		batch: s.cfg.BatchRecords, queue: newQueue(8 * s.cfg.Workers), parts: s.parts, decoder: newDecoder(s.cfg, metrics, d.Log), checker: s.checker,
+		batch: s.cfg.BatchRecords, group: s.cfg.Group, queue: newQueue(8*s.cfg.Workers, s.cfg.Cancels), parts: s.parts, kept: s.kept, undecided: s.undecided, decoder: newDecoder(s.cfg, metrics, d.Log), checker: s.checker,
 		intake: in, applier: in, clock: s.clock, retry: retry, standing: standing, commits: commits, announcer: announcer, tracer: d.Tracer, metrics: metrics, log: d.Log,
 	}
+	quotas := s.cfg.Quotas
+	if d.Kafka.AllowAutoTopicCreation {
+		quotas = nil // a target topic comes to be when it is used
+	}
+	s.worker.targets = newTargets(quotas, s.parts, s.asks, in, d.Log)
 	s.resolver = &resolver{intake: in, applier: in, clock: s.clock, announcer: announcer, log: d.Log}
 	s.watcher = &watcher{store: d.Store, clock: s.clock, parts: s.parts, standing: standing, metrics: metrics, log: d.Log}
 	s.lag = newLag(s.asks, s.cfg.Read, s.parts, standing, d.Metrics, d.Log)
@@ -158,6 +165,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, 5*time.Second, s.recreate.readAnew) })
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.checker.check) })
 	background(ctx, func(ctx context.Context) { loop.Every(ctx, checkEvery, s.poller.inspector.lookStuck) })
+	background(ctx, func(ctx context.Context) { loop.Every(ctx, sweepEvery, s.worker.targets.sweep) })
 	if pacer := s.poller.pacer; len(pacer.intakes) > 0 {
 		background(ctx, func(ctx context.Context) { pacer.run(ctx); loop.Every(ctx, countEvery, pacer.run) })
 		for _, c := range pacer.countings {

@@ -19,11 +19,15 @@ import (
 // worker stores what is in the queue, batch after batch. Several goroutines run it at the same
 // time. It has no state of its own: what run has taken from the queue belongs to its goroutine.
 type worker struct {
-	batch     int // the most records of a transaction
+	batch     int    // the most records of a transaction
+	group     string // of consumers
 	queue     *queue
 	parts     *partitions
+	kept      func(context.Context) (map[intake.Place]intake.Extent, error) // what Kafka has of the partitions that are read
+	undecided func(context.Context, func(seq int64, many task.Cancels) bool) error
 	decoder   *decoder
 	pacer     *pacer
+	targets   *targets
 	checker   *checker
 	intake    intake.Intake // knows the sources
 	applier   applier       // stores batches: the intake, too
@@ -70,8 +74,13 @@ func (w *worker) run(ctx context.Context) {
 // A batch that the database refuses because of a record is halved until that record is alone. Then
 // the record becomes a dead letter.
 func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]stretch, error) {
-	limit, refused := w.batch, refusedRecords{}
-	for {
+	most, refused := w.batch, refusedRecords{}
+	alone := stretches[0].key().topic == w.queue.alone
+	if alone {
+		most = 1
+	}
+	var kept map[intake.Place]intake.Extent
+	for limit := most; ; {
 		stretches = storable(stretches)
 		if len(stretches) == 0 {
 			return nil, nil
@@ -92,8 +101,15 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 		} else if !same {
 			continue
 		}
+		began := time.Now()
+		batch.Kept, batch.Unknown = kept, w.targets.unknown(ctx, batch.Changes, covered)
 		err = w.apply(ctx, batch, covered)
 		switch {
+		case errors.Is(err, intake.ErrLater) && kept == nil:
+			if kept, err = w.kept(ctx); err != nil {
+				return stretches, err
+			}
+			continue
 		case errors.Is(err, store.ErrFenced):
 			w.pacer.perhapsStored(covered, batch)
 			if err := w.catchUp(ctx, covered); err != nil {
@@ -113,10 +129,18 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 		case err != nil:
 			return stretches, err
 		}
+		covered[0].reading.ahead.decided(batch.Changes)
 		w.trace(stretches, batch, covered)
-		stretches, limit = rest, min(2*limit, w.batch)
+		stretches, limit = rest, min(2*limit, most)
+		if alone {
+			loop.Rest(ctx, time.Since(began)/cancelsRest)
+		}
 	}
 }
+
+// cancelsRest is the part of a transaction's time for which a worker rests behind cancels of many. Claims wait for their locks, and what
+// falls due meanwhile needs the processors too.
+const cancelsRest = 4
 
 func (w *worker) apply(ctx context.Context, batch intake.Batch, covered []coverage) error {
 	began := time.Now()
@@ -139,6 +163,7 @@ func (w *worker) apply(ctx context.Context, batch intake.Batch, covered []covera
 	w.pacer.stored(covered, done.Opened)
 	for _, c := range covered {
 		w.parts.stored(c.reading.key, c.src)
+		c.reading.pay(c.src.Next)
 		w.commits.note(c.reading.key, c.src)
 	}
 	w.metrics.batch(batch, time.Since(began))
@@ -175,7 +200,18 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 			n, at[r.key()] = len(covered), len(covered)
 			covered = append(covered, coverage{reading: r.reading, src: src, first: src.Next})
 		}
+		w.lookAhead(ctx, r.reading, covered[n].src)
+		due, before := r.reading.ahead.before(r, covered[n].src.Next)
+		if due != nil {
+			if rest = append(rest, stretches[i:]...); len(b.Changes)+len(b.Gaps) > 0 {
+				break
+			}
+			src := covered[n].src
+			b.Advance, b.Changes = []intake.Advance{{Source: src.ID, From: src.Next, To: src.Next}}, []task.Change{*due}
+			return b, covered[n:], rest, nil
+		}
 		fits, weighs := r.fit(room, bytes)
+		fits = min(fits, before)
 		bytes -= weighs
 		cut := fits < len(r.records)
 		if cut {
@@ -288,7 +324,7 @@ func (w *worker) trace(stretches []stretch, batch intake.Batch, covered []covera
 			if changes == nil {
 				changes = bySeq(batch.Changes)
 			}
-			s := tracing.Stored{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset, Read: r.read, Stored: stored}
+			s := tracing.Stored{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset, Group: w.group, Tombstone: rec.Value == nil, Read: r.read, Stored: stored}
 			caller.Stored(spanOf(s, changes[task.Seq(covered[i].src.ID, rec.Offset)]))
 		}
 	}

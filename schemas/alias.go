@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,6 +94,9 @@ headers:
 		}
 		rest = append(rest, h)
 	}
+	if len(r.Headers) == 0 && l.Target == "" && r.Key != nil && r.Value == nil && slices.Contains(l.Aliases, AliasETF1) {
+		alias = AliasETF1 // its own way to cancel, which names no target
+	}
 	if alias == "" {
 		return r, nil, nil
 	}
@@ -154,7 +158,7 @@ func (l *Limits) fromNATS(r *kgo.Record, theirs map[string][]byte) (map[string]s
 		return names, &Rejection{Header: natsAt, Problem: "is missing", Fix: "write @at and an instant as of RFC 3339"}
 	}
 	at, isAt := strings.CutPrefix(string(v), "@at ")
-	if _, err := time.Parse(time.RFC3339, strings.ToUpper(at)); !isAt || err != nil {
+	if _, offset, isTime := splitTime(bytes.ToUpper([]byte(at))); !isAt || !isTime || len(offset) == 0 {
 		return names, &Rejection{Header: natsAt, Value: shown(v), Problem: "is not an instant", Fix: "write @at 2027-01-01T00:00:00Z; for what repeats, set a timer with " + HeaderOp}
 	}
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: HeaderAt, Value: []byte(at)})
@@ -183,6 +187,13 @@ func (r *Rejection) named(names map[string]string) *Rejection {
 		r.Fix = strings.ReplaceAll(r.Fix, ours, theirs)
 	}
 	return r
+}
+
+// MayEnd tells, without decoding it, whether a record of an intake may end a task or a timer.
+func MayEnd(r *kgo.Record) bool {
+	return slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool {
+		return h.Key == HeaderOp && Op(slices.Index(opNames, string(h.Value))).Ends() || strings.EqualFold(h.Key, etf1Target) && r.Value == nil
+	})
 }
 
 // MaySchedule tells, without decoding it, whether a record of an intake may ask for a task: it names a due time. Other requests, such as a

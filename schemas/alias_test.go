@@ -58,6 +58,9 @@ func TestWithoutAliasesTheirHeadersAreTheCallers(t *testing.T) {
 	}
 	_, err := Decode(aliased([]byte("k"), nil, natsAt, "@at 2023-11-14T23:14:20Z", natsTarget, "orders"), Limits{Aliases: []Alias{AliasETF1}})
 	require.ErrorContains(t, err, HeaderTopic+" is missing")
+	_, err = Decode(aliased([]byte("k"), nil), allAliases)
+	require.ErrorContains(t, err, etf1Target+" is missing", "etf1's own way to cancel")
+	require.Equal(t, "k", err.(*Rejection).ID)
 	req, err := Decode(aliased([]byte("k"), nil, HeaderTopic, "orders", HeaderDelay, "1s", "scheduler-name", "x", "nats-scheduler", "y"), allAliases)
 	require.NoError(t, err, "notyet's own go on")
 	require.Len(t, req.Headers, 2)
@@ -82,6 +85,11 @@ func TestBadAliases(t *testing.T) {
 		`record key is empty`:                                                            aliased([]byte{}, k, etf1Epoch, "1700000060", etf1Target, "t"),
 		`Nats-Schedule "@every 1h" is not an instant`:                                    aliased(k, k, natsAt, "@every 1h", natsTarget, "t"),
 		`Nats-Schedule "2023-11-14T23:14:20Z" is not an instant`:                         aliased(k, k, natsAt, "2023-11-14T23:14:20Z", natsTarget, "t"),
+		`Nats-Schedule "@at 1700000060000" is not an instant`:                            aliased(k, k, natsAt, "@at 1700000060000", natsTarget, "t"),
+		`Nats-Schedule "2027-02-29T00:00:00Z" has the day 29`:                            aliased(k, k, natsAt, "@at 2027-02-29T00:00:00Z", natsTarget, "t"),
+		`Nats-Schedule "2026-12-31T24:00:00Z" has the hour 24`:                           aliased(k, k, natsAt, "@at 2026-12-31T24:00:00Z", natsTarget, "t"),
+		`Nats-Schedule "2026-12-31T23:59:60Z" has a leap second`:                         aliased(k, k, natsAt, "@at 2026-12-31T23:59:60Z", natsTarget, "t"),
+		`Nats-Schedule "@at 2027-01-31T08:00" is not an instant`:                         aliased(k, k, natsAt, "@at 2027-01-31T08:00", natsTarget, "t"),
 		`Nats-Schedule "2999-11-14T23:14:20Z" is beyond the horizon`:                     aliased(k, k, natsAt, "@at 2999-11-14T23:14:20Z", natsTarget, "t"),
 		`Nats-Schedule-TTL "5m" is not supported`:                                        aliased(k, k, natsAt, "@at 2023-11-14T23:14:20Z", natsTarget, "t", "Nats-Schedule-TTL", "5m"),
 		`nats-schedule-target "t" is in another case than nats's: write Nats-Schedule-T`: aliased(k, k, natsAt, "@at 2023-11-14T23:14:20Z", "nats-schedule-target", "t"),
@@ -101,4 +109,22 @@ func TestBadAliases(t *testing.T) {
 	require.ErrorAs(t, err, &rej)
 	require.Equal(t, "k", rej.ID, "a target is missing")
 	require.ErrorContains(t, Limits{Aliases: []Alias{"x"}}.Validate(), `alias "x": there are etf1 and nats`)
+}
+
+func TestMayEnd(t *testing.T) {
+	for want, records := range map[bool][][]string{
+		true:  {{HeaderOp, "cancel"}, {HeaderTopic, "a", HeaderOp, "stop"}, {HeaderOp, "timer-delete"}, {HeaderOp, "timer-disable"}, {"Scheduler-Target-Topic", "a"}},
+		false: {{}, {HeaderOp, "schedule"}, {HeaderOp, "fire"}, {HeaderOp, "timer"}, {HeaderOp, "timer-enable"}, {HeaderOp, "Cancel"}, {HeaderOp, "x"}, {"op", "cancel"}},
+	} {
+		for _, headers := range records {
+			r := &kgo.Record{}
+			for i := 0; i < len(headers); i += 2 {
+				r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
+			}
+			require.Equal(t, want, MayEnd(r), headers)
+			if r.Value = []byte("v"); len(headers) > 0 && headers[0] == "Scheduler-Target-Topic" {
+				require.False(t, MayEnd(r), "a value schedules")
+			}
+		}
+	}
 }

@@ -24,14 +24,20 @@ type Body struct {
 
 // EncodeBody appends the body to dst. It is one version byte, followed by a record in Kafka's own
 // encoding (record batch v2: length, attributes, both deltas 0, key, value, headers). Its first
-// headers are the settings that differ from DefaultSettings, so default settings take no space.
+// headers are the settings that differ from DefaultSettings, so default settings take no space. The
+// steps of a backoff are in HeaderRetryAfter.
 //
 // No header may start with Prefix; Decode accepts none that does.
 func EncodeBody(dst, key, value []byte, headers []kgo.RecordHeader, s Settings) []byte {
 	var space [8]kgo.RecordHeader
 	settings := space[:0]
 	if s != defaults {
+		steps := s.Backoff.Steps
+		s.Backoff.Steps = "" // a program of the version before can make no record of a body with a backoff that it does not know
 		settings = s.appendHeaders(settings, defaults.Events)
+		if steps != "" {
+			settings = append(settings, kgo.RecordHeader{Key: HeaderRetryAfter, Value: []byte(steps)})
+		}
 	}
 	n := 3 + bytesLen(key) + bytesLen(value) + varintLen(len(settings)+len(headers)) // 3: attributes and deltas
 	n += headersLen(settings) + headersLen(headers)
@@ -71,6 +77,7 @@ func DecodeBody(b []byte) (Body, error) {
 	if r.failed || len(r.rest) != 0 {
 		return Body{}, fmt.Errorf("decoding body: %w: cut or too long", errBody)
 	}
+	body.Settings.clamp()
 	return body, nil
 }
 

@@ -110,9 +110,17 @@ func ParseTarget(v []byte) (string, *Rejection) {
 		return ParseOrigin(v)
 	}
 	if !ValidTopic(string(v)) {
-		return "", &Rejection{Header: HeaderTopic, Value: shownTarget(v), Problem: "is not a topic name", Fix: "write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)"}
+		return "", &Rejection{Header: HeaderTopic, Value: shownTarget(v), Problem: "is not a topic name" + topicFault(v), Fix: "write 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)"}
 	}
 	return string(v), nil
+}
+
+// topicFault names the first character that no topic has, where shownTarget cuts it.
+func topicFault(v []byte) string {
+	if i := bytes.IndexAny(v, `/\@`); i >= 0 {
+		return " because of its " + string(v[i])
+	}
+	return ""
 }
 
 // shownTarget is what an error repeats of a topic's name, which may be a URL with a mistake.

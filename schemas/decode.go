@@ -2,14 +2,15 @@ package schemas
 
 import (
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Decode decodes an intake record. Its error is always a *Rejection. It depends only on its
-// arguments (and, for timers, on time zone data), so the same record always decodes to the same
-// request.
+// arguments (and, with notyet-timezone, on time zone data), so the same record always decodes to the
+// same request.
 //
 // A delay and the horizon are counted from the record's timestamp. This should be the broker's
 // (message.timestamp.type=LogAppendTime). With CreateTime it is the caller's clock.
@@ -43,6 +44,8 @@ type decoder struct {
 	seen  header
 	at    []byte
 	delay []byte
+	zone  *time.Location // nil: none is given
+	local bool           // a time was a local one, in that zone
 	url   []byte
 	call  CallbackURL // what url says
 	verb  string      // the method, "" if none is given
@@ -87,7 +90,7 @@ func (d *decoder) header(key string, v []byte) *Rejection {
 		return unknown(key, v)
 	}
 	if d.seen&h != 0 {
-		return bad(h, v, "is repeated", "send it once")
+		return bad(h, v, isRepeated, "send it once")
 	}
 	d.seen |= h
 	switch h {
@@ -107,6 +110,8 @@ func (d *decoder) header(key string, v []byte) *Rejection {
 		d.at = v
 	case hDelay:
 		d.delay = v
+	case hTimezone:
+		return d.timezone(v)
 	default:
 		if h&hRuns != 0 {
 			return d.req.Timer.set(h, v)
@@ -114,9 +119,17 @@ func (d *decoder) header(key string, v []byte) *Rejection {
 		if h&hNotRequest != 0 {
 			return bad(h, v, "is not part of a request", "leave it out; notyet and consumers write it")
 		}
-		return d.req.Settings.set(h, v)
+		if rej := d.req.Settings.set(h, v); rej != nil {
+			return rej
+		}
+		return d.req.Settings.beyond(h, v)
 	}
 	return nil
+}
+
+func (d *decoder) timezone(v []byte) (rej *Rejection) {
+	d.zone, rej = parseZone(v)
+	return rej
 }
 
 func (d *decoder) topic(v []byte) (rej *Rejection) {

@@ -111,7 +111,7 @@ func TestStatesFinal(t *testing.T) {
 			final = append(final, s)
 		}
 	}
-	require.ElementsMatch(t, []State{StateSucceeded, StateCancelled, StateRejected, StateStale, StateDead}, final)
+	require.ElementsMatch(t, []State{StateSucceeded, StateCancelled, StateStopped, StateStale, StateDead}, final)
 }
 
 func TestDecodeEventProblems(t *testing.T) {

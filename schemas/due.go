@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -20,41 +21,87 @@ const (
 // 3339 can write such an early time without ambiguity.
 const FirstMillis = 100_000_000_000
 
-const atFix = "write RFC 3339 such as 2027-01-31T08:00:00+01:00, or Unix milliseconds"
+const (
+	atFix     = "write RFC 3339 such as 2027-01-31T08:00:00+01:00, or Unix milliseconds"
+	noOffset  = "is a local time without a time zone"
+	offsetFix = "add its offset, such as Z or +01:00"
+)
 
-// parseAt reads a due time as Unix milliseconds, rounded up.
-func parseAt(v []byte) (int64, *Rejection) { return parseTime(hAt, v) }
+// ParseTime reads a time in the forms of notyet-at that need no time zone, as Unix milliseconds.
+func ParseTime(text string) (int64, *Rejection) {
+	ms, _, rej := parseTime(hAt, []byte(text), nil)
+	return ms, rej
+}
 
-// ParseTime reads a time in the forms of notyet-at, as Unix milliseconds.
-func ParseTime(text string) (int64, *Rejection) { return parseAt([]byte(text)) }
+// LocalTime returns the instant of a local time such as 2027-01-31T08:00 in a time zone, which is an
+// IANA name, as a request with notyet-timezone means it: a time that daylight saving skips is the end
+// of the gap, and one that comes twice is the first. Fractions of a millisecond are rounded up. Its
+// error is a *Rejection.
+func LocalTime(text, timezone string) (time.Time, error) {
+	zone, rej := parseZone([]byte(timezone))
+	if rej != nil {
+		return time.Time{}, rej
+	}
+	ms, local, rej := parseTime(hAt, []byte(text), zone)
+	switch {
+	case rej != nil:
+		return time.Time{}, rej
+	case !local:
+		return time.Time{}, bad(hAt, []byte(text), "is no local time", "write it without an offset, such as 2027-01-31T08:00")
+	}
+	return time.UnixMilli(ms).In(zone), nil
+}
 
-// parseTime reads a header that is a time.
-func parseTime(h header, v []byte) (int64, *Rejection) {
+// time reads a header that is a time: a local one too, in the request's time zone.
+func (d *decoder) time(h header, v []byte) (int64, *Rejection) {
+	ms, local, rej := parseTime(h, v, d.zone)
+	if rej != nil && rej.Problem == noOffset && d.seen&hEvery == 0 {
+		rej.Fix += ", or send " + HeaderTimezone
+	}
+	d.local = d.local || local
+	return ms, rej
+}
+
+// parseTime reads a time as Unix milliseconds, rounded up. A local time is one in the zone.
+func parseTime(h header, v []byte, zone *time.Location) (ms int64, local bool, rej *Rejection) {
 	if len(v) == 0 {
-		return 0, bad(h, v, "is empty", atFix)
+		return 0, false, bad(h, v, "is empty", atFix)
 	}
 	if ms, isInt, _ := parseInt(v); isInt {
 		if ms < FirstMillis {
-			return 0, seconds(h, v, ms)
+			return 0, false, seconds(h, v, ms)
 		}
 		if ms > maxMillis {
-			return 0, bad(h, v, "is not within the years 0000 to 9999 in milliseconds", atFix)
+			return 0, false, bad(h, v, "is not within the years 0000 to 9999 in milliseconds", atFix)
 		}
-		return ms, nil
+		return ms, false, nil
+	}
+	text := bytes.ToUpper(v) // RFC 3339 allows t and z too
+	wall, offset, ok := splitTime(text)
+	switch {
+	case !ok:
+		return 0, false, bad(h, v, "is neither RFC 3339 nor Unix milliseconds", atFix)
+	case len(offset) == 0 && zone == nil:
+		return 0, false, bad(h, v, noOffset, offsetFix)
+	case len(offset) == 0:
+		text = append(wall, 'Z')
 	}
 	var t time.Time
-	if upper := bytes.ToUpper(v); !rfc3339(upper) || t.UnmarshalText(upper) != nil { // RFC 3339 allows t and z too
-		return 0, bad(h, v, "is neither RFC 3339 nor Unix milliseconds", atFix)
+	if t.UnmarshalText(text) != nil {
+		problem, fix := impossible(wall)
+		return 0, false, bad(h, v, problem, fix)
+	}
+	if t.Nanosecond()%1e6 != 0 || belowNanosecond(wall) {
+		t = t.Truncate(time.Millisecond).Add(time.Millisecond)
+	}
+	if len(offset) == 0 {
+		t = firstInstant(t, zone)
 	}
 	// An offset can carry the instant a day beyond the written year.
-	ms := t.Unix()*1000 + int64(t.Nanosecond()/1e6)
-	if t.Nanosecond()%1e6 != 0 || belowNanosecond(v) {
-		ms++
+	if ms = t.UnixMilli(); ms < minMillis || ms > maxMillis {
+		return 0, false, bad(h, v, "is not within the years 0000 to 9999", atFix)
 	}
-	if ms < minMillis || ms > maxMillis {
-		return 0, bad(h, v, "is not within the years 0000 to 9999", atFix)
-	}
-	return ms, nil
+	return ms, len(offset) == 0, nil
 }
 
 func seconds(h header, v []byte, n int64) *Rejection {
@@ -65,7 +112,7 @@ func seconds(h header, v []byte, n int64) *Rejection {
 	return bad(h, v, "is below "+strconv.Itoa(FirstMillis)+", so it is Unix seconds by mistake", fix)
 }
 
-// appendAt writes a due time in the form that parseAt takes.
+// appendAt writes a due time in a form that parseTime takes.
 func appendAt(b []byte, ms int64) []byte {
 	if ms < FirstMillis {
 		return time.UnixMilli(ms).UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
@@ -73,25 +120,71 @@ func appendAt(b []byte, ms int64) []byte {
 	return strconv.AppendInt(b, ms, 10)
 }
 
-// rfc3339 checks the form, where package time is lenient: that accepts a comma, one-digit hours and
-// offsets of 24 hours. Package time checks whether the day exists.
-func rfc3339(v []byte) bool {
-	const form = "0000-00-00T00:00:00"
-	if len(v) < len(form) || !hasForm(v[:len(form)], form) {
-		return false
-	}
-	v = v[len(form):]
-	if len(v) > 1 && v[0] == '.' && isDigit(v[1]) {
-		for v = v[1:]; len(v) > 0 && isDigit(v[0]); {
-			v = v[1:]
+// splitTime splits a time in the form of RFC 3339 at its offset. Without one it is a local time, whose
+// seconds may be missing. Package time is lenient: it accepts a comma, one-digit hours and offsets of
+// 24 hours. But it does check whether the day exists.
+func splitTime(v []byte) (wall, offset []byte, ok bool) {
+	const minutes, form, hours = "0000-00-00T00:00", "0000-00-00T00:00:00", "00:00"
+	wall = v
+	switch n := len(v) - len(hours) - 1; {
+	case len(v) == len(minutes):
+		return append(wall[:len(v):len(v)], ":00"...), nil, hasForm(v, minutes)
+	case len(v) < len(form):
+		return nil, nil, false
+	case v[len(v)-1] == 'Z':
+		wall, offset = v[:len(v)-1], v[len(v)-1:]
+	case n >= len(form) && (v[n] == '+' || v[n] == '-'):
+		wall, offset = v[:n], v[n:]
+		if !hasForm(v[n+1:], hours) || string(offset[1:3]) > "23" || string(offset[4:]) > "59" {
+			return nil, nil, false
 		}
 	}
-	if len(v) == 1 {
-		return v[0] == 'Z'
+	fraction := wall[min(len(form), len(wall)):]
+	ok = len(wall) >= len(form) && hasForm(wall[:len(form)], form) && (len(fraction) == 0 || len(fraction) > 1 && fraction[0] == '.')
+	for _, c := range fraction[min(1, len(fraction)):] {
+		ok = ok && isDigit(c)
 	}
-	const offset = "00:00"
-	return len(v) == 1+len(offset) && (v[0] == '+' || v[0] == '-') && hasForm(v[1:], offset) &&
-		string(v[1:3]) < "24" && string(v[4:6]) < "60"
+	return wall[:len(wall):len(wall)], offset, ok
+}
+
+// impossible tells which part of a time does not exist.
+func impossible(wall []byte) (problem, fix string) {
+	part := func(at int) int { return int(wall[at]-'0')*10 + int(wall[at+1]-'0') }
+	year, month, day, hour, second := part(0)*100+part(2), part(5), part(8), part(11), part(17)
+	last := time.Date(year, time.Month(month)+1, 0, 0, 0, 0, 0, time.UTC).Day()
+	switch {
+	case month < 1 || month > 12:
+		return fmt.Sprintf("has the month %02d", month), "write 01 to 12"
+	case day < 1 || day > last:
+		return fmt.Sprintf("has the day %02d, and %s %d has %d days", day, time.Month(month), year, last), "write a day that exists"
+	case hour > 23:
+		return fmt.Sprintf("has the hour %02d", hour), "write 00 to 23; the end of a day is 00:00 of the next one"
+	case second == 60:
+		return "has a leap second, which Unix time does not count", "write 59, or 00 of the next minute"
+	}
+	return fmt.Sprintf("has the minute %02d and the second %02d", part(14), second), "write 00 to 59"
+}
+
+// firstInstant returns the first instant at which a zone's clocks show a time, which is read as UTC, or
+// the end of the gap that skips it.
+func firstInstant(wall time.Time, zone *time.Location) time.Time {
+	// No zone is a day ahead: its clocks show the time later than this.
+	for at := wall.Add(-26 * time.Hour); ; {
+		local := at.In(zone)
+		_, offset := local.Zone()
+		_, end := local.ZoneBounds()
+		if !end.IsZero() && !end.After(at) { // golang/go#81583: on 31 December of leap years after 2037
+			end = at.Add(24 * time.Hour)
+		}
+		shown := wall.Add(-time.Duration(offset) * time.Second)
+		switch {
+		case shown.Before(at):
+			return at
+		case end.IsZero() || shown.Before(end):
+			return shown
+		}
+		at = end
+	}
 }
 
 // hasForm compares byte by byte. A 0 in the form matches any digit.
@@ -144,7 +237,7 @@ func parseInt(v []byte) (n int64, isInt, fits bool) {
 	return sign * n, true, fits
 }
 
-// due computes the due time. No sum here can overflow: parseAt and Accepted are within minMillis
+// due computes the due time. No sum here can overflow: times and Accepted are within minMillis
 // and maxMillis, and a duration has at most 9.3e12 ms.
 func (d *decoder) due(l *Limits) *Rejection {
 	h, v := d.seen&(hAt|hDelay), d.at
@@ -154,7 +247,7 @@ func (d *decoder) due(l *Limits) *Rejection {
 	case hAt | hDelay:
 		return bad(hDelay, d.delay, "stands beside "+HeaderAt, "send one of them")
 	case hAt:
-		at, rej := parseAt(v)
+		at, rej := d.time(hAt, v)
 		if rej != nil {
 			return rej
 		}
@@ -166,6 +259,9 @@ func (d *decoder) due(l *Limits) *Rejection {
 			return bad(hDelay, v, problem, durationFix)
 		}
 		d.req.Due = d.req.Accepted + CeilMillis(delay)
+	}
+	if d.zone != nil && !d.local {
+		return bad(hTimezone, []byte(d.zone.String()), "means nothing without a local time", "leave it out, or write "+HeaderAt+" without an offset, such as 2027-01-31T08:00")
 	}
 	if d.req.Due-d.req.Accepted > l.maxDelay() || d.req.Due > maxMillis {
 		return beyond(h, v, l, d.req.Accepted)

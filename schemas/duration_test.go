@@ -91,7 +91,7 @@ func TestParseAt(t *testing.T) {
 		"9999-12-31T23:59:59.999Z":            maxMillis,
 		"2024-02-29T00:00:00.123456789-12:30": 1709209800124,
 	} {
-		got, rej := parseAt([]byte(in))
+		got, rej := ParseTime(in)
 		require.Nil(t, rej, in)
 		require.Equal(t, want, got, in)
 	}
@@ -100,7 +100,7 @@ func TestParseAt(t *testing.T) {
 		"2026-09-21", "2026-09-21T14:13:20", "2026-09-21 14:13:20Z", "2026-09-21T14:13:20,5Z", "2026-09-21T4:13:20Z", "2026-09-21T24:00:00Z",
 		"2026-02-29T00:00:00Z", "2026-09-21T14:13:20+24:00", "2026-09-21T14:13:20.Z", "0000-01-01T00:00:00+00:01", "9999-12-31T23:59:59.9999Z",
 	} {
-		_, rej := parseAt([]byte(in))
+		_, rej := ParseTime(in)
 		require.NotNil(t, rej, in)
 	}
 }
@@ -111,7 +111,7 @@ func TestParseAtNeverEarly(t *testing.T) {
 		ms := rapid.Int64Range(0, maxMillis-1).Draw(t, "ms")
 		tail := rapid.StringMatching(`[0-9]{0,12}`).Draw(t, "tail")
 		at := time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000") + tail + "Z"
-		got, rej := parseAt([]byte(at))
+		got, rej := ParseTime(at)
 		require.Nil(t, rej)
 		want := ms
 		for _, c := range tail {

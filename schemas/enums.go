@@ -6,7 +6,8 @@ type Op uint8
 const (
 	OpSchedule     Op = iota // a new task, or a new due time for a pending one
 	OpCancel                 // no delivery
-	OpFire                   // delivery now
+	OpFire                   // delivery now, or the next attempt now
+	OpStop                   // no delivery, or no further one
 	OpTimer                  // a new timer, or another definition of one
 	OpTimerEnable            // the timer runs again
 	OpTimerDisable           // the timer stops running, until it is enabled
@@ -77,7 +78,7 @@ const (
 
 // The names are the contract's. They are in the order of the constants.
 var (
-	opNames       = []string{"schedule", "cancel", "fire", "timer", "timer-enable", "timer-disable", "timer-delete"}
+	opNames       = []string{"schedule", "cancel", "fire", "stop", "timer", "timer-enable", "timer-disable", "timer-delete"}
 	ifExistsNames = []string{"replace", "keep", "merge", "once"}
 	mergeNames    = []string{"last", "sum", "append"}
 	priorityNames = []string{"normal", "high", "low"}
@@ -97,6 +98,11 @@ func (a Ack) String() string       { return nameOf(ackNames, uint8(a)) }
 func (e Events) String() string    { return nameOf(eventsNames, uint8(e)) }
 func (m Misfire) String() string   { return nameOf(misfireNames, uint8(m)) }
 func (o Overlap) String() string   { return nameOf(overlapNames, uint8(o)) }
+
+// Ends tells whether a request with this op may end a task or a timer, and starts nothing.
+func (o Op) Ends() bool {
+	return o == OpCancel || o == OpStop || o == OpTimerDisable || o == OpTimerDelete
+}
 
 // nameOf returns "invalid" for a number that is no constant. No decoder accepts that word.
 func nameOf(names []string, i uint8) string {

@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ const (
 	StateRetrying   State = "retrying"
 	StateFired      State = "fired"
 	StateKept       State = "kept"
+	StateStopped    State = "stopped"
 	StateSucceeded  State = "succeeded"
 	StateDead       State = "dead"
 
@@ -39,15 +41,15 @@ const (
 func States() []State {
 	return []State{
 		StateScheduled, StateMerged, StateStale, StateRejected, StateCancelled, StateTooLate, StateNotFound,
-		StateDispatched, StateRetrying, StateFired, StateKept, StateSucceeded, StateDead,
+		StateDispatched, StateRetrying, StateFired, StateKept, StateStopped, StateSucceeded, StateDead,
 		StateTimerSet, StateTimerEnabled, StateTimerDisabled, StateTimerDeleted,
 	}
 }
 
-// Final reports whether the state ends a task or a request: no other event follows.
+// Final reports whether the state ends a task: no other event of the task follows. StateRejected ends a request only.
 func (s State) Final() bool {
 	switch s {
-	case StateSucceeded, StateCancelled, StateRejected, StateStale, StateDead:
+	case StateSucceeded, StateCancelled, StateStopped, StateStale, StateDead:
 		return true
 	}
 	return false
@@ -64,12 +66,16 @@ const (
 	KindRejected      Kind = "rejected"      // the request is invalid or cannot be accepted
 	KindCallback      Kind = "callback"      // an HTTP callback that cannot succeed
 	KindMissed        Kind = "missed"        // a timer's run that was dropped; it has no dead letter
+	KindReport        Kind = "report"        // a report that could not be read; it changes nothing, and has no dead letter
 )
 
-// Kinds returns all kinds of the contract.
-func Kinds() []Kind {
-	return []Kind{KindDead, KindUndeliverable, KindExpired, KindRejected, KindCallback, KindMissed}
+// LetterKinds returns the kinds of dead letters.
+func LetterKinds() []Kind {
+	return []Kind{KindDead, KindUndeliverable, KindExpired, KindRejected, KindCallback}
 }
+
+// Kinds returns all kinds of the contract.
+func Kinds() []Kind { return append(LetterKinds(), KindMissed, KindReport) }
 
 // eventSchema is the value of an event's "schema" field.
 const eventSchema = 1
@@ -77,11 +83,11 @@ const eventSchema = 1
 // Event is one step in a task's life, or the answer to a request.
 //
 // Its JSON always has schema, id, state and at. Unknown fields are left out: topic if it is "", due
-// if it is 0, attempt if it is 0 (nothing was delivered yet), reason and kind if they are "", and
+// if it is 0, attempt if it is 0 (nothing was delivered yet), reason, kind and request if they are "", and
 // lateness_ms if it is LatenessUnknown, or both it and attempt are 0. A delivery on time therefore has
 // lateness_ms 0, and a task that was never delivered has no lateness_ms.
 type Event struct {
-	Topic    string // target topic
+	Topic    string // target topic; "" of a rejected request whose intake may not speak for its target
 	ID       string
 	State    State
 	Due, At  int64 // Unix ms: due time, and when this happened
@@ -90,7 +96,7 @@ type Event struct {
 	Reason   string
 	Kind     Kind `json:",omitempty"` // of dead and rejected: why
 	// Request is the intake position of the request that this event answers, in the form of
-	// DefaultID. It is a header of the record. "": the event answers no request.
+	// DefaultID. The record has it as a header too. "": the event answers no request.
 	Request string `json:",omitempty"`
 }
 
@@ -149,6 +155,9 @@ func (e Event) appendJSON(b []byte) []byte {
 	if e.Reason != "" {
 		text("reason", e.Reason)
 	}
+	if e.Request != "" {
+		text("request", e.Request)
+	}
 	return append(b, '}')
 }
 
@@ -177,6 +186,7 @@ func DecodeEvent(r *kgo.Record) (Event, error) {
 		Lateness *int64 `json:"lateness_ms"`
 		Reason   string `json:"reason"`
 		Kind     Kind   `json:"kind"`
+		Request  string `json:"request"`
 	}
 	if err := json.Unmarshal(r.Value, &j); err != nil {
 		return Event{}, fmt.Errorf("decoding event: %w", err)
@@ -189,7 +199,7 @@ func DecodeEvent(r *kgo.Record) (Event, error) {
 	}
 	e := Event{
 		Topic: j.Topic, ID: j.ID, State: j.State, Due: j.Due, At: j.At,
-		Attempt: j.Attempt, Reason: j.Reason, Kind: j.Kind, Request: AnsweredRequest(r),
+		Attempt: j.Attempt, Reason: j.Reason, Kind: j.Kind, Request: cmp.Or(j.Request, AnsweredRequest(r)),
 	}
 	switch {
 	case j.Lateness != nil:

@@ -119,9 +119,10 @@ func (h header) name() string { return headerNames[bits.TrailingZeros64(uint64(h
 // `notyet-at` on a cancel is a mistake, and `notyet-events: none` on a cancel would suppress
 // nothing.
 var allowed = [...]header{
-	OpSchedule:     hTarget | hMethod | hAt | hDelay | hSettings,
+	OpSchedule:     hTarget | hMethod | hAt | hDelay | hTimezone | hSettings,
 	OpCancel:       hTarget,
 	OpFire:         hTarget,
+	OpStop:         hTarget,
 	OpTimer:        hTarget | hMethod | hRuns | hSettings&^(hIfExists|hMerge|hMaxWait),
 	OpTimerEnable:  hTarget,
 	OpTimerDisable: hTarget,

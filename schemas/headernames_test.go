@@ -14,9 +14,9 @@ func TestEveryHeaderWithEveryOp(t *testing.T) {
 	delivery := []string{HeaderPriority, HeaderAck, HeaderAckTimeout, HeaderMaxAttempts, HeaderBackoff, HeaderMaxLateness, HeaderTag, HeaderEvents}
 	target := []string{HeaderOp, HeaderTopic, HeaderID, HeaderVersion}
 	takes := map[Op][]string{
-		OpSchedule: slices.Concat(target, delivery, []string{HeaderAt, HeaderDelay, HeaderIfExists, HeaderMerge, HeaderMaxWait}),
+		OpSchedule: slices.Concat(target, delivery, []string{HeaderAt, HeaderDelay, HeaderTimezone, HeaderIfExists, HeaderMerge, HeaderMaxWait}),
 		OpTimer:    slices.Concat(target, delivery, []string{HeaderCron, HeaderTimezone, HeaderFrom, HeaderUntil, HeaderJitter, HeaderMisfire, HeaderOverlap}),
-		OpCancel:   target, OpFire: target, OpTimerEnable: target, OpTimerDisable: target, OpTimerDelete: target,
+		OpCancel:   target, OpStop: target, OpFire: target, OpTimerEnable: target, OpTimerDisable: target, OpTimerDelete: target,
 	}
 	values := map[string]string{
 		HeaderVersion: "7", HeaderAt: "1790000060000", HeaderDelay: "1m", HeaderIfExists: "merge", HeaderMerge: "sum", HeaderMaxWait: "1h",
@@ -33,6 +33,8 @@ func TestEveryHeaderWithEveryOp(t *testing.T) {
 			}
 			headers := []string{HeaderOp, opNames[op], HeaderTopic, "orders", HeaderID, "a"}
 			switch {
+			case Op(op) == OpSchedule && name == HeaderTimezone:
+				headers = append(headers, HeaderAt, "2026-09-21T16:13:20")
 			case Op(op) == OpSchedule && name != HeaderAt && name != HeaderDelay:
 				headers = append(headers, HeaderAt, "1790000060000")
 			case Op(op) == OpTimer && name != HeaderCron:

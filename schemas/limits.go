@@ -102,8 +102,8 @@ type Limits struct {
 	Aliases []Alias
 
 	// InternalTopics are notyet's own topics. They are never a target, and neither are the intake
-	// topic itself and topics that start with "__". Default nil: TopicIntake, TopicReports and
-	// TopicResults.
+	// topic itself and topics that start with "__". Default nil: TopicIntake, TopicReports,
+	// TopicResults and TopicCancels.
 	InternalTopics []string
 }
 
@@ -182,13 +182,21 @@ func (l Limits) allows(target string) bool {
 	})
 }
 
+// speaksFor reports whether requests of the intake may be about the target; without a target, about every one.
+func (l *Limits) speaksFor(target, intake string) bool {
+	if target == "" {
+		return l.Target == "" && len(l.AllowedTargets) == 0
+	}
+	return (l.Target == "" || target == l.Target) && l.allows(target) && !l.internal(target, intake)
+}
+
 // internal reports whether the topic is one that must not receive tasks.
 func (l Limits) internal(topic, intake string) bool {
 	if reserved(topic) || topic == intake {
 		return true
 	}
 	if l.InternalTopics == nil {
-		return topic == TopicIntake || topic == TopicReports || topic == TopicResults
+		return topic == TopicIntake || topic == TopicReports || topic == TopicResults || topic == TopicCancels
 	}
 	return slices.Contains(l.InternalTopics, topic)
 }

@@ -70,3 +70,41 @@ func TestRequestEncodesAsItsRecordDoes(t *testing.T) {
 	require.ElementsMatch(t, rec.Headers, body.Headers)
 	require.Equal(t, rec.Value, body.Value)
 }
+
+// A report that cannot be read still says of which task it is, if its topic and id can be read, and why in one of few words.
+func TestWhatABadReportSays(t *testing.T) {
+	with := func(pairs ...string) *kgo.Record {
+		return intake(append([]string{HeaderTopic, "orders", HeaderID, "a"}, pairs...)...)
+	}
+	seen := map[string]bool{}
+	for _, c := range []struct {
+		record *kgo.Record
+		id     string
+		cause  string
+	}{
+		{with(HeaderAttempt, "1", HeaderStatus, "OK"), "a", HeaderStatus},
+		{with(HeaderAttempt, "0", HeaderStatus, "ok"), "a", HeaderAttempt},
+		{with(HeaderAttempt, "1", HeaderStatus, "retry", HeaderRetryAfter, "5"), "a", HeaderRetryAfter},
+		{with(HeaderAttempt, "1", HeaderStatus, "ok", HeaderDelivery, ""), "a", HeaderDelivery},
+		{with(HeaderAttempt, "1"), "a", "missing header"},
+		{with(HeaderAttempt, "1", HeaderStatus, "snooze"), "a", "missing header"},
+		{with(HeaderAttempt, "1", HeaderStatus, "ok", HeaderStatus, "ok"), "a", "repeated header"},
+		{with(HeaderAttempt, "1", HeaderStatus, "ok", HeaderPriority, "high"), "a", "misplaced header"},
+		{with(HeaderAttempt, "1", HeaderStatus, "ok", "notyet-foo", "x"), "a", "unknown header"},
+		{with(HeaderID, "b"), "", "repeated header"},
+		{intake(HeaderTopic, "orders", HeaderID, ""), "", HeaderID},
+		{intake(HeaderTopic, "or ders", HeaderID, "a"), "", HeaderTopic},
+		{intake(HeaderID, "a"), "", "missing header"},
+	} {
+		r, err := DecodeReport(c.record)
+		require.Equal(t, c.id, r.ID, c.cause)
+		require.Equal(t, c.id != "", r.Topic != "", c.cause)
+		var rej *Rejection
+		require.ErrorAs(t, err, &rej)
+		require.Equal(t, c.cause, rej.ReportCause(), err)
+		seen[c.cause] = true
+	}
+	for _, cause := range ReportCauses() {
+		require.True(t, seen[cause], cause)
+	}
+}

@@ -13,15 +13,16 @@ const maxShown = 80
 
 // Rejection tells the sender why a request was rejected.
 type Rejection struct {
-	ID      string // the request's id if it is usable, otherwise its default id
-	Topic   string // the request's target topic if it is usable, otherwise ""
+	ID      string // the request's id if it is usable and the intake's to answer, otherwise its default id
+	Topic   string // the target topic if it is usable and the intake's to answer, otherwise ""
 	Header  string // what is wrong: a header's name, or "record key", "record headers", "record value", "record timestamp"
 	Value   string // its value, valid UTF-8, cut; "" if there is none
 	Problem string // what is wrong with it
 	Fix     string // what to write instead
+	Claim   string // the target and the id that the request names and its intake may not speak for; "" if none
 }
 
-// Error returns one line: header, value, problem and fix.
+// Error returns one line: header, value, problem, fix and claim.
 func (r *Rejection) Error() string {
 	var b strings.Builder
 	b.WriteString(r.Header)
@@ -33,15 +34,24 @@ func (r *Rejection) Error() string {
 	b.WriteString(r.Problem)
 	b.WriteString(": ")
 	b.WriteString(r.Fix)
+	if r.Claim != "" {
+		b.WriteString(" (the request names " + r.Claim + ")")
+	}
 	return b.String()
 }
+
+// Problems that are not about a header's value.
+const (
+	isMissing  = "is missing"
+	isRepeated = "is repeated"
+)
 
 func bad(h header, v []byte, problem, fix string) *Rejection {
 	return &Rejection{Header: h.name(), Value: shown(v), Problem: problem, Fix: fix}
 }
 
 func missing(h header, fix string) *Rejection {
-	return &Rejection{Header: h.name(), Problem: "is missing", Fix: fix}
+	return &Rejection{Header: h.name(), Problem: isMissing, Fix: fix}
 }
 
 func enumProblem(h header, names []string, v []byte) *Rejection {
@@ -96,20 +106,34 @@ func nearest(name string) string {
 }
 
 // addressed fills in the rejection's id and topic, as far as the record's are usable. A record that names
-// no target is one for the intake's own.
+// no target is one for the intake's own. An intake speaks for its allowed targets only: a rejection for
+// any other target is about the record alone, and its reason says what the record claims.
 func (r *Rejection) addressed(rec *kgo.Record, l *Limits) *Rejection {
-	r.ID = DefaultID(rec.Topic, rec.Partition, rec.Offset)
-	if v, ok := only(rec.Headers, HeaderID); ok && idProblem(v) == "" {
-		r.ID = string(v)
-	}
+	named, topic := "", l.Target
 	if v, ok := only(rec.Headers, HeaderTopic); ok {
-		r.Topic, _ = ParseTarget(v)
+		named = shown(v)
+		topic, _ = ParseTarget(v)
 	} else if v, ok := only(rec.Headers, HeaderURL); ok {
 		c, _ := ParseCallbackURL(v)
-		r.Topic = c.Origin
-	} else {
-		r.Topic = l.Target
+		named, topic = c.Origin, c.Origin
 	}
+	id, given := only(rec.Headers, HeaderID)
+	given = given && idProblem(id) == ""
+	r.ID = DefaultID(rec.Topic, rec.Partition, rec.Offset)
+	if l.speaksFor(topic, rec.Topic) {
+		if r.Topic = topic; given {
+			r.ID = string(id)
+		}
+		return r
+	}
+	var claims []string
+	if named != "" && named != r.Value {
+		claims = append(claims, "the target "+strconv.Quote(named))
+	}
+	if given {
+		claims = append(claims, "the id "+strconv.Quote(shown(id)))
+	}
+	r.Claim = strings.Join(claims, " and ")
 	return r
 }
 

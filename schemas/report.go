@@ -3,6 +3,7 @@ package schemas
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,12 +25,16 @@ const maxDeliveryKey = 255
 type Status uint8
 
 const (
-	StatusOK    Status = iota + 1 // done
-	StatusRetry                   // deliver again later
-	StatusFail                    // never deliver again
+	StatusOK     Status = iota + 1 // done
+	StatusRetry                    // deliver again later
+	StatusFail                     // never deliver again
+	StatusSnooze                   // deliver again after RetryAfter; the attempt does not count
 )
 
-var statusNames = []string{"ok", "retry", "fail"}
+var statusNames = []string{"ok", "retry", "fail", "snooze"}
+
+// MaxSnoozes is how many attempts of a task can be snoozed. Beyond it, a snooze is a retry.
+const MaxSnoozes = 1000
 
 // String gives the contract's word, as in the header.
 func (s Status) String() string { return nameOf(statusNames, uint8(s)-1) }
@@ -40,7 +45,7 @@ type Report struct {
 	ID         string
 	Attempt    int
 	Status     Status
-	RetryAfter time.Duration // pause before the next attempt, instead of the backoff; NoRetryAfter: none given
+	RetryAfter time.Duration // pause before the next attempt, instead of the backoff; required by StatusSnooze; NoRetryAfter: none given
 	Error      string        // at most MaxReportError bytes
 
 	// Delivery is the idempotency key of the delivery. With it, the report is about exactly that
@@ -73,8 +78,24 @@ func EncodeReport(topic string, r Report) *kgo.Record {
 
 // DecodeReport reads a report record. It accepts the headers of the delivery, so that a consumer
 // can send back the headers it got. Any other notyet- header that is no part of a report is an
-// error, as in a request. RetryAfter is rounded up to a millisecond.
+// error, as in a request. RetryAfter is rounded up to a millisecond. With an error, which wraps a
+// *Rejection, the report has the topic and the id if these can be read.
 func DecodeReport(rec *kgo.Record) (Report, error) {
+	r, rej := decodeReport(rec)
+	if rej == nil {
+		return r, nil
+	}
+	r = Report{RetryAfter: NoRetryAfter}
+	topic, _ := only(rec.Headers, HeaderTopic)
+	if id, ok := only(rec.Headers, HeaderID); ok && idProblem(id) == "" {
+		if r.Topic, _ = ParseTarget(topic); r.Topic != "" {
+			r.ID = string(id)
+		}
+	}
+	return r, fmt.Errorf("decoding report: %w", rej)
+}
+
+func decodeReport(rec *kgo.Record) (Report, *Rejection) {
 	r := Report{RetryAfter: NoRetryAfter}
 	var seen header
 	for i := range rec.Headers {
@@ -84,19 +105,22 @@ func DecodeReport(rec *kgo.Record) (Report, error) {
 		}
 		name := lookup(h.Key)
 		if name == 0 {
-			return Report{}, fmt.Errorf("decoding report: %w", unknown(h.Key, h.Value))
+			return Report{}, unknown(h.Key, h.Value)
 		}
 		if seen&name != 0 {
-			return Report{}, fmt.Errorf("decoding report: %w", bad(name, h.Value, "is repeated", "send it once"))
+			return Report{}, bad(name, h.Value, isRepeated, "send it once")
 		}
 		seen |= name
 		if rej := r.set(name, h.Value); rej != nil {
-			return Report{}, fmt.Errorf("decoding report: %w", rej)
+			return Report{}, rej
 		}
 	}
 	const needed = hTopic | hID | hAttempt | hStatus
 	if lacking := needed &^ seen; lacking != 0 {
-		return Report{}, fmt.Errorf("decoding report: %w", missing(lacking, "a report needs it"))
+		return Report{}, missing(lacking, "a report needs it")
+	}
+	if r.Status == StatusSnooze && r.RetryAfter < 0 {
+		return Report{}, missing(hRetryAfter, HeaderStatus+" snooze needs it")
 	}
 	r.Error = errorText(rec.Value)
 	return r, nil
@@ -134,6 +158,27 @@ func (r *Report) set(name header, v []byte) *Rejection {
 		return bad(name, v, "is not part of a report", "leave it out")
 	}
 	return nil
+}
+
+// ReportCauses are what ReportCause returns: for metrics.
+func ReportCauses() []string {
+	return []string{"unknown header", "misplaced header", "missing header", "repeated header", HeaderTopic, HeaderID, HeaderAttempt, HeaderStatus, HeaderRetryAfter, HeaderDelivery}
+}
+
+// ReportCause names what is wrong with a report: the header whose value is wrong, or what is wrong with a
+// header as such.
+func (r *Rejection) ReportCause() string {
+	switch {
+	case lookup(r.Header) == 0:
+		return "unknown header"
+	case r.Problem == isMissing:
+		return "missing header"
+	case r.Problem == isRepeated:
+		return "repeated header"
+	case slices.Contains(ReportCauses(), r.Header):
+		return r.Header
+	}
+	return "misplaced header"
 }
 
 // errorText returns the text as valid UTF-8 of at most MaxReportError bytes. Repairing can make a

@@ -50,6 +50,7 @@ func TestRequestRecord(t *testing.T) {
 		func(r *Request) { r.Op, r.Due, r.Topic = OpTimerDelete, 0, "https://example.com" },
 		func(r *Request) { r.Op, r.Due = OpCancel, 0 },
 		func(r *Request) { r.Op, r.Due, r.Version = OpFire, 0, 3 },
+		func(r *Request) { r.Op, r.Due, r.Version = OpStop, 0, 3 },
 		func(r *Request) { r.Op, r.Due, r.Timer = OpTimer, 0, Timer{Cron: "* * * * *", Timezone: "UTC"} },
 		func(r *Request) {
 			r.Op, r.Due, r.Timer, r.Settings = OpTimer, 0, Timer{Cron: "@yearly", Timezone: "Europe/Berlin", Misfire: MisfireSkip}, settings
@@ -126,7 +127,8 @@ func TestRequestRecordFindsMistakes(t *testing.T) {
 
 func TestEnumNames(t *testing.T) {
 	require.Equal(t, "timer-delete", OpTimerDelete.String())
-	require.Equal(t, "invalid", Op(7).String())
+	require.Equal(t, "invalid", Op(8).String())
+	require.EqualValues(t, 2, OpFire, "a request that waits is stored with its number")
 	require.Equal(t, "retry", StatusRetry.String())
 	require.Equal(t, "invalid", Status(0).String())
 }

@@ -1,7 +1,6 @@
 package schemas
 
 import (
-	"bytes"
 	"math"
 	"strconv"
 	"time"
@@ -18,11 +17,11 @@ type Settings struct {
 	// Ack is what completes the task.
 	Ack Ack
 
-	// AckTimeout is how long a delivery waits for its report. Default 1m; 30s for an HTTP callback,
+	// AckTimeout is how long a delivery waits for its report, at least MinAckTimeout. Default 1m; 30s for an HTTP callback,
 	// whose request it limits as well. Otherwise only with AckReport.
 	AckTimeout time.Duration
 
-	// MaxAttempts is the total number of deliveries, at least 1. Default 16.
+	// MaxAttempts is the total number of deliveries, 1 to MaxAttempts. Default 16.
 	MaxAttempts int
 
 	// Backoff is the pause before the next attempt, counted from the report or from the end of
@@ -113,6 +112,12 @@ func (s *Settings) set(h header, v []byte) *Rejection {
 		return s.setMaxAttempts(v)
 	case hBackoff:
 		return s.setBackoff(v)
+	case hRetryAfter: // of a body: the steps of the backoff
+		b, problem := parseSteps(v)
+		if problem != "" {
+			return bad(h, v, problem, durationFix)
+		}
+		s.Backoff = b
 	case hURL:
 		if len(v) > 0 {
 			s.Callback.set(string(v))
@@ -131,35 +136,49 @@ func (s *Settings) set(h header, v []byte) *Rejection {
 func (s *Settings) setMaxAttempts(v []byte) *Rejection {
 	n, isInt, fits := parseInt(v)
 	if !isInt || !fits || n < 1 || n > math.MaxInt32 {
-		return bad(hMaxAttempts, v, "is not a number of deliveries", "write an integer from 1 to 2147483647")
+		return bad(hMaxAttempts, v, "is not a number of deliveries", attemptsFix)
 	}
 	s.MaxAttempts = int(n)
 	return nil
 }
 
-func (s *Settings) setBackoff(v []byte) *Rejection {
-	const fix = "write fixed:5s or exponential:1s:10m"
-	kind, rest, _ := bytes.Cut(v, []byte(":"))
-	first, limit, two := bytes.Cut(rest, []byte(":"))
-	b := Backoff{Exponential: string(kind) == "exponential"}
-	if !b.Exponential && string(kind) != "fixed" || b.Exponential != two {
-		return bad(hBackoff, v, "is not a backoff", fix)
+// Bounds of a request's settings. A version before had none, so stored settings may lie beyond: see clamp.
+const (
+	// MaxAttempts is the highest Settings.MaxAttempts.
+	MaxAttempts = 10_000
+	// MinAckTimeout is the shortest Settings.AckTimeout.
+	MinAckTimeout = 100 * time.Millisecond
+
+	attemptsFix = "write an integer from 1 to 10000"
+)
+
+// beyond returns what is wrong with a setting that a request has set.
+func (s *Settings) beyond(h header, v []byte) *Rejection {
+	switch {
+	case h == hMaxAttempts && s.MaxAttempts > MaxAttempts:
+		return bad(h, v, "is above "+strconv.Itoa(MaxAttempts), attemptsFix)
+	case h == hAckTimeout && s.AckTimeout < MinAckTimeout:
+		return bad(h, v, "is below "+MinAckTimeout.String(), "write at least "+MinAckTimeout.String())
 	}
-	var problem string
-	if b.First, problem = parsePositive(first); problem != "" {
-		return bad(hBackoff, v, "has a pause that "+problem, fix)
-	}
-	b.Max = b.First
-	if two {
-		if b.Max, problem = parsePositive(limit); problem != "" {
-			return bad(hBackoff, v, "has a longest pause that "+problem, fix)
-		}
-	}
-	if b.Max < b.First {
-		return bad(hBackoff, v, "has a longest pause below its first", fix)
-	}
-	s.Backoff = b
 	return nil
+}
+
+// clamp brings stored settings within the bounds.
+func (s *Settings) clamp() {
+	s.MaxAttempts, s.AckTimeout = min(s.MaxAttempts, MaxAttempts), max(s.AckTimeout, MinAckTimeout)
+}
+
+// Pause returns the pause after the n-th attempt, n from 1, of which so many were snoozed and do not
+// lengthen the backoff. asked is what takes the backoff's place; NoRetryAfter: nothing does. A task that
+// comes again and again may not do so all the time: from the 10th attempt on, a pause is at least 100 ms.
+func (s *Settings) Pause(attempt, snoozed int, asked time.Duration) time.Duration {
+	if asked < 0 {
+		asked = s.Backoff.Pause(attempt - snoozed)
+	}
+	if attempt >= 10 {
+		asked = max(asked, 100*time.Millisecond)
+	}
+	return asked
 }
 
 func setPositive(h header, v []byte, into *time.Duration) *Rejection {

@@ -44,3 +44,37 @@ func TestBackoffPause(t *testing.T) {
 	require.Equal(t, time.Nanosecond, Backoff{Exponential: true, First: 1, Max: 1}.Pause(3))
 	require.Zero(t, Backoff{Exponential: true}.Pause(3))
 }
+
+// Steps are taken one after the other, as they are; the last one repeats.
+func TestBackoffSteps(t *testing.T) {
+	require.Zero(t, BackoffSteps())
+	b := BackoffSteps(5*time.Second, 5*time.Minute, time.Second)
+	require.Equal(t, "steps:5s,5m0s,1s", b.String())
+	for attempt, want := range []time.Duration{1: 5 * time.Second, 2: 5 * time.Minute, 3: time.Second, 4: time.Second, 1000: time.Second} {
+		if want > 0 {
+			require.Equal(t, want, b.Pause(attempt), attempt)
+		}
+	}
+	require.Equal(t, 7*time.Millisecond, BackoffSteps(7*time.Millisecond).Pause(1))
+}
+
+// From the 10th attempt on no pause is below 100 ms, whatever asks for one.
+func TestPausesOfManyAttempts(t *testing.T) {
+	const short, least = time.Millisecond, 100 * time.Millisecond
+	for name, s := range map[string]Settings{
+		"fixed":       {Backoff: Backoff{First: short, Max: short}},
+		"exponential": {Backoff: Backoff{Exponential: true, First: short, Max: 3 * short}},
+		"steps":       {Backoff: BackoffSteps(short, 2*short)},
+	} {
+		for attempt := range 10 {
+			require.LessOrEqual(t, s.Pause(attempt, 0, NoRetryAfter), 3*short, "%s after attempt %d", name, attempt)
+			require.Zero(t, s.Pause(attempt, 0, 0), "%s after attempt %d", name, attempt)
+		}
+		for _, attempt := range []int{10, 11, 5000, MaxAttempts} {
+			require.Equal(t, least, s.Pause(attempt, 0, NoRetryAfter), "%s after attempt %d", name, attempt)
+			require.Equal(t, least, s.Pause(attempt, 0, 0), "%s after attempt %d", name, attempt)
+			require.Equal(t, least, s.Pause(attempt, attempt-1, 0), "%s after attempt %d, snoozed so far", name, attempt)
+			require.Equal(t, time.Hour, s.Pause(attempt, 0, time.Hour), "%s after attempt %d", name, attempt)
+		}
+	}
+}

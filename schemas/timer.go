@@ -2,23 +2,22 @@ package schemas
 
 import (
 	"bytes"
-	"cmp"
 	"strconv"
-	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Timer says when a timer runs.
 type Timer struct {
-	// Cron has 5 fields, or 6 with seconds first, or is a nickname such as @daily. Decode checks
-	// only the number of fields and their characters. The timer package checks the expression's
-	// meaning. Exactly one of Cron and Every is set.
+	// Cron has 5 fields, or 6 with seconds first, or is a nickname such as @daily. Decode does not
+	// read it: the timer package does. Exactly one of Cron and Every is set.
 	Cron string
 
 	// Every is the time from one run to the next, at least 1 s. Runs are at From + k × Every.
 	Every time.Duration
 
-	// Timezone is an IANA name. Default UTC. Decode checks it against the program's time zone data.
+	// Timezone is the IANA name of Cron's zone. Default UTC. Decode checks it against the program's
+	// time zone data.
 	Timezone string
 
 	// From and Until are the first and the last instant at which a run may be, in Unix ms. nil: when
@@ -39,19 +38,13 @@ type Timer struct {
 // shortestEvery is the shortest time between two runs.
 const shortestEvery = time.Second
 
-// set reads one of a timer's headers.
+// set reads one of a timer's headers, but for the times, which need the time zone.
 func (t *Timer) set(h header, v []byte) *Rejection {
 	switch h {
 	case hCron:
 		return t.setCron(v)
 	case hEvery:
 		return t.setEvery(v)
-	case hTimezone:
-		return t.setTimezone(v)
-	case hFrom:
-		return setTime(h, v, &t.From)
-	case hUntil:
-		return setTime(h, v, &t.Until)
 	case hJitter:
 		return setFromZero(h, v, &t.Jitter)
 	case hMisfire:
@@ -62,20 +55,10 @@ func (t *Timer) set(h header, v []byte) *Rejection {
 	return nil
 }
 
-// setCron checks what needs no dates: a nickname, or 5 or 6 fields of the characters that cron
-// dialects use.
+// setCron takes an expression for the timer package to read, without white space at its ends.
 func (t *Timer) setCron(v []byte) *Rejection {
-	const fix = "write 5 fields (minute hour day month weekday), 6 with seconds in front, or a nickname such as @daily"
-	fields := bytes.Fields(v)
-	nickname := len(fields) == 1 && fields[0][0] == '@'
-	if n := len(fields); n != 5 && n != 6 && !nickname || len(v) > MaxIDLen {
-		return bad(hCron, v, "is not a cron expression", fix)
-	}
-	for i, c := range v {
-		at := nickname && c == '@' && bytes.IndexByte(v, '@') == i
-		if !at && !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'z') && !strings.ContainsRune(" \t*/,-?#", rune(c)) {
-			return bad(hCron, v, "is not a cron expression", fix)
-		}
+	if v = bytes.TrimSpace(v); len(v) == 0 || len(v) > MaxIDLen || !utf8.Valid(v) {
+		return bad(hCron, v, "is not a cron expression", "write 5 fields (minute hour day month weekday), 6 with seconds in front, or a nickname such as @daily")
 	}
 	t.Cron = string(v)
 	return nil
@@ -91,24 +74,6 @@ func (t *Timer) setEvery(v []byte) *Rejection {
 	}
 	t.Every = d
 	return nil
-}
-
-func (t *Timer) setTimezone(v []byte) *Rejection {
-	name := string(v)
-	_, err := time.LoadLocation(name)
-	if err != nil || name == "" || name == "Local" {
-		return bad(hTimezone, v, "is not a time zone", "write an IANA name such as Europe/Berlin, or UTC")
-	}
-	t.Timezone = name
-	return nil
-}
-
-func setTime(h header, v []byte, into **int64) *Rejection {
-	at, rej := parseTime(h, v)
-	if rej == nil {
-		*into = &at
-	}
-	return rej
 }
 
 // addHeaders writes what differs from the defaults.
@@ -140,7 +105,26 @@ func (d *decoder) timer(l *Limits) *Rejection {
 	case hCron | hEvery:
 		return bad(hEvery, value(hEvery), "stands beside "+HeaderCron, "send one of them")
 	}
+	if d.seen&(hEvery|hTimezone) == hEvery|hTimezone {
+		return bad(hTimezone, value(hTimezone), "means nothing beside "+HeaderEvery+", which counts elapsed time", "leave it out, or send "+HeaderCron+" instead")
+	}
+	t.Timezone = "UTC"
+	if d.zone != nil {
+		t.Timezone = d.zone.String()
+	}
 	from := d.req.Accepted
+	for _, bound := range []struct {
+		h    header
+		into **int64
+	}{{hFrom, &t.From}, {hUntil, &t.Until}} {
+		if d.seen&bound.h != 0 {
+			at, rej := d.time(bound.h, value(bound.h))
+			if rej != nil {
+				return rej
+			}
+			*bound.into = &at
+		}
+	}
 	if t.From != nil {
 		from = *t.From
 	}
@@ -152,7 +136,6 @@ func (d *decoder) timer(l *Limits) *Rejection {
 	case t.Overlap == OverlapSkip && d.req.Settings.Ack != AckReport:
 		return bad(hOverlap, value(hOverlap), "means nothing without "+HeaderAck+" report", "leave it out, or add "+HeaderAck+" report")
 	}
-	t.Timezone = cmp.Or(t.Timezone, "UTC")
 	return nil
 }
 

@@ -10,6 +10,8 @@ const (
 	TopicIntake  = "notyet.intake"
 	TopicReports = "notyet.reports"
 	TopicResults = "notyet.results"
+	// TopicCancels is where notyet puts the cancels of many, for nobody but scanners.
+	TopicCancels = "notyet.cancels"
 	// TopicWakes is there with index.kind mysql only, and for nobody but dispatchers.
 	TopicWakes = "notyet.wakes"
 )

@@ -1,11 +1,5 @@
 package store
 
-import (
-	"context"
-	"database/sql/driver"
-	"fmt"
-)
-
 // A life of the database is one start of one server. A server that was started anew, or took the place of
 // another one, may lack the last commits of the life before. A claim may be among them. The database
 // then shows a task as pending that a dispatcher has in memory and is about to send.
@@ -26,10 +20,3 @@ const serverLife = "COALESCE(@notyet_life, '')"
 // comments let MariaDB read one table, and MySQL the other.
 const noteLife = "SET @notyet_life = (SELECT LEFT(SHA2(CONCAT_WS(' ', @@hostname, @@port, @@server_id, UNIX_TIMESTAMP() - variable_value), 256), 32)" +
 	" FROM /*M! information_schema.global_status */ /*!80000 performance_schema.global_status */ WHERE variable_name = 'Uptime')"
-
-func beginLife(ctx context.Context, conn driver.Conn) error {
-	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, noteLife, nil); err != nil {
-		return fmt.Errorf("asking the database since when it runs: %w", err)
-	}
-	return nil
-}

@@ -30,7 +30,7 @@ func TestEachDatabaseIsAnInstallation(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, id, again)
 
-				for _, name := range []string{installationID, handle.LanesKey} {
+				for _, name := range []string{handle.InstallationID, handle.LanesKey} {
 					_, err = s.db.ExecContext(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte{}, []byte(name))
 					require.NoError(t, err)
 					s.h = handle.New(s.h.Config) // another process

@@ -79,7 +79,7 @@ func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 func (s *Store) makeInstallation(ctx context.Context) error {
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
-	if _, err := s.h.KeepMeta(ctx, installationID, hex.AppendEncode(nil, random[:16])); err != nil {
+	if _, err := s.h.KeepMeta(ctx, handle.InstallationID, hex.AppendEncode(nil, random[:16])); err != nil {
 		return fmt.Errorf("making the installation's id: %w", err)
 	}
 	if _, err := s.h.KeepMeta(ctx, handle.LanesKey, random[16:]); err != nil {
@@ -97,7 +97,7 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	}
 	db := s.db
 	if s.patient != nil {
-		db = sql.OpenDB(connector{s.patient})
+		db = sql.OpenDB(serverConnector(s.patient))
 		db.SetMaxIdleConns(-1) // the server drops them while up rests
 		defer func() { _ = db.Close() }()
 	}
@@ -207,12 +207,9 @@ func (s *Store) CheckMigrated(ctx context.Context) error {
 	return err
 }
 
-// installationID names the installation: 128 random bits, made once, by Migrate.
-const installationID = "installation.id"
-
 // Installation returns the id of the installation, 32 hexadecimal digits. It never changes.
 func (s *Store) Installation(ctx context.Context) (string, error) {
-	id, err := tables.ReadMeta(ctx, s.db, installationID)
+	id, err := tables.ReadMeta(ctx, s.db, handle.InstallationID)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("reading the installation's id: %w", err)

@@ -119,7 +119,11 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	life = cmp.Or(cfg.Life, "''")
 	if cfg.Connector != nil {
 		s.dialect, s.apart = dialect.SQLite{}, cfg.Connector
-		return &sqlite.Dialector{Conn: sql.OpenDB(cfg.Connector)}, life, nil
+		pool := cfg.Connector
+		if cfg.Life != "" {
+			pool = connector{pool, nil, "SELECT " + life + ", 0", new(lives)}
+		}
+		return &sqlite.Dialector{Conn: sql.OpenDB(pool)}, life, nil
 	}
 	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
 		s.dialect, s.soleWriter = dialect.SQLite{Memory: strings.Contains(path, ":memory:")}, true
@@ -175,8 +179,8 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	if s.patient, err = mysql.NewConnector(patient); err != nil {
 		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")
 	}
-	s.apart = connector{base}
-	db := sql.OpenDB(s.apart)
+	s.apart = serverConnector(base) // with a life of its own: it has one connection
+	db := sql.OpenDB(serverConnector(base))
 	return gormmysql.New(gormmysql.Config{Conn: db, DSNConfig: parsed, SkipInitializeWithVersion: true, DisableWithReturning: true}), serverLife, nil
 }
 
@@ -197,27 +201,6 @@ func (c Config) BeforeConnect(_ context.Context, next *mysql.Config) error {
 	return nil
 }
 
-// connector makes connections that note the life of the database, and whose transactions are READ
-// COMMITTED: range reads must not lock gaps, which would block other writers. Setting the level with
-// each transaction would cost a round trip each time.
-type connector struct{ driver.Connector }
-
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	if err := beginLife(ctx, conn); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
 type mysqlLog struct{ log *zap.Logger }
 
 func (l mysqlLog) Print(v ...any) { l.log.Warn("mysql driver", zap.String("detail", fmt.Sprint(v...))) }
@@ -232,11 +215,11 @@ func (s *Store) LaneKey(ctx context.Context) (task.LaneKey, error) { return s.h.
 func (s *Store) SlotCount(ctx context.Context) (int, error) { return s.h.SlotCount(ctx) }
 
 // Slots reads all slots, in order: also those that were given up.
-func (s *Store) Slots(ctx context.Context) ([]Slot, error) { return s.h.Slots(ctx) }
+func (s *Store) Slots(ctx context.Context) ([]Slot, error) { return s.h.Slots(ctx, s.h.Reads()) }
 
 // Beyond returns, for each of the places, the first place behind it in its slot that holds a task, if there is one.
 func (s *Store) Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error) {
-	return s.h.Beyond(ctx, places)
+	return s.h.Beyond(ctx, s.h.Reads(), places)
 }
 
 // Ping checks that the server answers.

@@ -81,8 +81,7 @@ func (t *Task) PlaceIn(spread slots.Spread) { t.Slot = t.line(spread) }
 
 // WasDropped tells whether a task without a dead letter is a run that was never sent: it was dropped, or its letter was purged.
 func (t *Task) WasDropped() bool {
-	source, _ := SplitSeq(t.Seq)
-	return source == RunSource && t.Slot == OutOfLine && t.State == StateDead && t.Attempt == 0 && t.Replay == 0
+	return IsRun(t.Seq) && t.Slot == OutOfLine && t.State == StateDead && t.Attempt == 0 && t.Replay == 0
 }
 
 // read reads the definition and the body.

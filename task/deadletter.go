@@ -7,7 +7,7 @@ type DeadLetter struct {
 	ID         int64  `json:"id"`
 	Seq        int64  `json:"-"`
 	Kind       string `json:"kind"`
-	Topic      string `json:"topic"`
+	Topic      string `json:"topic"` // the target; of a rejected request that may not speak for one, its intake
 	TaskID     string `json:"task_id"`
 	Due        int64  `json:"due"`
 	Attempt    int    `json:"attempt"`

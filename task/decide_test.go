@@ -45,13 +45,21 @@ func TestDecideRequests(t *testing.T) {
 		return func() (*Task, Phase) { return stored(ph, state, version) }
 	}
 	pending, flying, retrying := in(Pending, StateLine, -1), in(InFlight, StateLine, -1), in(Between, StateRetry, -1)
+	waiting := func(state State, version int64) func() (*Task, Phase) {
+		return func() (*Task, Phase) {
+			t, ph := stored(Between, state, version)
+			t.Idle, t.Attempt = true, 2
+			return t, ph
+		}
+	}
+	idle, awaiting, stopped, halted := waiting(StateRetry, -1), waiting(StateReport, -1), in(Ended, StateStopped, -1), in(Ended, StateHalted, 5)
 	delivered, dead, cancelled, tombstone := in(Ended, StateLine, -1), in(Ended, StateDead, -1), in(Ended, StateCancelled, -1), in(Ended, StateTombstone, 5)
 	for name, c := range map[string]struct {
 		known  func() (*Task, Phase)
 		op     schemas.Op
 		change func(r *schemas.Request)
 		answer schemas.State // "": it waits
-		next   string        // same, new, ended or fired
+		next   string        // same, new, ended, stopped, fired or sooner
 		taken  bool
 	}{
 		"schedule, unknown":                 {known: none, op: schemas.OpSchedule, answer: schemas.StateScheduled, next: "new"},
@@ -72,6 +80,11 @@ func TestDecideRequests(t *testing.T) {
 		"schedule, an earlier version":      {known: in(Pending, StateLine, 5), op: schemas.OpSchedule, change: version(4), answer: schemas.StateStale, next: "same"},
 		"schedule, an earlier, in flight":   {known: in(InFlight, StateLine, 5), op: schemas.OpSchedule, change: version(4), answer: schemas.StateStale, next: "same"},
 		"schedule, the cancelled version":   {known: tombstone, op: schemas.OpSchedule, change: version(5), answer: schemas.StateStale, next: "same"},
+		"schedule, the stopped version":     {known: halted, op: schemas.OpSchedule, change: version(5), answer: schemas.StateStale, next: "same"},
+		"schedule, above the stopped one":   {known: halted, op: schemas.OpSchedule, change: version(6), answer: schemas.StateScheduled, next: "new"},
+		"schedule, stopped":                 {known: stopped, op: schemas.OpSchedule, answer: schemas.StateScheduled, next: "new"},
+		"schedule once, stopped":            {known: stopped, op: schemas.OpSchedule, change: ifExists(schemas.Once), answer: schemas.StateKept, next: "same"},
+		"schedule, waits for a retry":       {known: idle, op: schemas.OpSchedule, next: "same"},
 		"schedule, above the cancelled one": {known: tombstone, op: schemas.OpSchedule, change: version(6), answer: schemas.StateScheduled, next: "new"},
 
 		"cancel, unknown":               {known: none, op: schemas.OpCancel, answer: schemas.StateNotFound, next: "same"},
@@ -85,14 +98,49 @@ func TestDecideRequests(t *testing.T) {
 		"cancel, cancelled":             {known: cancelled, op: schemas.OpCancel, answer: schemas.StateCancelled, next: "same"},
 		"cancel a version, cancelled":   {known: cancelled, op: schemas.OpCancel, change: version(1), answer: schemas.StateCancelled, next: "ended"},
 		"cancel the same version again": {known: tombstone, op: schemas.OpCancel, change: version(5), answer: schemas.StateCancelled, next: "same"},
+		"cancel, waits for a retry":     {known: idle, op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
+		"cancel, waits for a report":    {known: awaiting, op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
+		"cancel, stopped":               {known: stopped, op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
+		"cancel a version, stopped":     {known: stopped, op: schemas.OpCancel, change: version(7), answer: schemas.StateTooLate, next: "same"},
+		"cancel, unsure":                {known: in(Unsure, StateLine, -1), op: schemas.OpCancel, next: "same"},
+		"cancel, unsure, a retry":       {known: in(Unsure, StateRetry, -1), op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
 		"cancel an earlier version":     {known: tombstone, op: schemas.OpCancel, change: version(4), answer: schemas.StateStale, next: "same"},
 
-		"fire, unknown":          {known: none, op: schemas.OpFire, answer: schemas.StateNotFound, next: "same"},
-		"fire, pending":          {known: pending, op: schemas.OpFire, answer: schemas.StateFired, next: "fired"},
-		"fire, in flight":        {known: flying, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same", taken: true},
-		"fire, between attempts": {known: retrying, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
-		"fire, delivered":        {known: delivered, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
-		"fire, cancelled":        {known: cancelled, op: schemas.OpFire, answer: schemas.StateNotFound, next: "same"},
+		"fire, unknown":            {known: none, op: schemas.OpFire, answer: schemas.StateNotFound, next: "same"},
+		"fire, pending":            {known: pending, op: schemas.OpFire, answer: schemas.StateFired, next: "fired"},
+		"fire, in flight":          {known: flying, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same", taken: true},
+		"fire, waits for a retry":  {known: idle, op: schemas.OpFire, answer: schemas.StateFired, next: "sooner"},
+		"fire, waits for a report": {known: awaiting, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
+		"fire, stopped":            {known: stopped, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
+		"fire, unsure":             {known: in(Unsure, StateLine, -1), op: schemas.OpFire, next: "same"},
+		"fire, unsure, a retry":    {known: in(Unsure, StateRetry, -1), op: schemas.OpFire, next: "same"},
+		"fire, unsure, a report":   {known: in(Unsure, StateReport, -1), op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
+		"fire, between attempts":   {known: retrying, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
+		"fire, delivered":          {known: delivered, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
+		"fire, cancelled":          {known: cancelled, op: schemas.OpFire, answer: schemas.StateNotFound, next: "same"},
+
+		"stop, unknown":                 {known: none, op: schemas.OpStop, answer: schemas.StateNotFound, next: "same"},
+		"stop a version, unknown":       {known: none, op: schemas.OpStop, change: version(3), answer: schemas.StateCancelled, next: "ended"},
+		"stop, pending":                 {known: pending, op: schemas.OpStop, answer: schemas.StateCancelled, next: "ended"},
+		"stop, in flight":               {known: flying, op: schemas.OpStop, next: "same"},
+		"stop, a retry in flight":       {known: in(InFlight, StateRetry, -1), op: schemas.OpStop, next: "same"},
+		"stop, a report in flight":      {known: in(InFlight, StateReport, -1), op: schemas.OpStop, next: "same"},
+		"stop, unsure":                  {known: in(Unsure, StateLine, -1), op: schemas.OpStop, next: "same"},
+		"stop, unsure, a retry":         {known: in(Unsure, StateRetry, -1), op: schemas.OpStop, next: "same"},
+		"stop, unsure, a report":        {known: in(Unsure, StateReport, -1), op: schemas.OpStop, next: "same"},
+		"stop, waits for a retry":       {known: idle, op: schemas.OpStop, answer: schemas.StateStopped, next: "stopped"},
+		"stop, waits for a report":      {known: awaiting, op: schemas.OpStop, answer: schemas.StateStopped, next: "stopped"},
+		"stop a version, waits":         {known: awaiting, op: schemas.OpStop, change: version(3), answer: schemas.StateStopped, next: "stopped"},
+		"stop, perhaps under way":       {known: retrying, op: schemas.OpStop, next: "same"},
+		"stop, delivered":               {known: delivered, op: schemas.OpStop, answer: schemas.StateTooLate, next: "same"},
+		"stop, dead":                    {known: dead, op: schemas.OpStop, answer: schemas.StateTooLate, next: "same"},
+		"stop, cancelled":               {known: cancelled, op: schemas.OpStop, answer: schemas.StateCancelled, next: "same"},
+		"stop a version, cancelled":     {known: cancelled, op: schemas.OpStop, change: version(1), answer: schemas.StateCancelled, next: "ended"},
+		"stop, stopped":                 {known: stopped, op: schemas.OpStop, answer: schemas.StateStopped, next: "same"},
+		"stop a version, stopped":       {known: stopped, op: schemas.OpStop, change: version(1), answer: schemas.StateStopped, next: "stopped"},
+		"stop the same version again":   {known: halted, op: schemas.OpStop, change: version(5), answer: schemas.StateStopped, next: "same"},
+		"stop an earlier version":       {known: halted, op: schemas.OpStop, change: version(4), answer: schemas.StateStale, next: "same"},
+		"stop below the task's version": {known: waiting(StateRetry, 4), op: schemas.OpStop, change: version(3), answer: schemas.StateStale, next: "same"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cur, ph := c.known()
@@ -120,12 +168,86 @@ func TestDecideRequests(t *testing.T) {
 				require.Equal(t, OutOfLine, v.Next.Slot)
 				require.Equal(t, int64(testNow), v.Next.Pos)
 				require.Contains(t, []State{StateCancelled, StateTombstone}, v.Next.State)
+			case "stopped":
+				require.Equal(t, OutOfLine, v.Next.Slot)
+				require.Equal(t, int64(testNow), v.Next.Pos)
+				require.Empty(t, v.Next.Body)
+				require.Equal(t, cur.Attempt, v.Event.Attempt)
+				require.False(t, v.Event.KnowsLateness())
+				require.Equal(t, request(c.op, c.change).Request.Version >= 0, v.Next.State == StateHalted)
+				require.Equal(t, request(c.op, c.change).Request.Version < 0, v.Next.State == StateStopped)
 			case "fired":
 				require.Equal(t, int64(7), v.Next.Seq)
 				require.Equal(t, int64(testNow), v.Next.Due)
 				require.Equal(t, int64(testNow), v.Next.Pos)
+			case "sooner":
+				require.Equal(t, cur.Due, v.Next.Due, "notyet-due is the task's in every retry")
+				require.Equal(t, int64(testNow), v.Next.Pos)
+				require.Equal(t, StateRetry, v.Next.State)
+				require.True(t, v.Next.Idle)
 			}
 		})
+	}
+}
+
+// Who comes too late learns what the task waits for and until when, and a cancel that stop would have ended it.
+func TestTooLateSaysWhatTheTaskWaitsFor(t *testing.T) {
+	at := func(ph Phase, change func(t *Task)) func() (*Task, Phase) {
+		return func() (*Task, Phase) {
+			t, _ := stored(ph, StateRetry, -1)
+			t.Idle, t.Attempt = true, 2
+			change(t)
+			return t, ph
+		}
+	}
+	const stop = "; send notyet-op stop to end its attempts"
+	for name, c := range map[string]struct {
+		known        func() (*Task, Phase)
+		cancel, fire string
+	}{
+		"a report": {at(Between, func(t *Task) { t.State = StateReport }), "the task waits for a report on attempt 2 until 1970-01-01T00:33:20Z" + stop,
+			"the task waits for a report on attempt 2 until 1970-01-01T00:33:20Z"},
+		"a retry":          {at(Between, func(t *Task) { t.Pos++ }), "the task waits for attempt 3 until 1970-01-01T00:33:20.001Z" + stop, ""},
+		"a held retry":     {at(Between, func(t *Task) { t.Pos = Held(t.Pos) }), "the task waits for attempt 3, held since 1970-01-01T00:33:20Z by its target's pause or limit" + stop, ""},
+		"its outcome":      {at(InFlight, func(t *Task) { t.State = StateLine }), "the task is being delivered" + stop, "the task is being delivered"},
+		"it is not sure":   {at(Between, func(t *Task) { t.Idle = false }), "the task is being delivered" + stop, "the task is being delivered"},
+		"nothing":          {at(Ended, func(t *Task) { t.State = StateLine }), "the task has been delivered", "the task has been delivered"},
+		"nothing, dead":    {at(Ended, func(t *Task) { t.State = StateDead }), "the task is dead: its dead letter or its last event says why", "the task is dead: its dead letter or its last event says why"},
+		"nothing, stopped": {at(Ended, func(t *Task) { t.State = StateStopped }), "the task was stopped after attempt 2", "the task was stopped after attempt 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cur, ph := c.known()
+			v := Decide(cur, ph, request(schemas.OpCancel, nil), slots.Even(testSlots), testNow)
+			require.Equal(t, schemas.StateTooLate, v.Event.State)
+			require.Equal(t, c.cancel, v.Event.Reason)
+			v = Decide(cur, ph, request(schemas.OpFire, nil), slots.Even(testSlots), testNow)
+			require.Equal(t, c.fire, v.Event.Reason)
+		})
+	}
+}
+
+// A request that waits says for what.
+func TestAwaits(t *testing.T) {
+	retry, _ := stored(Between, StateRetry, -1)
+	retry.Attempt = 2
+	idle := *retry
+	idle.Idle = true
+	for name, c := range map[string]struct {
+		task *Task
+		ph   Phase
+		op   schemas.Op
+		want string
+	}{
+		"in flight":          {retry, InFlight, schemas.OpSchedule, "the outcome of the task's delivery"},
+		"a stop, in flight":  {retry, InFlight, schemas.OpStop, "the outcome of the task's delivery"},
+		"perhaps under way":  {retry, Between, schemas.OpStop, "the outcome of the task's delivery"},
+		"unsure":             {&idle, Unsure, schemas.OpCancel, "the outcome of the task's delivery"},
+		"between attempts":   {&idle, Between, schemas.OpSchedule, "the end of the task's attempts: the task waits for attempt 3 until 1970-01-01T00:33:20Z"},
+		"a stop in a moment": {&idle, Between, schemas.OpStop, "a scanner, which decides it in a moment"},
+		"ended":              {retry, Ended, schemas.OpSchedule, "a scanner, which decides it in a moment"},
+		"pending":            {retry, Pending, schemas.OpSchedule, "a scanner, which decides it in a moment"},
+	} {
+		require.Equal(t, c.want, c.task.Awaits(c.ph, c.op), name)
 	}
 }
 
@@ -198,6 +320,7 @@ func TestDecideBeyondAQuota(t *testing.T) {
 		"between":             {known: in(Between, StateRetry)},
 		"cancel of a pending": {known: in(Pending, StateLine), op: schemas.OpCancel, answer: schemas.StateCancelled},
 		"cancel before":       {known: none, op: schemas.OpCancel, change: func(r *schemas.Request) { r.Version = 4 }, answer: schemas.StateCancelled},
+		"stop":                {known: in(Pending, StateLine), op: schemas.OpStop, answer: schemas.StateCancelled},
 		"fire":                {known: in(Pending, StateLine), op: schemas.OpFire, answer: schemas.StateFired},
 	} {
 		t.Run(name, func(t *testing.T) {

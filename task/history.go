@@ -38,12 +38,19 @@ func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 	if t.Replay == 0 && !t.MadeByCancel() { // a replay is told by its letter
 		add(schemas.StateScheduled, t.Created, nil)
 	}
+	if t.Unread.At > 0 {
+		e := t.Unread.event(t)
+		e.At = t.Unread.At
+		out = append(out, e)
+	}
 	attempt := func(n int) func(*schemas.Event) { return func(e *schemas.Event) { e.Attempt = n } }
 	switch {
 	case ph == Ended:
 		switch t.State {
 		case StateCancelled, StateTombstone:
 			add(schemas.StateCancelled, t.Pos, nil)
+		case StateStopped, StateHalted:
+			add(schemas.StateStopped, t.Pos, attempt(t.Attempt))
 		case StateSucceeded:
 			add(schemas.StateSucceeded, t.Pos, attempt(t.Attempt))
 		case StateDead:
@@ -56,7 +63,7 @@ func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 	case t.State == StateReport:
 		add(schemas.StateDispatched, t.sentAt(), attempt(t.Attempt))
 	case t.State == StateRetry && t.Attempt > 0:
-		add(schemas.StateRetrying, t.failedAt(), attempt(t.Attempt))
+		add(schemas.StateRetrying, 0, attempt(t.Attempt)) // its place says when the next one is due, and the pause was the report's, the receiver's or the backoff's
 	}
 	known := len(out)
 	if known > 0 && out[known-1].At == 0 { // it came last
@@ -73,13 +80,4 @@ func (t *Task) sentAt() int64 {
 		return 0
 	}
 	return max(t.Pos-body.Settings.AckTimeout.Milliseconds(), 0)
-}
-
-// failedAt is when the attempt failed that another one follows; 0: not known, for the pause was random.
-func (t *Task) failedAt() int64 {
-	body, err := schemas.DecodeBody(t.Body)
-	if err != nil || body.Settings.Backoff.Exponential {
-		return 0
-	}
-	return max(HeldSince(t.Pos)-schemas.CeilMillis(body.Settings.Backoff.First), 0)
 }

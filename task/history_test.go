@@ -12,7 +12,6 @@ import (
 func TestHistory(t *testing.T) {
 	settings := schemas.DefaultSettings()
 	settings.Ack, settings.AckTimeout = schemas.AckReport, 100*time.Millisecond
-	random := schemas.EncodeBody(nil, nil, nil, nil, settings)
 	settings.Backoff = schemas.Backoff{First: 50 * time.Millisecond}
 	fixed := schemas.EncodeBody(nil, nil, nil, nil, settings)
 	letter := DeadLetter{Seq: 7, Kind: schemas.KindDead, Topic: "o", TaskID: "a", Due: 1000, Attempt: 2, Reason: "boom", DiedAt: 1500}
@@ -44,13 +43,14 @@ func TestHistory(t *testing.T) {
 		"delivered":                {Task{Pos: 1000}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateSucceeded, 1000, 1000, 1)}},
 		"due before it was stored": {Task{Pos: 499, Due: 499}, Ended, nil, []schemas.Event{event(schemas.StateScheduled, 500, 499, 0), event(schemas.StateSucceeded, 500, 499, 1)}},
 		"delivered, placed late":   {Task{Pos: 1300}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateSucceeded, 1300, 1000, 1)}},
-		"waits for a report":       {Task{Pos: 1700, State: StateReport, Attempt: 1, Body: random}, Between, nil, []schemas.Event{scheduled, event(schemas.StateDispatched, 1600, 1000, 1)}},
-		"waits for a retry":        {Task{Pos: 1700, State: StateRetry, Attempt: 2, Body: fixed}, Between, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 1650, 1000, 2)}},
-		"after a random pause":     {Task{Pos: 1700, State: StateRetry, Attempt: 2, Body: random}, Between, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 0, 1000, 2)}},
-		"its retry is held":        {Task{Pos: Held(1700), State: StateRetry, Attempt: 2, Body: fixed}, Pending, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 1650, 1000, 2)}},
+		"waits for a report":       {Task{Pos: 1700, State: StateReport, Attempt: 1, Body: fixed}, Between, nil, []schemas.Event{scheduled, event(schemas.StateDispatched, 1600, 1000, 1)}},
+		"waits for a retry":        {Task{Pos: 1700, State: StateRetry, Attempt: 2, Body: fixed}, Between, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 0, 1000, 2)}},
+		"its retry is held":        {Task{Pos: Held(1700), State: StateRetry, Attempt: 2, Body: fixed}, Pending, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 0, 1000, 2)}},
 		"put off unsent":           {Task{Pos: 1700, State: StateRetry, Body: fixed}, Between, nil, []schemas.Event{scheduled}},
 		"a body that is no body":   {Task{Pos: 1700, State: StateReport, Attempt: 1, Body: []byte{0xff}}, Between, nil, []schemas.Event{scheduled, event(schemas.StateDispatched, 0, 1000, 1)}},
 		"cancelled":                {Task{Slot: OutOfLine, Pos: 800, State: StateCancelled}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateCancelled, 800, 1000, 0)}},
+		"stopped":                  {Task{Slot: OutOfLine, Pos: 1800, State: StateStopped, Attempt: 2}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateStopped, 1800, 1000, 2)}},
+		"stopped, with a version":  {Task{Slot: OutOfLine, Pos: 1800, State: StateHalted, Attempt: 2}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateStopped, 1800, 1000, 2)}},
 		"reported":                 {Task{Slot: OutOfLine, Pos: 1800, State: StateSucceeded, Attempt: 3}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateSucceeded, 1800, 1000, 3)}},
 		"dead":                     {Task{Slot: OutOfLine, Pos: 1500, State: StateDead, Attempt: 2}, Ended, []DeadLetter{letter}, []schemas.Event{scheduled, died}},
 		"dead, its letter purged":  {Task{Slot: OutOfLine, Pos: 1500, State: StateDead, Attempt: 2}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateDead, 1500, 1000, 2)}},

@@ -9,7 +9,7 @@ import (
 // Hashed returns the id by which a task without a key is spread over the slots. The runs of a timer
 // are spread by the timer's id, so they stand in its slot. A run that is replayed is a task by itself.
 func Hashed(seq int64, replay int, id string) string {
-	if source, _ := SplitSeq(seq); source != RunSource || replay > 0 {
+	if !IsRun(seq) || replay > 0 {
 		return id
 	}
 	if of, _, ok := timer.SplitRunID(id); ok {
@@ -17,6 +17,9 @@ func Hashed(seq int64, replay int, id string) string {
 	}
 	return id
 }
+
+// TimerOf returns the identity of a run's timer.
+func TimerOf(topic, id string) [16]byte { return Ident(topic, Hashed(Seq(RunSource, 0), 0, id)) }
 
 // line returns the slot in which a task is placed anew. While the number of slots does not change, that
 // is the one in which it stands.

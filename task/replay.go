@@ -25,10 +25,12 @@ func NotReplayable(d DeadLetter, cur *Task, ph Phase) string {
 		return "its body is gone: the database refused it here, and the task's row is forgotten"
 	case cur == nil:
 		return ""
+	case cur.Topic != d.Topic || cur.ID != d.TaskID:
+		return collision
 	case ph != Ended:
 		return "a newer task of this topic and id is under way"
-	case cur.State == StateCancelled || cur.State == StateTombstone:
-		return "a newer request of this topic and id was cancelled, and nothing is delivered after that"
+	case cur.State.Cancelled() || cur.State.Stopped():
+		return "a newer request of this topic and id was cancelled or stopped, and nothing is delivered after that"
 	case cur.Seq != d.Seq && cur.Version >= 0:
 		return fmt.Sprintf("a newer request, of version %d, has come since", cur.Version)
 	}

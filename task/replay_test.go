@@ -16,7 +16,9 @@ func TestNotReplayable(t *testing.T) {
 		change(&d)
 		return d
 	}
-	newer := func(state State, version int64) *Task { return &Task{Seq: 8, State: state, Version: version} }
+	newer := func(state State, version int64) *Task {
+		return &Task{Seq: 8, Topic: letter.Topic, ID: letter.TaskID, State: state, Version: version}
+	}
 	for name, c := range map[string]struct {
 		letter DeadLetter
 		cur    *Task
@@ -24,10 +26,10 @@ func TestNotReplayable(t *testing.T) {
 		want   string // "": it can be replayed
 	}{
 		"nothing is known":            {letter: letter, ph: Ended},
-		"its own task":                {letter: letter, cur: &Task{Seq: 7, State: StateDead, Version: 5}, ph: Ended},
+		"its own task":                {letter: letter, cur: &Task{Seq: 7, Topic: letter.Topic, ID: letter.TaskID, State: StateDead, Version: 5}, ph: Ended},
 		"a newer one was delivered":   {letter: letter, cur: newer(StateLine, -1), ph: Ended},
 		"the last replay":             {letter: with(func(d *DeadLetter) { d.Replay = MaxReplays - 1 }), ph: Ended},
-		"its body is in its row":      {letter: with(func(d *DeadLetter) { d.Body = nil }), cur: &Task{Seq: 7, State: StateDead}, ph: Ended},
+		"its body is in its row":      {letter: with(func(d *DeadLetter) { d.Body = nil }), cur: &Task{Seq: 7, Topic: letter.Topic, ID: letter.TaskID, State: StateDead}, ph: Ended},
 		"its body is gone":            {letter: with(func(d *DeadLetter) { d.Body = nil }), cur: newer(StateLine, -1), ph: Ended, want: "body is gone"},
 		"a rejected request":          {letter: with(func(d *DeadLetter) { d.Kind = schemas.KindRejected }), ph: Ended, want: "a rejected request"},
 		"a second time":               {letter: with(func(d *DeadLetter) { d.ReplayedAt = 1 }), ph: Ended, want: "replayed already"},
@@ -38,6 +40,8 @@ func TestNotReplayable(t *testing.T) {
 		"a newer one was cancelled":   {letter: letter, cur: newer(StateCancelled, -1), ph: Ended, want: "was cancelled"},
 		"a version was cancelled":     {letter: letter, cur: newer(StateTombstone, 3), ph: Ended, want: "was cancelled"},
 		"a newer version is known":    {letter: letter, cur: newer(StateLine, 3), ph: Ended, want: "of version 3"},
+		"another topic's":             {letter: letter, cur: &Task{Seq: 8, Topic: "another", ID: letter.TaskID}, ph: Ended, want: "same hash"},
+		"another id's":                {letter: letter, cur: &Task{Seq: 8, Topic: letter.Topic, ID: "another"}, ph: Ended, want: "same hash"},
 		"a rejected one of a live id": {letter: with(func(d *DeadLetter) { d.Kind = schemas.KindRejected }), cur: newer(StateLine, -1), ph: Pending, want: "a rejected request"},
 	} {
 		t.Run(name, func(t *testing.T) {

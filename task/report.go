@@ -38,6 +38,10 @@ func report(cur *Task, ph Phase, rep schemas.Report, spread slots.Spread, now in
 		return v
 	}
 	v.Next = &next
+	snoozed := rep.Status == schemas.StatusSnooze && next.Snoozed < schemas.MaxSnoozes
+	if snoozed {
+		next.Snoozed++
+	}
 	v.Event = schemas.Event{Topic: cur.Topic, ID: cur.ID, Due: cur.Due, Attempt: rep.Attempt, Lateness: schemas.LatenessUnknown, Reason: rep.Error}
 	switch {
 	case rep.Status == schemas.StatusOK:
@@ -45,14 +49,12 @@ func report(cur *Task, ph Phase, rep schemas.Report, spread slots.Spread, now in
 		v.Event.State = schemas.StateSucceeded
 	case rep.Status == schemas.StatusFail:
 		v.die(&next, "the consumer reported a permanent failure: "+rep.Error, now)
-	case next.Attempt >= body.Settings.MaxAttempts:
-		v.die(&next, Exhausted(next.Attempt, rep.Error), now)
+	case !snoozed && next.Counted() >= body.Settings.MaxAttempts:
+		v.die(&next, Exhausted(next.Counted(), rep.Error), now)
 	default:
-		wait := body.Settings.Backoff.Pause(next.Attempt)
-		if rep.RetryAfter >= 0 {
-			wait = rep.RetryAfter
-		}
-		next.State, next.Pos, next.Class = StateRetry, now+schemas.CeilMillis(wait), ClassRetried
+		wait := body.Settings.Pause(next.Attempt, next.Snoozed, rep.RetryAfter)
+		next.State, next.Idle, next.Class = StateRetry, true, ClassRetried
+		next.Pos = now + schemas.CeilMillis(wait)
 		next.Slot = next.line(spread)
 		v.Event.State = schemas.StateRetrying
 	}

@@ -32,7 +32,18 @@ const (
 	StateTombstone State = 11 // by a cancel with a version: a schedule of that version or lower is stale
 	StateSucceeded State = 12 // a consumer reported ok, or the delivery was settled out of the line
 	StateDead      State = 13 // its dead letter says why; a run of a timer that was dropped has none
+	StateStopped   State = 14 // after a delivery, by a stop without a version
+	StateHalted    State = 15 // the same by a stop with a version: a schedule of that version or lower is stale
 )
+
+// Cancelled tells whether a task ended by a cancel, or was cancelled before any schedule.
+func (s State) Cancelled() bool { return s == StateCancelled || s == StateTombstone }
+
+// Stopped tells whether a stop ended a task that was delivered before.
+func (s State) Stopped() bool { return s == StateStopped || s == StateHalted }
+
+// versioned tells whether the request that ended a task had a version, which also bars schedules of that version.
+func (s State) versioned() bool { return s == StateTombstone || s == StateHalted }
 
 // OutOfLine is the slot of a task that has ended out of the line: cancelled, reported, dead. Its place is
 // when it ended.
@@ -48,13 +59,22 @@ type Task struct {
 	Due     int64 // Unix ms
 	State   State
 	Attempt int   // deliveries made
+	Snoozed int   // how many of them their reports have snoozed: see report
 	Replay  int   // times replayed from the dead letters
 	Version int64 // -1: none
 	Created int64 // Unix ms of the request that opened the task
 	Topic   string
 	ID      string
-	Body    []byte // schemas.EncodeBody
+	// Idle says of a retry that nothing of it is under way: no producer has it, and no earlier owner may
+	// have sent it. The row's column is the place for which that holds, so a program of an older
+	// version, which moves a task and leaves the column alone, takes it back.
+	Idle   bool
+	Body   []byte // schemas.EncodeBody
+	Unread Unread // where the intake or a history has read it
 }
+
+// Counted is how many of the deliveries count as attempts.
+func (t *Task) Counted() int { return t.Attempt - t.Snoozed }
 
 // MadeByCancel tells whether no task of this identity is known, only a cancel with a version that
 // came before it.
@@ -84,8 +104,9 @@ func SplitSendNumber(number int32) (replay, attempt int) {
 	return int(number >> replayShift), int(number & (1<<replayShift - 1))
 }
 
-// Ident returns the identity of a task, (topic, id), in 16 bytes: short enough for a unique index,
-// and too long to collide. Ids that end in a slash and a number, as default ids do, are ordered by
+// Ident returns the identity of a task, (topic, id), in 16 bytes: short enough for a unique index, and
+// too long to collide by chance. Somebody who looks for a collision may find one: where a row is found by
+// its identity, its topic and id are compared. Ids that end in a slash and a number, as default ids do, are ordered by
 // that number. Tasks that arrive together are therefore written to few pages of the index; hashes
 // alone would scatter them over all of it.
 func Ident(topic, id string) [16]byte {
@@ -93,8 +114,7 @@ func Ident(topic, id string) [16]byte {
 	b = append(b, topic...)
 	b = append(b, 0) // never part of a topic name
 	b = append(b, id...)
-	sum := sha256.Sum256(b)
-	ident := [16]byte(sum[:16])
+	ident := Digest(b)
 	if i := strings.LastIndexByte(id, '/'); i >= 0 {
 		if n, err := strconv.ParseUint(id[i+1:], 10, 64); err == nil {
 			ident[0] = byte(xxhash.Sum64String(id[:i]))
@@ -102,6 +122,12 @@ func Ident(topic, id string) [16]byte {
 		}
 	}
 	return ident
+}
+
+// Digest is the hash of Ident. It is a variable for tests, in which names collide.
+var Digest = func(b []byte) [16]byte {
+	sum := sha256.Sum256(b)
+	return [16]byte(sum[:16])
 }
 
 // Published tells whether a task with this setting has the state published on the results topic.
@@ -118,18 +144,32 @@ func Published(e schemas.Events, state schemas.State) bool {
 // RunSource is the source of the seqs of runs, which have no intake record.
 const RunSource = 3
 
-// Change is one intake record: a request, a report, or a record that the scanner rejected.
+// IsRun tells whether a seq is that of a run.
+func IsRun(seq int64) bool {
+	source, _ := SplitSeq(seq)
+	return source == RunSource
+}
+
+// Change is one intake record: a request, a report, a record that the scanner rejected, or cancels of many.
 type Change struct {
 	Seq      int64 // see Seq
 	Request  *schemas.Request
 	Report   *schemas.Report
+	Unread   string // why the report, which has a topic and an id alone, cannot be read
 	Rejected *DeadLetter
-	// Beyond is the quota of its intake in which a request found no room: it may open no task and, beyond QuotaBytes, make none larger.
+	Cancels  *Cancels `json:"-"`
+	// Beyond is the quota of its intake in which a request found no room. The request may open no task. Beyond QuotaBytes, it may make
+	// none larger. Beyond QuotaUnknownTargets, it may open no timer.
 	Beyond string `json:",omitempty"`
+	// NoLetter says that a rejection makes no dead letter: its intake has rejected too many.
+	NoLetter bool `json:",omitempty"`
 }
 
-// QuotaBytes is the quota of the bytes of pending tasks, as the configuration names it.
-const QuotaBytes = "pending-bytes"
+// Quotas, as the configuration names them: of the bytes of pending tasks, and of names of target topics that do not exist.
+const (
+	QuotaBytes          = "pending-bytes"
+	QuotaUnknownTargets = "unknown-targets"
+)
 
 // Verdict is what a change makes of the task that has its identity.
 type Verdict struct {
@@ -138,5 +178,6 @@ type Verdict struct {
 	Dead        *DeadLetter
 	Wait        bool // the task is being delivered: decide again when its outcome is known
 	Cost        int  // of merging: see mergeCost
+	Unread      Unread
 	ToldTooLate bool // the caller learns that it is too late: the task must not become pending again
 }

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -88,6 +89,9 @@ type TimerVerdict struct {
 // timer (nil: none is known), the request and the time in Unix ms.
 func DecideTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict {
 	r, v := c.Request, TimerVerdict{Next: cur}
+	if cur != nil && !c.about(cur.Topic, cur.ID) {
+		return v.reject(c, schemas.HeaderID, r.ID, collision)
+	}
 	if cur != nil && r.Version >= 0 && (r.Version < cur.Version || r.Version == cur.Version && cur.State == TimerDeleted && r.Op == schemas.OpTimer) {
 		return v.answer(r, schemas.StateStale, 0, fmt.Sprintf("notyet-version %d is below the known version %d, or not above the deleted one", r.Version, cur.Version))
 	}
@@ -132,10 +136,19 @@ func DecideTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerd
 
 func setTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict {
 	r, v := c.Request, TimerVerdict{Next: cur}
+	if cur != nil && cur.State == TimerDeleted {
+		cur = nil // but for its version
+	}
 	def := DefinitionOf(r)
+	if cur != nil && r.Timer.From == nil {
+		def = def.Continuing(cur.Definition)
+	}
 	s, err := timer.New(def)
 	if err != nil {
 		return v.reject(c, schemas.HeaderCron, r.Timer.Cron, err.Error()).named(err, r)
+	}
+	if cur == nil && c.Beyond == QuotaUnknownTargets {
+		return v.reject(c, "quota", c.Beyond, c.noRoom())
 	}
 	// A run before the request was accepted is none, wherever from lies. A clock that was ahead when
 	// it was accepted must not swallow runs.
@@ -149,14 +162,20 @@ func setTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict
 		Slot: spread.Of(r.Topic, r.Key, r.ID), Next: next, Open: next, Seq: c.Seq, Version: r.Version, Created: r.Accepted,
 		Topic: r.Topic, ID: r.ID, Definition: def, Body: body,
 	}
-	if cur != nil {
-		set.Version = max(set.Version, cur.Version)
-		if cur.State != TimerDeleted {
-			set.Created, set.Gaps = cur.Created, cur.Gaps
-			set.resume(from)
-		}
+	if v.Next != nil {
+		set.Version = max(set.Version, v.Next.Version)
 	}
-	if v.Next = set; cur != nil && cur.State == TimerEnabled {
+	if v.Next = set; cur == nil {
+		return v.answer(r, schemas.StateTimerSet, next, "")
+	}
+	set.Created, set.Gaps = cur.Created, cur.Gaps
+	switch {
+	case cur.State == TimerDisabled:
+		set.State, set.Next, set.Open = TimerDisabled, NoRun, NoRun
+		return v.answer(r, schemas.StateTimerSet, 0, "the timer is disabled, and stays so until it is enabled")
+	case def == cur.Definition && set.Slot == cur.Slot && bytes.Equal(body, cur.Body): // its runs stay
+		set.Next, set.Open, set.Placed, set.Kept = cur.Next, cur.Open, cur.Placed, cur.Kept
+	default:
 		v.Clear, v.From, set.Kept = true, from, cur.keep(from, spread)
 	}
 	return v.answer(r, schemas.StateTimerSet, next, "")
@@ -212,17 +231,32 @@ func (v TimerVerdict) named(err error, r *schemas.Request) TimerVerdict {
 	if !errors.As(err, &wrong) {
 		return v
 	}
-	values := map[string]string{"cron": r.Timer.Cron, "every": r.Timer.Every.String(), "timezone": r.Timer.Timezone, "jitter": r.Timer.Jitter.String(), "misfire": r.Timer.Misfire.String()}
-	if r.Timer.Until != nil {
-		values["until"] = millisText(*r.Timer.Until)
-	}
 	reason := schemas.Prefix + wrong.Field
-	if value := values[wrong.Field]; value != "" {
+	if value := TimerValue(r, wrong.Field); value != "" {
 		reason += fmt.Sprintf(" %q", schemas.CutUTF8(value, mostQuoted))
 	}
 	reason += " " + wrong.Problem
 	v.Event.Reason, v.Dead.Reason = reason, reason
 	return v
+}
+
+// TimerValue returns the value that a request gives a field of a definition.
+func TimerValue(r *schemas.Request, field string) string {
+	switch field {
+	case "cron":
+		return r.Timer.Cron
+	case "every":
+		return r.Timer.Every.String()
+	case "timezone":
+		return r.Timer.Timezone
+	case "jitter":
+		return r.Timer.Jitter.String()
+	case "until":
+		if r.Timer.Until != nil {
+			return millisText(*r.Timer.Until)
+		}
+	}
+	return ""
 }
 
 func millisText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) }

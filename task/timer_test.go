@@ -124,6 +124,126 @@ func TestUntilTheBeginningOfTimeIsNotForEver(t *testing.T) {
 	require.Nil(t, v.Next)
 }
 
+// TestATimerThatIsSetAgainKeepsItsRhythm: unless it says where its runs begin, or has another interval.
+func TestATimerThatIsSetAgainKeepsItsRhythm(t *testing.T) {
+	const hour, later = 3_600_000, began + 1_500_000
+	set := func(cur *Timer, change func(*schemas.Request)) TimerVerdict {
+		c := setEvery(time.Hour, later)
+		change(c.Request)
+		v := DecideTimer(cur, c, slots.Even(4), later)
+		require.Equal(t, schemas.StateTimerSet, v.Event.State, v.Event.Reason)
+		return v
+	}
+	made := func(when schemas.Timer) *Timer {
+		c := setEvery(time.Hour, began)
+		c.Request.Timer = when
+		v := DecideTimer(nil, c, slots.Even(4), began)
+		_, err := v.Next.Make(Making{Now: began, UpTo: began + 90_000, Tolerance: time.Minute, Claimed: began, Room: 100, Bytes: 1 << 20})
+		require.NoError(t, err)
+		return v.Next
+	}
+	hourly := schemas.Timer{Every: time.Hour, Timezone: "UTC"}
+	cur := made(hourly)
+
+	v := set(cur, func(*schemas.Request) {})
+	require.False(t, v.Clear, "nothing has changed, so its runs stay")
+	require.Equal(t, int64(began+hour), v.Event.Due)
+	want := *cur
+	require.Equal(t, &want, v.Next)
+
+	v = set(cur, func(r *schemas.Request) { r.Value, r.Version = []byte("other"), 5 })
+	require.True(t, v.Clear, "runs with the earlier value go")
+	require.Equal(t, []int64{began + hour, began + hour, 5}, []int64{v.Next.Next, v.Event.Due, v.Next.Version})
+	require.Equal(t, []int64{began, began}, []int64{v.Next.Definition.From, v.Next.Definition.Set})
+
+	v = set(cur, func(r *schemas.Request) { r.Timer.Jitter = time.Minute })
+	require.Equal(t, int64(began+hour), v.Next.Next)
+	v = set(cur, func(r *schemas.Request) { r.Timer.Every = 30 * time.Minute })
+	require.Equal(t, []int64{later, later}, []int64{v.Next.Next, v.Next.Definition.Set}, "another interval begins now")
+	from := int64(began + 60_000)
+	v = set(cur, func(r *schemas.Request) { r.Timer.From = &from })
+	require.Equal(t, from+hour, v.Next.Next, "from says where runs lie")
+	again := set(v.Next, func(*schemas.Request) {})
+	require.Equal(t, from+hour, again.Next.Next, "its origin stays")
+	from = began + 10*hour
+	v = set(set(cur, func(r *schemas.Request) { r.Timer.From = &from }).Next, func(*schemas.Request) {})
+	require.Equal(t, from, v.Next.Next, "and if it is yet to come")
+
+	cron := schemas.Timer{Cron: "0 * * * *", Timezone: "Europe/Berlin"}
+	cur = made(cron)
+	v = set(cur, func(r *schemas.Request) { r.Timer = cron })
+	require.False(t, v.Clear)
+	require.Equal(t, cur.Definition, v.Next.Definition)
+	v = set(cur, func(r *schemas.Request) { r.Timer = schemas.Timer{Cron: "0 * * * *", Timezone: "UTC"} })
+	require.True(t, v.Clear)
+	require.Equal(t, int64(later), v.Next.Definition.Set, "another expression, since now")
+	cur.Definition.From = from
+	v = set(cur, func(r *schemas.Request) { r.Timer = cron })
+	require.Less(t, v.Next.Next, from, "an expression needs no origin: it runs from now on")
+}
+
+// TestADisabledTimerStaysDisabledWhenItIsSet: enabled, it goes on in its rhythm.
+func TestADisabledTimerStaysDisabledWhenItIsSet(t *testing.T) {
+	for _, when := range []schemas.Timer{{Every: time.Hour, Timezone: "UTC"}, {Cron: "0 * * * *", Timezone: "UTC"}} {
+		request := func(op schemas.Op, accepted int64) Change {
+			r := schemas.NewRequest(op, "orders", "t")
+			r.Accepted = accepted
+			if op == schemas.OpTimer {
+				r.Timer = when
+			}
+			return Change{Seq: 7, Request: &r}
+		}
+		v := DecideTimer(nil, request(schemas.OpTimer, began), slots.Even(4), began)
+		first := v.Event.Due
+		v = DecideTimer(v.Next, request(schemas.OpTimerDisable, began+1), slots.Even(4), began+1)
+		changed := request(schemas.OpTimer, began+2)
+		changed.Request.Value = []byte("other")
+		v = DecideTimer(v.Next, changed, slots.Even(4), began+2)
+		require.Equal(t, schemas.StateTimerSet, v.Event.State)
+		require.Zero(t, v.Event.Due)
+		require.Contains(t, v.Event.Reason, "disabled")
+		require.Equal(t, TimerDisabled, v.Next.State)
+		runs, err := v.Next.Pending()
+		require.NoError(t, err)
+		require.Empty(t, runs)
+		require.Equal(t, WhyDisabled, v.Next.gap(began+5_000_000), "it still makes none")
+
+		v = DecideTimer(v.Next, request(schemas.OpTimerEnable, began+2*3_600_000), slots.Even(4), began+2*3_600_000)
+		require.Equal(t, TimerEnabled, v.Next.State)
+		require.Zero(t, (v.Event.Due-first)%3_600_000, "in its rhythm")
+		body, err := schemas.DecodeBody(v.Next.Body)
+		require.NoError(t, err)
+		require.Equal(t, "other", string(body.Value))
+
+		v = DecideTimer(v.Next, request(schemas.OpTimerDisable, began+3*3_600_000), slots.Even(4), began+3*3_600_000)
+		v = DecideTimer(v.Next, request(schemas.OpTimerDelete, began+3*3_600_000), slots.Even(4), began+3*3_600_000)
+		v = DecideTimer(v.Next, request(schemas.OpTimer, began+3*3_600_000+1), slots.Even(4), began+3*3_600_000+1)
+		require.Equal(t, TimerEnabled, v.Next.State, "after it was deleted it is a new one")
+		if when.Every > 0 {
+			require.Equal(t, int64(began+3*3_600_000+1), v.Next.Next)
+		}
+	}
+}
+
+// TestAWrongDefinitionIsRejected: the reason has the header, the value, what is wrong with it and the fix.
+func TestAWrongDefinitionIsRejected(t *testing.T) {
+	for reason, when := range map[string]schemas.Timer{
+		`notyet-cron "0 24 * * *" hour field "24": "24" is wrong: write a number from 0 to 23`:                                                     {Cron: "0 24 * * *"},
+		`notyet-cron "0 10 * * ? *" has EventBridge's form, the minute first and the year last: write "0 10 * * ?", with days of the week by name`: {Cron: "0 10 * * ? *"},
+		`notyet-cron "CRON_TZ=Asia/Tokyo 0 9 * * *" names a time zone: leave CRON_TZ=Asia/Tokyo out, and send notyet-timezone Asia/Tokyo`:          {Cron: "CRON_TZ=Asia/Tokyo 0 9 * * *"},
+		`notyet-cron "0 0 30 2 *" never comes: correct its day and its month`:                                                                      {Cron: "0 0 30 2 *"},
+		`notyet-jitter "48h0m0s" is 48h0m0s: it must be 0 to 24h0m0s`:                                                                              {Cron: "@daily", Jitter: 48 * time.Hour},
+	} {
+		c := setEvery(0, began)
+		c.Request.Timer = when
+		v := DecideTimer(nil, c, slots.Even(4), began)
+		require.Equal(t, schemas.StateRejected, v.Event.State)
+		require.Equal(t, reason, v.Event.Reason)
+		require.Equal(t, reason, v.Dead.Reason)
+		require.Nil(t, v.Next)
+	}
+}
+
 // TestARunIsMadeAgainAsItWas: byte for byte, if its timer has still to make it.
 func TestARunIsMadeAgainAsItWas(t *testing.T) {
 	c := setEvery(10*time.Second, began)

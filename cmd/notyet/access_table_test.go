@@ -14,19 +14,19 @@ var tenants = []string{"shop", "bank"}
 // tenantOf a topic or origin; "": nobody's.
 func tenantOf(topic string) string {
 	for _, tenant := range tenants {
-		if strings.HasPrefix(topic, tenant+".") || topic == "https://"+tenant+".example" {
+		if strings.HasPrefix(topic, tenant+".") || topic == "https://"+tenant+".test" {
 			return tenant
 		}
 	}
 	return ""
 }
 
-// patterns are a tenant's topics as the file of tokens has them; nil: all.
+// patterns are a tenant's topics as the file of tokens has them.
 func patterns(tenant string) []string {
 	if tenant == "" {
-		return nil
+		return []string{"*"}
 	}
-	return []string{tenant + ".*", "https://" + tenant + ".example"}
+	return []string{tenant + ".*", "https://" + tenant + ".test"}
 }
 
 var roles = []string{"", "read", "operate", "admin"}
@@ -72,7 +72,9 @@ var operations = []operation{
 	{"operate", "POST", "/api/v1/tasks", `{"topic":"{topic}","id":"{id}","delay":"1000h","value":"SECRET-{topic}"}`, "topic", true, false},
 	{"operate", "POST", "/api/v1/tasks/cancel", `{"topic":"{topic}","id":"{id}"}`, "topic", true, false},
 	{"operate", "POST", "/api/v1/tasks/fire", `{"topic":"{topic}","id":"{id}"}`, "topic", true, false},
+	{"operate", "POST", "/api/v1/tasks/stop", `{"topic":"{topic}","id":"{id}"}`, "topic", true, false},
 	{"operate", "POST", "/api/v1/tasks/{topic}/{id}/cancel", "", "topic", true, false},
+	{"operate", "POST", "/api/v1/tasks/{topic}/{id}/stop", "", "topic", true, false},
 	{"operate", "POST", "/api/v1/tasks/{topic}/{id}/fire", "", "topic", true, false},
 	{"operate", "POST", "/api/v1/tasks/cancel-many", `{"topic":"{topic}"}`, "topic", true, false},
 	{"operate", "POST", "/api/v1/tasks/cancel-many", `{"topic":"{topic}","tag":"vip","dry_run":true}`, "topic", false, false},
@@ -124,6 +126,7 @@ var operations = []operation{
 	{"read", "GET", "/task?topic={topic}&id={id}", "", "topic", false, true},
 	{"operate", "POST", "/task", "confirmed=yes&do=cancel&topic={topic}&id={id}", "topic", true, true},
 	{"operate", "POST", "/task", "confirmed=yes&do=fire&topic={topic}&id={id}", "topic", true, true},
+	{"operate", "POST", "/task", "confirmed=yes&do=stop&topic={topic}&id={id}", "topic", true, true},
 	{"operate", "POST", "/task", "confirmed=yes&do=move&at=2028-01-01T00:00:00Z&topic={topic}&id={id}", "topic", true, true},
 	{"read", "GET", "/targets", "", "filtered", false, true},
 	{"operate", "POST", "/targets", "confirmed=yes&do=pause&topic={topic}", "topic", true, true},

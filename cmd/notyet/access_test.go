@@ -23,8 +23,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/test/mysqltest"
 	"github.com/notyet/notyet/test/oidctest"
 	"github.com/notyet/notyet/test/program"
@@ -34,7 +34,7 @@ var combinations = flag.Int("combinations", 2000, "how many random requests Test
 
 // Each of a tenant's topics has tasks, a timer, a dead letter and entries of the audit log. Who may change those of a
 // vault leaves them alone here, so that the others' tries would show at the end.
-var accessTopics = []string{"shop.vault", "shop.open", "https://shop.example", "bank.vault", "bank.open", "https://bank.example", "shopx.open"}
+var accessTopics = []string{"shop.vault", "shop.open", "https://shop.test", "bank.vault", "bank.open", "https://bank.test", "shopx.open"}
 
 // Whoever asks for whatever about whosever tasks gets what the contract says, sees no name or content of topics that are
 // another's, and changes nothing there.
@@ -160,7 +160,7 @@ func newAccessWorld(t *testing.T, start func(t *testing.T, settings ...string) (
 		tokens[name] = text
 		return entry
 	}
-	expired := token("expired", "admin", nil)
+	expired := token("expired", "admin", patterns(""))
 	expired.Expires = "2025-01-01"
 	entries := []access.Entry{expired}
 	for _, role := range roles[1:] {
@@ -169,7 +169,7 @@ func newAccessWorld(t *testing.T, start func(t *testing.T, settings ...string) (
 			entries = append(entries, token(name, role, topics), access.Entry{Group: name, Role: role, Topics: topics})
 		}
 	}
-	gone := []access.Entry{token("gone", "admin", nil), {Group: "gone", Role: "admin"}}
+	gone := []access.Entry{token("gone", "admin", patterns("")), {Group: "gone", Role: "admin", Topics: patterns("")}}
 	w.root = tokens["admin-"]
 	file := fileWith(t, "tokens.yaml", "")
 	write := func(entries []access.Entry) {

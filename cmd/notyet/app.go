@@ -9,7 +9,7 @@ import (
 	"os/user"
 	"strings"
 
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 )
 
 // app is a command's environment.

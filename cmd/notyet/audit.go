@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 )
 
 type auditCmd struct {
@@ -17,7 +17,7 @@ type auditCmd struct {
 type auditFilter struct {
 	asking
 	Who   string `help:"Only changes by this token, or user@host." placeholder:"NAME"`
-	What  string `help:"Only changes of this kind: schedule, cancel, fire, replay, purge, reconcile, 'intake skip', …" placeholder:"KIND"`
+	What  string `help:"Only changes of this kind: schedule, cancel, stop, fire, replay, purge, reconcile, 'intake skip', …" placeholder:"KIND"`
 	Topic string `help:"Only changes about this target topic." placeholder:"TOPIC" short:"t"`
 	ID    string `help:"Only changes of the task with this id." name:"id" placeholder:"ID"`
 	From  string `help:"Only changes at or after: RFC 3339, Unix milliseconds, or a duration ago (24h)." placeholder:"TIME"`

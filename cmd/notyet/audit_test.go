@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 )

@@ -3,16 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/store/letters"
 )
@@ -151,46 +150,25 @@ func listed[T any](want int, page func(room int, cursor string) (found []T, next
 }
 
 // instant parses RFC 3339, Unix milliseconds, or a duration from now in the given direction. "" is
-// 0.
-func instant(flag, text string, direction time.Duration) (int64, error) {
+// none.
+func instant(flag, text string, direction time.Duration) (at api.Instant, err error) {
 	if text == "" {
-		return 0, nil
+		return at, nil
 	}
-	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return ms, notSeconds(flag, ms)
+	if d, err := time.ParseDuration(text); err == nil && text != "0" {
+		return api.At(time.Now().Add(direction * d).UnixMilli()), nil
 	}
-	if d, err := time.ParseDuration(text); err == nil {
-		return time.Now().Add(direction * d).UnixMilli(), nil
+	if err := at.UnmarshalText([]byte(text)); err != nil {
+		return at, command.Usage("%s %q %v, or a duration such as 24h", flag, text, err)
 	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return 0, command.Usage("%s %q: write RFC 3339 such as 2027-01-31T08:00:00Z, Unix milliseconds, or a duration such as 24h", flag, text)
-	}
-	return t.UnixMilli(), nil
-}
-
-// instantText is instant in the form that the API takes.
-func instantText(flag, text string, direction time.Duration) (api.TimeText, error) {
-	if text == "" {
-		return "", nil
-	}
-	ms, err := instant(flag, text, direction)
-	return api.TimeText(time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")), err
+	return at, nil
 }
 
 // span parses the flags --from and --to.
-func span(from, to string, direction time.Duration) (first, end int64, err error) {
+func span(from, to string, direction time.Duration) (first, end api.Instant, err error) {
 	first, errFrom := instant("--from", from, direction)
 	end, errTo := instant("--to", to, direction)
 	return first, end, cmp.Or(errFrom, errTo)
-}
-
-// notSeconds refuses Unix milliseconds before 2001, which are usually seconds by mistake.
-func notSeconds(flag string, ms int64) error {
-	if y2001 := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC); ms >= y2001.UnixMilli() {
-		return nil
-	}
-	return command.Usage("%s %d: in Unix milliseconds that is %s. If these are seconds, write %d000", flag, ms, stamp(ms), ms)
 }
 
 // whereFrom explains the two sources of data.

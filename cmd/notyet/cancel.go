@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -14,7 +14,7 @@ type cancelCmd struct {
 }
 
 func (cancelCmd) Help() string {
-	return `With --id, prints the answer: cancelled (no delivery follows), too_late (it was or will be delivered), not_found, or stale.
+	return `With --id, prints the answer: cancelled (no delivery follows), too_late (it was or will be delivered: notyet stop ends its attempts), not_found, or stale.
 Exit code 0 only for cancelled. Use the same key for all requests about a task. A cancel with another key may arrive
 before the schedule request; with --version it takes effect even then.
 
@@ -30,7 +30,7 @@ Examples:
 }
 
 func (c *cancelCmd) Run(a *app) error {
-	if c.ID == "" {
+	if c.ID+c.First == "" { // arguments name one task
 		return c.cancelMany(a, c.target)
 	}
 	if err := c.alone(); err != nil {
@@ -39,10 +39,26 @@ func (c *cancelCmd) Run(a *app) error {
 	return c.ask(a, schemas.OpCancel, schemas.StateCancelled)
 }
 
+type stopCmd struct{ target }
+
+func (stopCmd) Help() string {
+	return `Prints the answer: stopped (it waited for a report or a retry: no further delivery follows, and a later report changes nothing),
+cancelled (it was not delivered), too_late (its delivery was the last one), not_found, or stale. A task that is being delivered is
+answered when the outcome is known. Exit code 0 only for stopped and cancelled.
+
+Example:
+  notyet stop -t orders --id 4711 --key 4711`
+}
+
+func (c *stopCmd) Run(a *app) error {
+	return c.ask(a, schemas.OpStop, schemas.StateStopped, schemas.StateCancelled)
+}
+
 type fireCmd struct{ target }
 
 func (fireCmd) Help() string {
-	return `Prints the answer: fired, too_late (it was or will be delivered anyway), or not_found. Exit code 0 only for fired.
+	return `Prints the answer: fired (of a task that waits for a retry its next attempt), too_late (it was or will be delivered anyway), or not_found.
+Exit code 0 only for fired.
 
 Example:
   notyet fire -t orders --id 4711 --key 4711`
@@ -87,7 +103,7 @@ func (m *many) cancelMany(a *app, t target) error {
 	if r.From, r.To, err = span(m.From, m.To, +1); err != nil {
 		return err
 	}
-	if selects := r.Topic != "" || r.IDPrefix != "" || r.Tag != "" || r.From != 0 || r.To != 0; selects == m.All {
+	if selects := r.Topic != "" || r.IDPrefix != "" || r.Tag != "" || r.From != (api.Instant{}) || r.To != (api.Instant{}); selects == m.All {
 		return command.Usage("which? say --id for one task, --topic, --id-prefix, --tag, --from or --to for many, or --all and none of them")
 	}
 	return show(a, t.asking, func(b *backend) (done cancelledMany, err error) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 )
 
 type clusterCmd struct{ asking }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/figures"
 )
 
@@ -31,7 +31,7 @@ func TestClusterOfDev(t *testing.T) {
 	for _, l := range found.Lag {
 		topics[l.Topic] = true
 	}
-	require.Equal(t, map[string]bool{"notyet.intake": true, "notyet.reports": true}, topics)
+	require.Equal(t, map[string]bool{"notyet.intake": true, "notyet.reports": true, "notyet.cancels": true}, topics)
 	r := d.cmd(t, "cluster")
 	require.Contains(t, r.stdout, "dev ")
 	require.Contains(t, r.stdout, "0 without a living owner")

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/cmd/internal/service"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 )
 
@@ -17,14 +17,16 @@ type configCmd struct {
 
 type configCheckCmd struct {
 	asking
+	Strict  bool   `help:"Exit with 1 if something is open."`
 	Service string `default:"all" enum:"all,scanner,dispatcher" help:"Whose start: all, scanner or dispatcher. Each requires the servers that it needs." placeholder:"SERVICE"`
 }
 
 func (configCheckCmd) Help() string {
 	return `Reads the file, the environment and the flags, and the files that they name: certificates, tokens, secrets of callbacks. It
-finds every mistake that would end a service at its start, and contacts no server: "notyet doctor" does that.
+finds every mistake that would end a service at its start, and warns of what is open: targets of intakes, hosts of callbacks,
+secrets without TLS. It contacts no server: "notyet doctor" does that.
 
-Exit codes: 0 valid, 2 mistakes, each with its key, where it was set, and the fix.
+Exit codes: 0 valid, 1 with --strict and something open, 2 mistakes, each with its key, where it was set, and the fix.
 
 Examples:
   notyet config check --config /etc/notyet.yaml
@@ -35,6 +37,7 @@ Examples:
 type checked struct {
 	Valid    bool             `json:"valid"`
 	Problems []config.Problem `json:"problems"`
+	Warnings []config.Problem `json:"warnings"`
 }
 
 func (c *configCheckCmd) Run(a *app) error {
@@ -52,14 +55,24 @@ func (c *configCheckCmd) Run(a *app) error {
 			problems = append(problems, problemOf(cfg, err))
 		}
 	}
+	var open []config.Problem
+	if len(problems) == 0 {
+		open = cfg.Open()
+	}
 	if c.JSON {
-		err = a.JSON(checked{Valid: len(problems) == 0, Problems: append([]config.Problem{}, problems...)})
-		return cmp.Or(err, mistaken(problems))
-	}
-	if len(problems) > 0 {
+		err = a.JSON(checked{len(problems) == 0, append([]config.Problem{}, problems...), append([]config.Problem{}, open...)})
+		err = cmp.Or(err, mistaken(problems))
+	} else if len(problems) > 0 {
 		return &config.Error{Problems: problems}
+	} else {
+		for _, p := range open {
+			fmt.Fprintln(a.Stdout, "warning:", p)
+		}
+		_, err = fmt.Fprintln(a.Stdout, "the configuration is valid")
 	}
-	_, err = fmt.Fprintln(a.Stdout, "the configuration is valid")
+	if c.Strict && len(open) > 0 {
+		return cmp.Or(err, command.ErrReported)
+	}
 	return err
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 )
 
@@ -25,6 +25,14 @@ func fileWith(t *testing.T, name, text string) string {
 
 func TestConfigCheck(t *testing.T) {
 	r := notyet(t, servers, "", "config", "check")
+	require.Equal(t, result{command.ExitDone, "warning: intake.allowed-targets is not set: who may write notyet.intake may deliver to, cancel and replace tasks of every target: name patterns, or write * where every topic is meant\nthe configuration is valid\n", ""}, r)
+	require.Equal(t, command.ExitFailed, notyet(t, servers, "", "config", "check", "--strict").code, "something is open")
+	r = notyet(t, servers, "", "config", "check", "--strict", "--json")
+	require.Equal(t, command.ExitFailed, r.code)
+	var out checked
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
+	require.True(t, out.Valid && len(out.Warnings) == 1 && out.Warnings[0].Key == "intake.allowed-targets", r.stdout)
+	r = notyet(t, append(servers, "NOTYET_INTAKE_ALLOWED_TARGETS=*"), "", "config", "check", "--strict")
 	require.Equal(t, result{command.ExitDone, "the configuration is valid\n", ""}, r)
 	r = notyet(t, nil, "", "config", "check")
 	require.Equal(t, command.ExitUsage, r.code, "a service would not start")
@@ -95,5 +103,5 @@ func TestConfigPrint(t *testing.T) {
 	var out printed
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
 	require.Equal(t, "slots", out.Problems[0].Key)
-	require.Equal(t, len(config.Keys())+len([]string{"topic", "target", "allowed-targets", "max-delay", "max-value-bytes", "requests-per-second", "pending-tasks", "pending-bytes", "beyond", "aliases"}), len(out.Settings))
+	require.Equal(t, len(config.Keys())+len([]string{"topic", "target", "allowed-targets", "max-delay", "max-value-bytes", "requests-per-second", "pending-tasks", "pending-bytes", "beyond", "unknown-targets", "aliases"}), len(out.Settings))
 }

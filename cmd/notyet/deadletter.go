@@ -12,8 +12,8 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/progress"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/letters"
 )
@@ -44,7 +44,7 @@ type letterFilter struct {
 
 func (f *letterFilter) filter(ids []int64) (letters.Filter, error) {
 	out := letters.Filter{IDs: ids, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Tag: f.Tag, Kind: f.Kind, Reason: f.Reason, Replayed: f.Replayed}
-	if kinds := schemas.Kinds(); f.Kind != "" && !slices.Contains(kinds, f.Kind) {
+	if kinds := schemas.LetterKinds(); f.Kind != "" && !slices.Contains(kinds, f.Kind) {
 		return out, command.Usage("--kind %q: write one of %s", f.Kind, strings.Join(kinds, ", "))
 	}
 	if f.Tag != "" && !schemas.ValidTag(f.Tag) {
@@ -55,12 +55,10 @@ func (f *letterFilter) filter(ids []int64) (letters.Filter, error) {
 			return out, command.Usage("--limit (-n) %d: write 1 or more, or leave it out", out.Limit)
 		}
 	}
-	var err error
-	if out.Since, err = instant("--since", f.Since, -1); err != nil {
-		return out, err
-	}
-	out.Until, err = instant("--until", f.Until, -1)
-	return out, err
+	since, errSince := instant("--since", f.Since, -1)
+	until, errUntil := instant("--until", f.Until, -1)
+	out.Since, out.Until = since.Millis(), until.Millis()
+	return out, cmp.Or(errSince, errUntil)
 }
 
 // letterChoice holds the arguments of a command that changes letters.

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/cmd/internal/service"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/embedded"
 )

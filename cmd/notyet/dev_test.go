@@ -22,8 +22,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/program"
 	"github.com/notyet/notyet/test/recordtest"
@@ -117,7 +117,7 @@ func TestScheduleGetCancelFire(t *testing.T) {
 	require.Equal(t, "hello", *task.Value)
 	one, none := "1=2", ""
 	require.Equal(t, []deadletter.Header{{Key: "x", Value: &one}, {Key: "x", Value: &none}}, task.Headers)
-	r = d.cmd(t, "get", "-t", "orders", "--id", "a/1")
+	r = d.cmd(t, "get", "orders", "a/1")
 	require.Contains(t, r.stdout, "header       x=1=2\n")
 	require.Contains(t, d.cmd(t, "list", "-t", "orders").stdout, "a/1")
 
@@ -157,6 +157,11 @@ func TestScheduleWaitsForTheEnd(t *testing.T) {
 	r = d.cmd(t, "schedule", "-t", "orders", "--id", "v", "--version", "4", "--delay", "1h", "--null-value", "--wait")
 	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "stale")
+	r = d.cmd(t, "cancel", "-t", "orders", "--id-prefix", "v", "--yes")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	r = d.cmd(t, "schedule", "-t", "orders", "--id", "v", "--version", "6", "--delay", "2s", "--null-value", "--wait")
+	require.Equal(t, command.ExitDone, r.code, "the end of the task before is not its own: %s", r.stdout)
+	require.Contains(t, r.stdout, "succeeded")
 }
 
 func TestScheduleGivesUpWaiting(t *testing.T) {
@@ -165,7 +170,7 @@ func TestScheduleGivesUpWaiting(t *testing.T) {
 	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "scheduled a for orders")
 	require.Contains(t, r.stderr, "(--timeout): a is in notyet.intake/")
-	require.Contains(t, r.stderr, "nothing was heard of it. It goes on: `notyet get`")
+	require.Regexp(t, "last heard: .* scheduled  orders a due .*\\. It goes on: `notyet get`", r.stderr)
 
 	require.Eventually(t, func() bool {
 		r = d.cmd(t, "get", "-t", "orders", "--id", "a", "--json")
@@ -191,9 +196,47 @@ func TestHowLongScheduleWaits(t *testing.T) {
 // unreported makes a dead letter: a report is asked for and never comes.
 func (d *dev) unreported(t *testing.T, id string) {
 	t.Helper()
-	r := d.cmd(t, "schedule", "-t", "orders", "--id", id, "--delay", "0s", "--ack", "report", "--ack-timeout", "10ms", "--max-attempts", "1", "--value", id, "--wait")
+	r := d.cmd(t, "schedule", "-t", "orders", "--id", id, "--delay", "0s", "--ack", "report", "--ack-timeout", "100ms", "--max-attempts", "1", "--value", id, "--wait")
 	require.Equal(t, command.ExitFailed, r.code, r.stderr)
 	require.Contains(t, r.stdout, "dead")
+}
+
+// A task that waits for a report can no longer be cancelled, and can be stopped.
+func TestStopATaskThatWaits(t *testing.T) {
+	d := startDev(t)
+	require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "0s", "--ack", "report", "--key", "k", "--value", "x").code)
+	require.Equal(t, "x", string(first(t, d.kafka, "orders").Value))
+	require.Eventually(t, func() bool {
+		return strings.Contains(d.cmd(t, "get", "-t", "orders", "--id", "a").stdout, "waiting_report")
+	}, time.Minute, 10*time.Millisecond)
+	r := d.cmd(t, "cancel", "-t", "orders", "--id", "a", "--key", "k")
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stdout, "the task waits for a report on attempt 1 until ")
+	require.Contains(t, r.stdout, "; send notyet-op stop to end its attempts")
+	require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "w", "--delay", "0s", "--ack", "report", "--key", "w", "--value", "x").code)
+	require.Eventually(t, func() bool {
+		return strings.Contains(d.cmd(t, "get", "-t", "orders", "--id", "w").stdout, "waiting_report")
+	}, time.Minute, 10*time.Millisecond)
+	require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "w", "--delay", "1h", "--key", "w", "--value", "newer").code)
+	r = d.cmd(t, "cancel", "-t", "orders", "--id", "w", "--key", "w", "--timeout", "2s")
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "no answer within 2s")
+	require.Contains(t, r.stderr, "it waits for the request before it")
+	resp, err := http.Post("http://"+d.http+"/api/v1/tasks/orders/w/fire?wait=500ms&key=w", "application/json", nil) //nolint:noctx // a test's
+	require.NoError(t, err)
+	var sent api.Published
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&sent))
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+	require.Equal(t, "the request before it", sent.Awaits)
+	require.Regexp(t, `waiting +schedule notyet.intake/\d+/\d+, for the end of the task's attempts: the task waits for a report on attempt 1 until `, d.cmd(t, "get", "-t", "orders", "--id", "w").stdout)
+
+	r = d.cmd(t, "stop", "-t", "orders", "--id", "a", "--key", "k")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, " stopped    orders a attempt 1")
+	require.Contains(t, d.cmd(t, "get", "-t", "orders", "--id", "a").stdout, "state        stopped")
+	require.Contains(t, d.cmd(t, "list", "--state", "stopped").stdout, "orders")
+	require.Contains(t, d.cmd(t, "stop", "-t", "orders", "--id", "unknown").stdout, "not_found")
 }
 
 func TestDeadLetters(t *testing.T) {
@@ -357,7 +400,7 @@ func TestMigrate(t *testing.T) {
 	environ := append(d.environ, "NOTYET_MYSQL_DSN=sqlite:"+t.TempDir()+"/notyet.db", "NOTYET_INTAKE_TOPICS=in.a,in.b", "NOTYET_SLOTS=5")
 	r := notyet(t, environ, "", "migrate", "--json")
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
-	require.JSONEq(t, `{"slots":5,"topics_created":["in.a","in.b"],"topics_kept":["notyet.reports","notyet.results"]}`, r.stdout)
+	require.JSONEq(t, `{"slots":5,"topics_created":["in.a","in.b"],"topics_kept":["notyet.reports","notyet.cancels","notyet.results"]}`, r.stdout)
 	r = notyet(t, environ, "", "migrate", "--set", "slots=9")
 	require.Equal(t, command.ExitUsage, r.code)
 	require.Contains(t, r.stderr, "slots is 9 (flag), but the database has 5, and migrate does not change their number: see `notyet slots set`, or write 5")

@@ -8,9 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/doctor"
+	"github.com/notyet/notyet/internal/command"
 )
 
 type doctorCmd struct {

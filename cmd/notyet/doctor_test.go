@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/doctor"
+	"github.com/notyet/notyet/internal/command"
 )
 
 func TestDoctorsExitCodes(t *testing.T) {

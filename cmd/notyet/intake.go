@@ -6,8 +6,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/cmd/internal/service"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/scanner"
 )
@@ -34,7 +34,7 @@ func (a *app) operate(s command.Settings, more command.Servers, f func(*scanner.
 		return err
 	}
 	defer client.Close()
-	return f(&scanner.Operator{Kafka: client, Store: st, Topics: append(cfg.IntakeNames(), cfg.Reports.Topic), Name: operator()})
+	return f(&scanner.Operator{Kafka: client, Store: st, Topics: cfg.ReadTopics(), Name: operator()})
 }
 
 const operatesDirectly = `Reads Kafka and the database, so it needs kafka.brokers and mysql.dsn. Scanners may run meanwhile; they notice changes within seconds.`

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/test/oidctest"
 )
 
@@ -13,7 +13,7 @@ import (
 // use its tokens.
 func TestTokensOfAnIssuer(t *testing.T) {
 	p := oidctest.New(t)
-	file := fileWith(t, "tokens.yaml", "- {group: shop, role: operate, topics: [orders]}\n- {group: office, role: read}\n")
+	file := fileWith(t, "tokens.yaml", "- {group: shop, role: operate, topics: [orders]}\n- {group: office, role: read, topics: ['*']}\n")
 	d := startDev(t, "--set", "http.tokens="+file, "--set", "http.jwt.issuer="+p.URL, "--set", "http.jwt.audience="+oidctest.Audience)
 	shop, office := p.Token("s1", "shop"), p.Token("o1", "office")
 

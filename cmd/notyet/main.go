@@ -13,8 +13,8 @@ import (
 	kongcompletion "github.com/jotaen/kong-completion"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
@@ -36,6 +36,7 @@ type cli struct {
 
 	Schedule scheduleCmd `cmd:"" help:"Schedule a message."`
 	Cancel   cancelCmd   `cmd:"" help:"Cancel a scheduled message, and print the answer."`
+	Stop     stopCmd     `cmd:"" help:"Cancel a message, or end the attempts of one that waits for a report or a retry, and print the answer."`
 	Fire     fireCmd     `cmd:"" help:"Deliver a scheduled message now, and print the answer."`
 	Get      getCmd      `cmd:"" help:"Show a task."`
 	List     listCmd     `cmd:"" help:"List the tasks due next, or those that ended last."`

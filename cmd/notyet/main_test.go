@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/test/program"
 )
@@ -132,6 +132,18 @@ func TestExitCodes(t *testing.T) {
 		{args: nil, code: 2, stderr: "expected one of"},
 		{args: []string{"schedul"}, code: 2, stderr: `did you mean "schedule"?`},
 		{args: []string{"get", "--topic", "a"}, code: 2, stderr: "--id"},
+		{args: []string{"get", "a"}, code: 2, stderr: "name target and id once: TOPIC ID, or --topic"},
+		{args: []string{"get", "a", "b", "--id", "c"}, code: 2, stderr: "name target and id once"},
+		{args: []string{"get", "-t", "a", "b", "c"}, code: 2, stderr: "name target and id once"},
+		{args: []string{"get", "a", ""}, code: 2, stderr: "an argument is empty"},
+		{args: []string{"get", "a", "b", "c"}, code: 2, stderr: "unexpected argument c"},
+		{args: []string{"get", "https://shop.example/", "b"}, code: 2, stderr: `target "https://shop.example/" has more than an origin: write https://shop.example`},
+		{args: []string{"timer", "show", "a"}, code: 2, stderr: "name target and id once"},
+		{args: []string{"timer", "set", "a b", "c", "--every", "1h", "--value", "x"}, code: 2, stderr: "is not a topic name"},
+		{args: []string{"cancel", "a", "--yes"}, code: 2, stderr: "--id"},
+		{args: []string{"cancel", "a", "--id-prefix", "b"}, code: 2, stderr: "--id"},
+		{args: []string{"stop", "a"}, code: 2, stderr: "write TOPIC ID"},
+		{args: []string{"schedule", "a", "b", "--url", "https://shop.example/x", "--delay", "1s", "--value", "x"}, code: 2, stderr: "name target and id once"},
 		{args: []string{"get", "-t", "a", "--id", "b", "--jsn"}, code: 2, stderr: "notyet get --help"},
 		{args: []string{"schedule", "-t", "a"}, code: 2, stderr: "--at or --delay"},
 		{args: []string{"schedule", "-t", "a", "--at", "1", "--delay", "1s"}, code: 2, stderr: "can't be used together"},
@@ -150,13 +162,23 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"fire", "-t", "", "--id", "x"}, code: 2, stderr: "--topic is empty"},
 		{args: []string{"watch", "--id", ""}, code: 2, stderr: "--id is empty"},
 		{args: []string{"deadletter", "purge", "-t", "a", "--task-id", ""}, code: 2, stderr: "--task-id is empty"},
-		{args: []string{"schedule", "-t", "a", "--at", "1763760000", "--value", "x"}, code: 2, stderr: "--at 1763760000: in Unix milliseconds that is 1970-01-21T09:56:00.000Z. If these are seconds, write 1763760000000; for at once write --delay 0s"},
-		{args: []string{"list", "--from", "1763760000"}, code: 2, stderr: "write 1763760000000"},
+		{args: []string{"schedule", "-t", "a", "--at", "1763760000", "--value", "x"}, code: 2, stderr: `notyet-at "1763760000" is below 100000000000, so it is Unix seconds by mistake: write Unix milliseconds: 1763760000000`},
+		{args: []string{"schedule", "-t", "a", "--at", "2027-01-31T08:00", "--value", "x"}, code: 2, stderr: "is a local time without a time zone"},
+		{args: []string{"schedule", "-t", "a", "--at", "2027-01-31T08:00", "--timezone", "Mars/North", "--value", "x"}, code: 2, stderr: "notyet-timezone \"Mars/North\" is not a time zone"},
+		{args: []string{"list", "--from", "2027-02-29T00:00:00Z"}, code: 2, stderr: "February 2027 has 28 days"},
+		{args: []string{"list", "--from", "1763760000"}, code: 2, stderr: `--from "1763760000" is below 100000000000, so it is Unix seconds by mistake: write Unix milliseconds: 1763760000000, or`},
+		{args: []string{"list", "--from", "0"}, code: 2, stderr: `--from "0" is below 100000000000`},
+		{args: []string{"timer", "audit", "a", "b", "--to", "2026-12-31T24:00:00Z"}, code: 2, stderr: "has the hour 24: write 00 to 23"},
 		{args: []string{"deadletter", "purge", "--since", "1763760000"}, code: 2, stderr: "--since"},
 		{args: []string{"watch", "-n", "0"}, code: 2, stderr: "--count (-n) 0: write 1 or more"},
 		{args: []string{"watch", "--count=-3"}, code: 2, stderr: "--count (-n) -3: write 1 or more"},
 		{args: []string{"deadletter", "purge", "-t", "a", "-n", "0"}, code: 2, stderr: "--limit (-n) 0: write 1 or more"},
 		{args: []string{"cancel", "-t", "a b", "--id", "x"}, code: 2, stderr: "is not a topic name"},
+		{args: []string{"get", "-t", "https://shop.example/", "--id", "x"}, code: 2, stderr: `--topic "https://shop.example/" has more than an origin: write https://shop.example`},
+		{args: []string{"schedule", "-t", "a", "--id", "M\xfcller", "--delay", "1h", "--value", "x"}, code: 2, stderr: "--id is not UTF-8: write text"},
+		{args: []string{"cancel", "-t", "a\xff", "--id", "x"}, code: 2, stderr: "-t is not UTF-8"},
+		{args: []string{"list", "--id-prefix=M\xfc"}, code: 2, stderr: "--id-prefix is not UTF-8"},
+		{args: []string{"timer", "run", "a", "M\xfc"}, code: 2, stderr: "argument 4 is not UTF-8"},
 		{args: []string{"watch", "--state", "done"}, code: 2, stderr: "succeeded"},
 		{args: []string{"list", "--limit", "0"}, code: 2, stderr: "1 to 1000"},
 		{args: []string{"forecast", "--step", "1ms"}, code: 2, stderr: "write 1s or more"},
@@ -197,6 +219,8 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"schedule", "-t", "a", "--delay", "1s", "--value", "x"}, code: 1, stderr: "no answer from Kafka at 127.0.0.1:1 (kafka.brokers)"},
 		{args: []string{"cancel", "-t", "a", "--id", "x"}, code: 1, stderr: "no answer from Kafka"},
 		{args: []string{"get", "-t", "a", "--id", "b"}, code: 1, stderr: "127.0.0.1:1 (http.addr)"},
+		{args: []string{"get", "a", "b"}, code: 1, stderr: "127.0.0.1:1 (http.addr)"},
+		{args: []string{"timer", "show", "-t", "a", "b"}, code: 1, stderr: "127.0.0.1:1 (http.addr)"},
 		{args: []string{"get", "-t", "a", "--id", "b"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite}, code: 1, stderr: "notyet migrate"},
 		{args: []string{"get", "-t", "a", "--id", "b"}, environ: []string{"NOTYET_MYSQL_DSN=u:p@tcp(127.0.0.1:1)/d"}, code: 1, stderr: "notyet: reaching the database: dial tcp 127.0.0.1:1"},
 		{args: []string{"scanner", "--http-addr", "127.0.0.1:0"}, environ: []string{"NOTYET_MYSQL_DSN=" + sqlite, "NOTYET_REDIS_ADDRS=127.0.0.1:1"}, code: 1, stderr: "notyet migrate"},
@@ -257,7 +281,7 @@ func TestErrorsAreJSONWhereItIsAskedFor(t *testing.T) {
 
 func TestEveryCommandHasHelp(t *testing.T) {
 	for _, args := range [][]string{
-		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"config", "check"}, {"config", "print"}, {"schedule"}, {"cancel"}, {"fire"}, {"get"}, {"list"}, {"forecast"}, {"watch"},
+		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"config", "check"}, {"config", "print"}, {"schedule"}, {"cancel"}, {"stop"}, {"fire"}, {"get"}, {"list"}, {"forecast"}, {"watch"},
 		{"deadletter", "list"}, {"deadletter", "show"}, {"deadletter", "replay"}, {"deadletter", "purge"}, {"deadletter", "export"},
 		{"intake", "status"}, {"intake", "skip"}, {"intake", "restart"}, {"timer", "set"}, {"timer", "list"}, {"timer", "show"}, {"target", "pause"}, {"target", "resume"}, {"target", "limit"}, {"target", "list"},
 	} {

@@ -12,9 +12,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/doctor"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
@@ -229,6 +229,10 @@ func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 			settings["retention.ms"] = strconv.FormatInt(cfg.Migrate.Retention.Milliseconds(), 10)
 			settings["retention.bytes"] = "-1"
 		}
+		partitions := cfg.Migrate.Partitions
+		if name == cfg.Cancels.Topic {
+			partitions = 1 // one after the other: a cancel of many leaves the servers to what falls due
+		}
 		if limits, intake := cfg.Limits(name); intake {
 			if largest := doctor.LargestRequest(limits); largest > usualMessage {
 				settings["max.message.bytes"] = strconv.Itoa(largest)
@@ -237,7 +241,7 @@ func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 		if cfg.Migrate.Replication >= 3 {
 			settings["min.insync.replicas"] = "2"
 		}
-		specs = append(specs, kafka.TopicSpec{Name: name, Partitions: int32(cfg.Migrate.Partitions), Replication: int16(cfg.Migrate.Replication), Configs: settings})
+		specs = append(specs, kafka.TopicSpec{Name: name, Partitions: int32(partitions), Replication: int16(cfg.Migrate.Replication), Configs: settings})
 	}
 	return specs
 }

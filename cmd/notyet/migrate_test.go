@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
 )
@@ -38,7 +38,9 @@ func TestMigrateDryRun(t *testing.T) {
 	first := plan()
 	require.NotEmpty(t, first.Migrations)
 	require.Equal(t, 64, first.Slots)
-	require.Len(t, first.Topics, 2, "one of three exists")
+	require.Len(t, first.Topics, 3, "one of four exists")
+	require.EqualValues(t, 12, first.Topics[1].Partitions)
+	require.EqualValues(t, 1, first.Topics[2].Partitions, "of notyet.cancels")
 	require.Equal(t, "1209600000", first.Topics[0].Configs["retention.ms"])
 	require.Equal(t, first, plan(), "nothing was made")
 

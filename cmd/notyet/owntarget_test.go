@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/recordtest"
 )
@@ -31,8 +31,8 @@ func TestAnIntakeWithATargetOfItsOwn(t *testing.T) {
 	send(schemas.HeaderTopic, "bills", schemas.HeaderID, "astray", schemas.HeaderDelay, "0s")
 	e, err := schemas.DecodeEvent(first(t, d.kafka, schemas.TopicResults))
 	require.NoError(t, err)
-	require.Equal(t, []any{"astray", schemas.StateRejected}, []any{e.ID, e.State})
-	require.Equal(t, `notyet-topic "bills" is not the target of this intake topic: leave it out, write orders, or use another intake topic`, e.Reason)
+	require.Equal(t, []any{e.Request, "", schemas.StateRejected}, []any{e.ID, e.Topic, e.State})
+	require.Equal(t, `notyet-topic "bills" is not the target of this intake topic: leave it out, write orders, or use another intake topic (the request names the id "astray")`, e.Reason)
 
 	for _, named := range [][]string{{"-t", "orders"}, {"--intake", "orders.later"}} {
 		for _, args := range [][]string{

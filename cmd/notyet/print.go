@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/command"
 )
 
 // table prints a row for each item under headings. Without items it prints none, or the headings alone if none is empty.

@@ -9,9 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/kafka"
@@ -51,14 +52,14 @@ func (c *deadReconcileCmd) Run(a *app) error {
 		return err
 	}
 	r := deadletter.Reconcile{
-		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, Intake: cfg.IntakeNames(), Reports: []string{cfg.Reports.Topic},
+		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, Intake: append(cfg.IntakeNames(), cfg.Cancels.Topic), Reports: []string{cfg.Reports.Topic},
 		Step: func(what string) { fmt.Fprintln(a.Stderr, what) },
 	}
 	if len(r.Logs) == 0 {
 		r.Logs = []string{cfg.SendLog.Dir}
 	}
-	if since != 0 {
-		r.Since = time.UnixMilli(since)
+	if since != (api.Instant{}) {
+		r.Since = time.UnixMilli(since.Millis())
 	}
 	out, err := a.reconcile(cfg, r)
 	if err != nil {

@@ -11,22 +11,52 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/look"
 )
 
-// target holds the flags and arguments of cancel and fire.
+// arguments are TOPIC ID, in place of --topic and --id.
+type arguments struct {
+	First  string `arg:"" help:"Target topic, or the origin of HTTP callbacks, in place of --topic. With --topic or --url: the id." name:"target" optional:""`
+	Second string `arg:"" help:"The id, in place of --id." name:"name" optional:""`
+}
+
+// take gives the arguments to what the flags have left out.
+func (n *arguments) take(k *kong.Context, topic, id *string, url string, needed bool) error {
+	if err := command.NoneEmpty(k); err != nil {
+		return err
+	}
+	first, second := n.First, n.Second
+	if second == "" && *topic+url != "" { // the only argument is the id, if there is one
+		first, second = "", first
+	}
+	twice := first != "" && *topic+url != "" || second != "" && *id != ""
+	*topic, *id = *topic+first, *id+second
+	_, mistake := schemas.ParseTarget([]byte(first))
+	switch {
+	case twice || needed && (*topic == "" || *id == ""):
+		return errors.New("name target and id once: TOPIC ID, or --topic (-t) and --id")
+	case mistake != nil && first != "":
+		return fmt.Errorf("target %q %s: %s", mistake.Value, mistake.Problem, mistake.Fix)
+	}
+	return nil
+}
+
+// target holds the flags and arguments of cancel, stop and fire.
 type target struct {
 	asking
+	arguments
 	Topic       string        `help:"Target topic, or the origin of an HTTP callback." placeholder:"TOPIC" short:"t" xor:"target"`
 	URL         string        `help:"The URL of an HTTP callback, instead of --topic." name:"url" placeholder:"URL" xor:"target"`
 	ID          string        `help:"The task's id." name:"id" placeholder:"ID"`
@@ -37,9 +67,11 @@ type target struct {
 	Timeout     time.Duration `default:"10s" help:"How long to wait for the answer." placeholder:"DURATION"`
 }
 
-func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
+func (c *target) Validate(k *kong.Context) error { return c.take(k, &c.Topic, &c.ID, c.URL, false) }
+
+func (c *target) ask(a *app, op schemas.Op, won ...schemas.State) error {
 	if c.ID == "" {
-		return command.Usage("missing flags: write --id, and --topic (-t) or --url")
+		return command.Usage("missing flags: write TOPIC ID, or --id, and --topic (-t) or --url")
 	}
 	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
 	if err != nil {
@@ -53,11 +85,11 @@ func (c *target) ask(a *app, op schemas.Op, won schemas.State) error {
 	if err != nil {
 		return command.UsageError{Err: err}
 	}
-	return c.publishAndAnswer(a, cfg, record, won)
+	return c.publishAndAnswer(a, cfg, record, won...)
 }
 
 // publishAndAnswer sends a request and prints its answer.
-func (c *target) publishAndAnswer(a *app, cfg *config.Config, record *kgo.Record, won schemas.State) error {
+func (c *target) publishAndAnswer(a *app, cfg *config.Config, record *kgo.Record, won ...schemas.State) error {
 	var err error
 	log := command.NewLogger(cfg.Log, a.Stderr)
 	var results *tail
@@ -74,7 +106,7 @@ func (c *target) publishAndAnswer(a *app, cfg *config.Config, record *kgo.Record
 	if c.NoWait {
 		return c.sent(a, done)
 	}
-	return c.answer(a, results, done, won)
+	return c.answer(a, results, done, won...)
 }
 
 func (c *target) sent(a *app, p api.Published) error {
@@ -85,20 +117,37 @@ func (c *target) sent(a *app, p api.Published) error {
 	return nil
 }
 
-func (c *target) answer(a *app, results *tail, p api.Published, won schemas.State) error {
+func (c *target) answer(a *app, results *tail, p api.Published, won ...schemas.State) error {
 	ctx, cancel := context.WithTimeout(a.Ctx, c.Timeout)
 	defer cancel()
-	answers := []schemas.State{won, schemas.StateTooLate, schemas.StateNotFound, schemas.StateStale, schemas.StateRejected}
-	asked := schemas.DefaultID(p.Intake, p.Partition, p.Offset)
-	mine := func(e event) bool { return e.Request == asked || e.Request == "" } // older scanners do not name the request
-	found, err := results.until(ctx, func(e event) bool { return e.about(p.Topic, p.ID) && mine(e) && slices.Contains(answers, e.State) })
+	found, err := results.until(ctx, func(e event) bool { return e.Request == p.Request })
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %s; the %s is in %s/%d at offset %d and will be answered on %s: is a scanner running?", c.Timeout, p.Op, p.Intake, p.Partition, p.Offset, results.topic)
+		return fmt.Errorf("no answer within %s; the %s is in %s/%d at offset %d and will be answered on %s: %s", c.Timeout, p.Op, p.Intake, p.Partition, p.Offset, results.topic, c.missing(a, p))
 	}
 	if err != nil {
 		return err
 	}
-	return a.outcome(found, won, c.JSON)
+	return a.outcome(found, c.JSON, won...)
+}
+
+// missing says why a request has no answer yet.
+func (c *target) missing(a *app, p api.Published) string {
+	unknown := "it waits for its task, as `" + a.Program + " get` tells, or no scanner is running"
+	b, err := a.backend(c.asking)
+	if err != nil {
+		return unknown
+	}
+	defer b.close()
+	ctx, cancel := context.WithTimeout(a.Ctx, ackTimeout)
+	defer cancel()
+	t, err := b.Task(ctx, p.Topic, p.ID)
+	switch what := t.Awaits(p.Request); {
+	case what != "":
+		return "it waits for " + what
+	case err != nil && !errors.Is(err, look.ErrNotFound):
+		return unknown
+	}
+	return "is a scanner running?"
 }
 
 // carried holds the flags for what is delivered besides the key.
@@ -158,9 +207,9 @@ func (c *carried) value(stdin io.Reader) ([]byte, error) {
 type delivery struct {
 	Priority    string `help:"Order among tasks that are due at the same time." placeholder:"high|normal|low"`
 	Ack         string `help:"What completes a task: Kafka's acknowledgement (none, default) or a consumer's report (report)." placeholder:"none|report"`
-	AckTimeout  string `help:"With --ack report: how long to wait for the report. Default 1m." placeholder:"DURATION"`
-	MaxAttempts string `help:"Maximum number of deliveries of a task. Default 16." placeholder:"N"`
-	Backoff     string `help:"Pause between attempts. Default exponential:1s:10m." placeholder:"KIND:…"`
+	AckTimeout  string `help:"With --ack report: how long to wait for the report, at least 100ms. Default 1m." placeholder:"DURATION"`
+	MaxAttempts string `help:"Maximum number of deliveries of a task, at most 10000. Default 16." placeholder:"N"`
+	Backoff     string `help:"Pause between attempts: fixed:5s, steps:5s,5m,30m,2h, or exponential:1s:10m, the default." placeholder:"KIND:…"`
 	MaxLateness string `help:"If a task would be later than this, make it a dead letter instead." placeholder:"DURATION"`
 	Tag         string `help:"Up to 4 tags with commas between, to select the task by one of them." placeholder:"TAG,…"`
 	Events      string `help:"Which events go to the results topic." placeholder:"none|final|all"`

@@ -6,22 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/schemas"
 )
 
 type scheduleCmd struct {
 	asking
+	arguments
 	Topic  string  `help:"Target topic. Not needed for an intake with a target of its own." placeholder:"TOPIC" short:"t" xor:"target"`
 	URL    string  `help:"Send an HTTP request to this URL instead of a record to a topic, if the installation makes callbacks." name:"url" placeholder:"URL" xor:"target"`
 	Method string  `help:"With --url: POST (default), PUT, PATCH, DELETE or GET." placeholder:"METHOD"`
 	ID     string  `help:"Id of the task: 1 to 255 bytes. With an id the task can be cancelled, and repeating the request is harmless." name:"id" placeholder:"ID"`
-	At     string  `help:"Due time: RFC 3339, or Unix milliseconds." placeholder:"TIME" xor:"due"`
+	At     string  `help:"Due time: RFC 3339, Unix milliseconds, or with --timezone a local time such as 2027-01-31T08:00." placeholder:"TIME" xor:"due"`
 	Delay  string  `help:"Due time, counted from when Kafka receives the request: 90s, 36h, PT30M, P400D." placeholder:"DURATION" xor:"due"`
+	Zone   string  `help:"IANA time zone of --at." name:"timezone" placeholder:"ZONE"`
 	Key    *string `help:"Record key. Requests about one task stay in order if they have the same key." placeholder:"KEY" short:"k"`
 	carried
 
@@ -32,7 +36,7 @@ type scheduleCmd struct {
 	delivery
 
 	Intake  string        `help:"Intake topic, if several are configured. Default: the one whose target this is, otherwise the first." placeholder:"TOPIC"`
-	Wait    bool          `help:"Wait until the task has ended. Exit code 0 only if it succeeded."`
+	Wait    bool          `help:"Wait until the task has ended. Exit code 0 only if it succeeded. Sets --events all."`
 	Timeout time.Duration `help:"Time limit. Default: 10s for Kafka's acknowledgement; with --wait, 30s after the due time or the last event." placeholder:"DURATION"`
 }
 
@@ -40,11 +44,16 @@ func (scheduleCmd) Help() string {
 	return `Publishes one request to the intake topic, and prints its position. An acknowledged request will be delivered.
 
 Examples:
-  notyet schedule -t orders --id 4711 --delay 30m --key 4711 --value '{"remind":true}'
+  notyet schedule orders 4711 --delay 30m --key 4711 --value '{"remind":true}'
   notyet schedule -t orders --at 2027-01-31T08:00:00+01:00 --value-file order.json -H source=shop
+  notyet schedule -t orders --at 2027-01-31T08:00 --timezone Europe/Berlin --value hello
   notyet schedule -t mails --id digest-7 --delay 5m --if-exists merge --merge append --max-wait 1h --value '"one more"'
   notyet schedule --url https://shop.example/hooks/4711 --id 4711 --delay 30m --value '{"remind":true}' -H content-type=application/json
   date | notyet schedule -t clock --delay 2s --id now --wait`
+}
+
+func (c *scheduleCmd) Validate(k *kong.Context) error {
+	return c.take(k, &c.Topic, &c.ID, c.URL, false)
 }
 
 func (c *scheduleCmd) Run(a *app) error {
@@ -83,12 +92,7 @@ func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 	if c.At == "" && c.Delay == "" {
 		return nil, command.Usage("when? say --at or --delay")
 	}
-	if ms, err := strconv.ParseInt(c.At, 10, 64); err == nil {
-		if err := notSeconds("--at", ms); err != nil {
-			return nil, fmt.Errorf("%w; for at once write --delay 0s", err)
-		}
-	}
-	r := &api.Schedule{Topic: c.Topic, URL: c.URL, Method: c.Method, ID: c.ID, At: api.TimeText(c.At), Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait}
+	r := &api.Schedule{Topic: c.Topic, URL: c.URL, Method: c.Method, ID: c.ID, At: api.TimeText(c.At), Timezone: c.Zone, Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait}
 	if err := number("--version", c.TaskVersion, &r.Version); err != nil {
 		return nil, err
 	}
@@ -96,11 +100,8 @@ func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 	if r.DeliverySettings, err = c.delivery.request(); err != nil {
 		return nil, err
 	}
-	if c.Wait && c.Events == "none" {
-		return nil, command.Usage("--wait needs --events final or all: with none nobody hears of the end")
-	}
-	if c.Wait && c.Events == "" {
-		r.Events = "final"
+	if c.Wait && r.AwaitAnswer() != nil {
+		return nil, command.Usage("--wait needs --events all: leave --events out")
 	}
 	r.Content, err = c.content(c.Key, stdin)
 	return r, err
@@ -126,14 +127,14 @@ const (
 	endTimeout = 30 * time.Second // for the event of a task that should have been delivered
 )
 
-// await prints the final event. An earlier event about the task says when it is really due: another
-// request may have moved it, or it already existed and was kept.
+// await prints the final event. An earlier event about the task says when the task is really due:
+// another request may have moved it, or the task already existed and was kept.
 func (c *scheduleCmd) await(a *app, results *tail, p api.Published, began time.Time) error {
 	until := c.until(began, p.Due)
 	known := "nothing was heard of it"
-	for {
+	for w := (awaited{Published: p}); ; {
 		ctx, cancel := context.WithDeadline(a.Ctx, until)
-		found, err := results.until(ctx, func(e event) bool { return e.about(p.Topic, p.ID) })
+		found, err := results.until(ctx, w.takes)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("no end by %s (--timeout): %s is in %s/%d at offset %d, due %s; %s. It goes on: `%s get` tells how far it is",
@@ -142,13 +143,56 @@ func (c *scheduleCmd) await(a *app, results *tail, p api.Published, began time.T
 		if err != nil {
 			return err
 		}
-		if found.State.Final() {
-			return a.outcome(found, schemas.StateSucceeded, c.JSON)
+		if end := w.ending(found); end != nil {
+			return a.outcome(*end, c.JSON, schemas.StateSucceeded)
 		}
 		known = "last heard: " + eventText(found.Event)
 		p.Due = cmp.Or(found.Due, p.Due)
 		until = c.until(began, max(p.Due, found.At))
 	}
+}
+
+// awaited tells which events are about the task that a request made, found or changed. The id may have
+// been used before, and ends of earlier tasks may be told late.
+type awaited struct {
+	api.Published
+	answer *event  // to the request; nil: it has not come
+	before []event // ends that came before the answer: deliveries are told by another process
+}
+
+// takes reports whether an event says something about the task.
+func (w *awaited) takes(e event) bool {
+	switch {
+	case e.Request == w.Request:
+		return true
+	case e.ID != w.ID || e.Topic != w.Topic:
+		return false
+	case w.answer != nil:
+		return w.follows(e)
+	case e.ends():
+		w.before = append(w.before, e)
+	}
+	return false
+}
+
+// follows reports whether an event comes after the answer. Both times are the database's.
+func (w *awaited) follows(e event) bool {
+	return e.At > w.answer.At || e.At == w.answer.At && e.Due == w.answer.Due
+}
+
+// ending returns the event that ends the wait once e was taken, if there is one.
+func (w *awaited) ending(e event) *event {
+	first := w.answer == nil
+	if first {
+		w.answer = &e
+	}
+	if e.ends() || e.Request == w.Request && e.refuses() {
+		return &e
+	}
+	if i := slices.IndexFunc(w.before, w.follows); first && i >= 0 {
+		return &w.before[i]
+	}
+	return nil
 }
 
 // until returns when to give up waiting for the event that is expected at the given instant.

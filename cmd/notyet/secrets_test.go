@@ -35,8 +35,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/test/mysqltest"
@@ -122,7 +122,7 @@ func (p plants) marked(key string) string {
 		return "# " + marker + "\n- {origin: '" + p.at.origin + "', secrets: [whsec_" + base64.StdEncoding.EncodeToString([]byte(marker)) + "]}"
 	case key == "http.tokens":
 		sum := sha256.Sum256([]byte(geheim + "http.token"))
-		return "# " + marker + "\n- {name: ops, sha256: " + hex.EncodeToString(sum[:]) + ", role: admin}\n- {group: root, role: admin}"
+		return "# " + marker + "\n- {name: ops, sha256: " + hex.EncodeToString(sum[:]) + ", role: admin, topics: ['*']}\n- {group: root, role: admin, topics: ['*']}"
 	case strings.HasSuffix(key, ".tls.key"):
 		pem, _ := os.ReadFile(p.pair.ClientKey)
 		return marker + "\n" + string(pem)

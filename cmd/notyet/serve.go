@@ -1,8 +1,8 @@
 package main
 
 import (
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/cmd/internal/service"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 )
 

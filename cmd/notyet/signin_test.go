@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/test/oidctest"
 )
 
@@ -24,7 +24,7 @@ func TestSignInToTheConsole(t *testing.T) {
 	const public = "http://127.0.0.1:1" // the test's browser goes to the port that dev has got
 	p.Client("console", right, public+access.CallbackPath)
 	p.SetGroups(oidctest.Operator, "shop")
-	tokens := fileWith(t, "tokens.yaml", "- {group: shop, role: operate, topics: [orders]}\n- {group: root, role: admin}\n")
+	tokens := fileWith(t, "tokens.yaml", "- {group: shop, role: operate, topics: [orders]}\n- {group: root, role: admin, topics: ['*']}\n")
 	secret := fileWith(t, "secret", wrong+"\n")
 	settings := []string{"--set", "http.tokens=" + tokens, "--set", "http.jwt.issuer=" + p.URL, "--set", "http.jwt.audience=" + oidctest.Audience, "--set", "http.sign-in.client-id=console",
 		"--set", "http.sign-in.client-secret-file=" + secret, "--set", "http.public-url=" + public, "--set", "http.pprof=true"}

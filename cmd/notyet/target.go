@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 )
 
 type targetCmd struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 )
 
 // A target is paused, limited and resumed from the shell, through a service and in the database itself.

@@ -8,14 +8,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 )
 
 type getCmd struct {
 	asking
-	Topic string `help:"Target topic of the task, or the origin of an HTTP callback." placeholder:"TOPIC" required:"" short:"t"`
-	ID    string `help:"The task's id. If its caller gave none, it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID" required:""`
+	arguments
+	Topic string `help:"Target topic of the task, or the origin of an HTTP callback." placeholder:"TOPIC" short:"t"`
+	ID    string `help:"The task's id. If its caller gave none, it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID"`
 }
 
 func (getCmd) Help() string {
@@ -23,9 +26,11 @@ func (getCmd) Help() string {
 Exit code 1 if there is no such task.
 
 Examples:
-  notyet get -t orders --id 4711
+  notyet get orders 4711
   notyet get -t orders --id notyet.intake/3/42 --json | jq -r .state`
 }
+
+func (c *getCmd) Validate(k *kong.Context) error { return c.take(k, &c.Topic, &c.ID, "", true) }
 
 func (c *getCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) (api.Task, error) { return b.Task(a.Ctx, c.Topic, c.ID) }, a.task)
@@ -48,8 +53,11 @@ func (a *app) task(t api.Task) {
 	for _, e := range t.Changes {
 		pairs(a.Stdout, "change", strings.TrimSpace(stamp(e.At)+" "+e.What+" by "+command.Plain(e.Who)+" "+command.Plain(e.User)))
 	}
-	if t.Waiting > 0 {
-		pairs(a.Stdout, "waiting", fmt.Sprintf("%d requests and reports, until its delivery has ended", t.Waiting))
+	for _, w := range t.Waiting {
+		pairs(a.Stdout, "waiting", strings.TrimSpace(w.Op+" "+w.Request)+", for "+w.For)
+	}
+	if more := t.Waits - len(t.Waiting); more > 0 {
+		pairs(a.Stdout, "waiting", fmt.Sprintf("%d more", more))
 	}
 	content(a.Stdout, t.Content)
 }
@@ -140,7 +148,7 @@ func (c *forecastCmd) Run(a *app) error {
 		return err
 	}
 	return show(a, c.asking, func(b *backend) (api.Forecast, error) {
-		return wholeForecast(a.Ctx, b, api.ForecastFilter{Topic: c.Topic, Tag: c.Tag, From: from, To: to, Step: c.Step})
+		return wholeForecast(a.Ctx, b, api.ForecastFilter{Topic: c.Topic, Tag: c.Tag, From: from.Millis(), To: to.Millis(), Step: c.Step})
 	}, func(f api.Forecast) {
 		table(a, "no tasks", []any{"FROM", "TASKS"}, f.Steps, func(s api.ForecastStep) []any { return []any{when(s.At), s.Count} })
 	})

@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -30,13 +32,13 @@ type timerCmd struct {
 type definition struct {
 	Cron     string `help:"Cron expression: 5 fields, 6 with seconds in front, or a nickname such as @daily." placeholder:"EXPR" xor:"when"`
 	Every    string `help:"Time from one run to the next, at least 1s: 90s, PT30M. Runs are at --from plus a multiple of it." placeholder:"DURATION" xor:"when"`
-	Timezone string `help:"IANA time zone of the cron expression. Default UTC." placeholder:"ZONE"`
-	From     string `help:"First instant at which a run may be: RFC 3339, or Unix milliseconds. Default now." placeholder:"TIME"`
+	Timezone string `help:"IANA time zone of the cron expression. Default UTC. Not with --every." placeholder:"ZONE"`
+	From     string `help:"First instant at which a run may be: RFC 3339, Unix milliseconds, or a local time in --timezone. Default now." placeholder:"TIME"`
 	Until    string `help:"Last such instant. Default none." placeholder:"TIME"`
 }
 
 func (d *definition) api() api.Definition {
-	return api.Definition{Cron: d.Cron, Every: d.Every, Timezone: d.Timezone, From: api.TimeText(d.From)}
+	return api.Definition{Cron: d.Cron, Every: d.Every, Timezone: d.Timezone, From: api.TimeText(d.From), Until: api.TimeText(d.Until)}
 }
 
 type timerSetCmd struct {
@@ -77,7 +79,7 @@ func (c *timerSetCmd) Run(a *app) error {
 }
 
 func (c *timerSetCmd) request(stdin io.Reader) (*api.SetTimer, error) {
-	out := &api.SetTimer{URL: c.URL, Method: c.Method, Definition: c.api(), Until: api.TimeText(c.Until), Jitter: c.Jitter, Misfire: c.Misfire, Overlap: c.Overlap}
+	out := &api.SetTimer{URL: c.URL, Method: c.Method, Definition: c.api(), Jitter: c.Jitter, Misfire: c.Misfire, Overlap: c.Overlap}
 	if err := number("--version", c.TaskVersion, &out.Version); err != nil {
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func (c *timerPreviewCmd) Run(a *app) error {
 	if c.Count < 1 {
 		return command.Usage("--count %d: write 1 to %d", c.Count, api.MostPreviewed)
 	}
-	preview := api.Preview{Definition: c.api(), Until: api.TimeText(c.Until), Count: c.Count}
+	preview := api.Preview{Definition: c.api(), Count: c.Count}
 	found, err := preview.Runs()
 	if err != nil {
 		return command.UsageError{Err: err}
@@ -139,7 +141,7 @@ func (c *timerPreviewCmd) Run(a *app) error {
 		if r.Moved {
 			moved = "moved by daylight saving"
 		}
-		return []any{r.Local, time.UnixMilli(r.At).UTC().Format(time.RFC3339), strconv.FormatInt(r.At, 10), moved}
+		return []any{r.Local, time.UnixMilli(r.At).UTC().Format(time.RFC3339Nano), strconv.FormatInt(r.At, 10), moved}
 	})
 	return nil
 }
@@ -182,18 +184,14 @@ func rhythm(t api.Timer) string {
 	return t.Cron
 }
 
-type timerShowCmd struct {
-	asking
-	Topic string `help:"Target topic of the timer." placeholder:"TOPIC" required:"" short:"t"`
-	ID    string `help:"The timer's id." name:"id" placeholder:"ID" required:""`
-}
+type timerShowCmd struct{ timerName }
 
 func (timerShowCmd) Help() string {
 	return whereFrom + `
 Exit code 1 if there is no such timer.
 
 Example:
-  notyet timer show -t orders --id nightly`
+  notyet timer show orders nightly`
 }
 
 func (c *timerShowCmd) Run(a *app) error {
@@ -207,30 +205,15 @@ func (a *app) timer(t api.Timer) {
 	content(a.Stdout, t.Content)
 }
 
-// timerName names a timer, by arguments or by the flags that the other commands about timers have.
+// timerName names a timer.
 type timerName struct {
 	asking
-	Target  string `arg:"" help:"Target topic of the timer, or the origin of its callbacks." name:"target" optional:""`
-	TimerID string `arg:"" help:"The timer's id." name:"timer" optional:""`
-	Topic   string `help:"The target, instead of the argument." placeholder:"TOPIC" short:"t"`
-	ID      string `help:"The timer's id, instead of the argument." name:"id" placeholder:"ID"`
+	arguments
+	Topic string `help:"Target topic of the timer, or the origin of its callbacks." placeholder:"TOPIC" short:"t"`
+	ID    string `help:"The timer's id." name:"id" placeholder:"ID"`
 }
 
-// name returns what the arguments or the flags say.
-func (n *timerName) name() (topic, id string, err error) {
-	arguments := []string{n.Target, n.TimerID}
-	if n.Topic != "" && n.TimerID == "" { // the only argument is the id, if there is one
-		arguments = []string{"", n.Target}
-	}
-	pick := func(argument, flag, what string) string {
-		if err == nil && (argument == "") == (flag == "") {
-			err = command.Usage("name the timer's %s once: TARGET ID, or --topic and --id", what)
-		}
-		return argument + flag
-	}
-	topic, id = pick(arguments[0], n.Topic, "target"), pick(arguments[1], n.ID, "id")
-	return topic, id, err
-}
+func (n *timerName) Validate(k *kong.Context) error { return n.take(k, &n.Topic, &n.ID, "", true) }
 
 type timerRunCmd struct {
 	timerName
@@ -249,16 +232,12 @@ Examples:
 }
 
 func (c *timerRunCmd) Run(a *app) error {
-	topic, id, err := c.name()
-	if err != nil {
-		return err
-	}
-	at, err := instantText("--at", c.At, -1)
+	at, err := instant("--at", c.At, -1)
 	if err != nil {
 		return err
 	}
 	return show(a, c.asking, func(b *backend) (api.TimerRun, error) {
-		return b.RunTimer(a.Ctx, topic, id, api.RunTimer{At: at})
+		return b.RunTimer(a.Ctx, c.Topic, c.ID, api.RunTimer{At: at})
 	}, func(run api.TimerRun) {
 		what := "made"
 		if !run.Made {
@@ -289,21 +268,15 @@ Examples:
 }
 
 func (c *timerBackfillCmd) Run(a *app) error {
-	topic, id, err := c.name()
+	from, to, err := span(c.From, c.To, -1)
 	if err != nil {
 		return err
 	}
-	r := api.Backfill{DryRun: c.DryRun, Forgotten: c.Forgotten}
-	if r.From, err = instantText("--from", c.From, -1); err != nil {
-		return err
-	}
-	if r.To, err = instantText("--to", c.To, -1); err != nil {
-		return err
-	}
+	r := api.Backfill{From: from, To: to, DryRun: c.DryRun, Forgotten: c.Forgotten}
 	return show(a, c.asking, func(b *backend) (backfilled, error) {
 		done := backfilled{DryRun: c.DryRun}
 		for {
-			page, err := b.BackfillTimer(a.Ctx, topic, id, r)
+			page, err := b.BackfillTimer(a.Ctx, c.Topic, c.ID, r)
 			done.Made, done.Existing, done.Coming, done.Forgotten = done.Made+page.Made, done.Existing+page.Existing, done.Coming+page.Coming, done.Forgotten+page.Forgotten
 			if err != nil && done.Made > 0 {
 				err = fmt.Errorf("%w (the same command goes on)", err)
@@ -311,7 +284,7 @@ func (c *timerBackfillCmd) Run(a *app) error {
 			if err != nil || page.Next == 0 {
 				return done, err
 			}
-			r.From = api.TimeText(fmt.Sprint(page.Next))
+			r.From = api.At(page.Next)
 		}
 	}, func(done backfilled) {
 		made := "made"
@@ -343,7 +316,7 @@ const mostAudited = 100_000
 func (timerAuditCmd) Help() string {
 	return `Prints each run that the timer's expression has in the range, with the state of its task. Without a task the state is coming (the timer has
 still to make it), missed (with the reason: misfire, overlap, disabled, dropped), not_expected (before_from, after_until, not_set, disabled) or
-unknown (forgotten, replaced, no_trace): nothing says whether it was sent. LATE is a lower bound.
+unknown (forgotten, replaced, no_trace): nothing says whether it was sent. Of a plain delivery nothing says how late it was either.
 ` + whereFrom + `
 Exit code 1 if there is no such timer. Missed runs do not change it: see --json.
 
@@ -353,21 +326,15 @@ Examples:
 }
 
 func (c *timerAuditCmd) Run(a *app) error {
-	topic, id, err := c.name()
+	from, to, err := span(c.From, c.To, -1)
 	if err != nil {
 		return err
 	}
-	f := api.TimerAuditFilter{}
-	if f.From, err = instantText("--from", c.From, -1); err != nil {
-		return err
-	}
-	if f.To, err = instantText("--to", c.To, -1); err != nil {
-		return err
-	}
+	f := api.TimerAuditFilter{From: from, To: to}
 	return show(a, c.asking, func(b *backend) (api.TimerAudit, error) {
 		out := api.TimerAudit{Runs: []api.AuditedRun{}}
 		for {
-			page, err := b.AuditTimer(a.Ctx, topic, id, f)
+			page, err := b.AuditTimer(a.Ctx, c.Topic, c.ID, f)
 			if err != nil {
 				return out, err
 			}
@@ -378,7 +345,7 @@ func (c *timerAuditCmd) Run(a *app) error {
 			if len(out.Runs) >= mostAudited {
 				return out, command.Usage("--from and --to hold more than %d runs: write a shorter range", mostAudited)
 			}
-			f.From = api.TimeText(fmt.Sprint(page.Next))
+			f.From = api.At(page.Next)
 		}
 	}, a.audited)
 }
@@ -386,10 +353,16 @@ func (c *timerAuditCmd) Run(a *app) error {
 func (a *app) audited(out api.TimerAudit) {
 	table(a, "", []any{"AT", "STATE", "REASON", "LATE", "ID"}, out.Runs, func(r api.AuditedRun) []any {
 		late := ""
-		if r.Late > 0 {
-			late = fmt.Sprintf("%d ms", r.Late)
+		switch {
+		case r.NotKnown:
+			late = "not known"
+		case r.Late > 0:
+			late = fmt.Sprintf("at least %d ms", r.Late)
 		}
 		return []any{stamp(r.At), r.State, r.Reason, late, command.Plain(r.ID)}
 	})
-	fmt.Fprintf(a.Stdout, "expected %d: made %d (late %d), missed %d, unknown %d, still to come %d\n", out.Expected, out.Made, out.Late, out.Missed, out.Unknown, out.Coming)
+	fmt.Fprintf(a.Stdout, "expected %d: made %d (known to be late %d, not known %d), missed %d, unknown %d, still to come %d\n", out.Expected, out.Made, out.Late, out.NotKnown, out.Missed, out.Unknown, out.Coming)
+	if out.Replaced > 0 {
+		fmt.Fprintf(a.Stdout, "until %s the timer had another definition: runs that only that one had are not listed\n", stamp(out.Replaced))
+	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/recordtest"
 )
@@ -70,8 +70,8 @@ func TestTimersFromTheShell(t *testing.T) {
 // TestRunsFromTheShell: one now, and those of a range, each delivered once, of a timer that is disabled.
 func TestRunsFromTheShell(t *testing.T) {
 	d := startDev(t)
-	answered(t, d.cmd(t, "timer", "set", "-t", "orders", "--id", "a/b", "--cron", "0 * * * *", "--key", "k", "--value", "run", "--max-lateness", "1m", "--json"), schemas.StateTimerSet)
-	answered(t, d.cmd(t, "timer", "disable", "-t", "orders", "--id", "a/b", "--key", "k", "--json"), schemas.StateTimerDisabled)
+	answered(t, d.cmd(t, "timer", "set", "orders", "a/b", "--cron", "0 * * * *", "--key", "k", "--value", "run", "--max-lateness", "1m", "--json"), schemas.StateTimerSet)
+	answered(t, d.cmd(t, "timer", "disable", "-t", "orders", "a/b", "--key", "k", "--json"), schemas.StateTimerDisabled)
 	r := d.cmd(t, "timer", "run", "orders", "a/b", "--json")
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	var made api.TimerRun
@@ -102,7 +102,7 @@ func TestRunsFromTheShell(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &audited))
 	require.Equal(t, []int{7, 5, 5}, []int{len(audited.Runs), audited.Made, audited.Late})
 	require.Equal(t, "not_expected", audited.Runs[6].State)
-	require.Contains(t, d.cmd(t, "timer", "audit", "-t", "orders", "--id", "a/b").stdout, "expected ")
+	require.Contains(t, d.cmd(t, "timer", "audit", "-t", "orders", "--id", "a/b", "--from", "6h").stdout, "known to be late 5, not known ")
 
 	for _, args := range [][]string{{"run", "orders", "none"}, {"audit", "orders", "none"}, {"backfill", "orders", "none", "--from", "1h"}} {
 		require.Equal(t, command.ExitFailed, d.cmd(t, append([]string{"timer"}, args...)...).code, args)

@@ -6,8 +6,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/command"
 )
 
 type tokenCmd struct {
@@ -18,8 +18,8 @@ type tokenNewCmd struct {
 	command.Settings
 	command.AsJSON
 	Name    string   `arg:"" help:"The owner's name, for the audit log." name:"name"`
-	Role    string   `help:"read (no values), operate (values, schedule, cancel, fire, replay) or admin (all)." placeholder:"ROLE" required:""`
-	Topics  []string `help:"Only for target topics that match one of these patterns, such as orders.*; default all." placeholder:"PATTERN,…"`
+	Role    string   `help:"read (no values), operate (values, schedule, cancel, stop, fire, replay) or admin (all)." placeholder:"ROLE" required:""`
+	Topics  []string `default:"*" help:"For target topics that match one of these patterns, such as orders.*; * is all of them." placeholder:"PATTERN,…"`
 	Expires string   `help:"When the token ends: a date (its beginning in UTC), or RFC 3339; default never." placeholder:"TIME"`
 }
 

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/command"
 )
 
 // newToken runs the command and writes what belongs into the tokens file.
@@ -84,7 +84,7 @@ func TestTokenAsJSON(t *testing.T) {
 	var out made
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out))
 	require.NotEmpty(t, out.Token)
-	require.Equal(t, access.Entry{Name: "ci", SHA256: out.Entry.SHA256, Role: "operate"}, out.Entry)
+	require.Equal(t, access.Entry{Name: "ci", SHA256: out.Entry.SHA256, Role: "operate", Topics: access.Everything}, out.Entry)
 }
 
 func TestTokensThatExpire(t *testing.T) {
@@ -95,6 +95,11 @@ func TestTokensThatExpire(t *testing.T) {
 	require.Contains(t, string(text), "2099-12-31")
 	_, err = access.New(access.Config{Tokens: path}, zap.NewNop())
 	require.NoError(t, err)
+	for _, topics := range []string{"", ",", "*,orders"} {
+		r := notyet(t, nil, "", "token", "new", "x", "--role", "read", "--topics", topics)
+		require.Equal(t, command.ExitUsage, r.code, topics)
+		require.Contains(t, r.stderr, "--topics: ")
+	}
 	for _, expires := range []string{"tomorrow", "2001-01-01"} {
 		r := notyet(t, nil, "", "token", "new", "short", "--role", "read", "--expires", expires)
 		require.Equal(t, command.ExitUsage, r.code)

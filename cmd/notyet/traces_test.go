@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/test/recordtest"
 	"github.com/notyet/notyet/test/tracingtest"
 )

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/schemas"
 )
 

@@ -9,12 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
@@ -23,6 +24,7 @@ import (
 
 type watchCmd struct {
 	asking
+	arguments
 	Topic     string   `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
 	ID        string   `help:"Only this task." name:"id" placeholder:"ID"`
 	State     []string `help:"Only events with these states: succeeded, cancelled, dead, rejected, …" placeholder:"STATE,…"`
@@ -39,6 +41,8 @@ Examples:
   notyet watch -t orders --state dead,rejected --json | jq -r .reason
   notyet watch --id 4711 --from-start -n 1`
 }
+
+func (c *watchCmd) Validate(k *kong.Context) error { return c.take(k, &c.Topic, &c.ID, "", false) }
 
 func (c *watchCmd) Run(a *app) error {
 	for _, s := range c.State {
@@ -91,10 +95,13 @@ type event struct {
 	raw json.RawMessage
 }
 
-// about reports whether the event is about this task. A rejection may lack its topic.
-func (e event) about(topic, id string) bool {
-	return e.ID == id && (e.Topic == topic || e.Topic == "" && e.State == schemas.StateRejected)
+// refuses reports whether the event ends a request. Its task, if there is one, goes on.
+func (e event) refuses() bool {
+	return e.State == schemas.StateRejected || e.State == schemas.StateStale
 }
+
+// ends reports whether the event ends its task.
+func (e event) ends() bool { return e.State.Final() && !e.refuses() }
 
 // openTail starts at the oldest event of the results topic, or at its present end.
 func openTail(ctx context.Context, cfg *config.Config, log *zap.Logger, fromStart bool) (*tail, error) {
@@ -180,11 +187,11 @@ func (t *tail) until(ctx context.Context, wanted func(event) bool) (event, error
 }
 
 // outcome prints the event that ends a request or its task, and fails unless it has the wanted state.
-func (a *app) outcome(e event, wanted schemas.State, asJSON bool) error {
+func (a *app) outcome(e event, asJSON bool, wanted ...schemas.State) error {
 	if err := a.event(e, asJSON); err != nil {
 		return err
 	}
-	if e.State != wanted {
+	if !slices.Contains(wanted, e.State) {
 		return command.ErrReported
 	}
 	return nil

@@ -3,6 +3,7 @@ package flight
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -97,6 +98,23 @@ type DeliveryKeys interface {
 	DeliveryKey(seq int64, number int) (string, error)
 }
 
+// Tenants are the intakes of tasks, as far as they are known.
+type Tenants struct {
+	bySource atomic.Pointer[map[int]string]
+}
+
+// Learn takes the intakes of all sources.
+func (ts *Tenants) Learn(intakes map[int]string) { ts.bySource.Store(&intakes) }
+
+// of returns the intake of a task; "" of a timer's run, and of a task whose intake is not known yet.
+func (ts *Tenants) of(seq int64) string {
+	if known := ts.bySource.Load(); known != nil {
+		source, _ := task.SplitSeq(seq)
+		return (*known)[source]
+	}
+	return ""
+}
+
 // BodiesRead takes the rows of a batch, and the seqs of those for whose bodies there was no room, and returns the tasks that are to be
 // sent. Their intents go to the send log next, and then Logged takes them.
 func (fl *Flight) BodiesRead(b *Batch, rows []task.Task, rest []int64, keys DeliveryKeys, tracer *tracing.Tracer) []*Task {
@@ -176,6 +194,8 @@ func (fl *Flight) readAgain(bySeq map[int64]*Task, rows []task.Task, rest []int6
 // task's yet, and only the fetch loop has a task whose body is not read.
 func (fl *Flight) prepare(t *Task, c *content, row *task.Task, keys DeliveryKeys, tracer *tracing.Tracer) error {
 	c.topic, c.id, c.due, c.attempt, c.replay, c.state = row.Topic, row.ID, row.Due, row.Attempt, row.Replay, row.State
+	c.idle, c.snoozed = row.Idle || row.State != task.StateRetry, row.Snoozed
+	c.tenant = fl.cfg.Tenants.of(row.Seq)
 	c.body, c.size = row.Body, len(row.Body)+500
 	body, err := schemas.DecodeBody(row.Body)
 	if err != nil {

@@ -56,7 +56,7 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	batch, _ = fl.NextBodies()
 	require.Len(t, batch.tasks, 1, "the one that stands behind what was claimed came late")
 	require.Equal(t, int64(500), batch.tasks[0].seq)
-	fl.backlog.queue.push(&Task{slot: l, seq: 600, at: now + 25 + 200, lane: task.LaneKey{}.Lane("t", task.ClassNormal)})
+	fl.backlog.push([]*Task{&Task{slot: l, seq: 600, at: now + 25 + 200, lane: task.LaneKey{}.Lane("t", task.ClassNormal)}})
 	_, wait = fl.NextBodies()
 	require.LessOrEqual(t, wait, 200*time.Millisecond, "until it is due")
 }

@@ -1,10 +1,12 @@
 package flight
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
@@ -17,6 +19,7 @@ func (fl *Flight) Check() (forget []string) {
 	defer fl.mu.Unlock()
 	fl.checkOutlets()
 	fl.deferSlow()
+	fl.outlets.tellRefusals()
 	return fl.forgetClosed(time.Now())
 }
 
@@ -46,10 +49,17 @@ func (fl *Flight) noteRefusal(topic string, why cause, err error) (final bool) {
 	case *row == nil || (*row).cause != why || (*row).over(now):
 		*row = newClosed(why, now)
 		if why == refused {
-			(*row).ends = now.Add(outs.cfg.UndeliverableAfter)
+			patience := outs.cfg.UndeliverableAfter
+			if errors.Is(err, kerr.UnknownTopicOrPartition) {
+				patience = max(patience, topicSpreads)
+			}
+			(*row).ends = now.Add(patience)
+			if g.unmet != nil { // each of many asks more seldom
+				(*row).first = min((*row).first*time.Duration(1+g.unmet.topics/100), causes[why].longest)
+			}
 			(*row).next = now.Add((*row).within((*row).first, now))
-			outs.log.Warn("a target does not exist or may not be written: its tasks are tried for a while, then they are dead letters",
-				zap.String("topic", topic), zap.Duration("undeliverable_after", outs.cfg.UndeliverableAfter), zap.Error(err))
+			outs.refusals.n++
+			outs.refusals.topic, outs.refusals.err = topic, err
 		} else {
 			outs.log.Error("a broker refuses the database's time: one of the two clocks is wrong, and tasks of the topic wait until it is corrected",
 				zap.String("topic", topic), zap.Time("database_clock", outs.clock.Now()), zap.Duration("database_ahead_of_this_machine", outs.clock.Offset()), zap.Error(err))

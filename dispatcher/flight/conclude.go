@@ -72,17 +72,20 @@ func (fl *Flight) Conclude() (announce []Delivery, isolate []*Outlet) {
 // the suspects of an outlet are to be sent.
 func (fl *Flight) conclude(o outcome) (announce bool, isolate *Outlet) {
 	t := o.task
-	if t.status == leaving || t.status == left {
+	switch {
+	case fl.stuck[t.seq] == t:
 		fl.answeredLate(o)
 		return false, nil
-	}
-	if t.slot.abandoned {
+	case t.status == leaving, t.status == left, t.slot.abandoned:
 		return false, nil
 	}
 	call, isCall := errors.AsType[*CallError](o.err)
 	switch {
 	case isCall:
 		fl.callFailed(t, o, call)
+	case errors.Is(o.err, kafka.ErrNotStored):
+		t.state = task.StateRetry // as in sendLater
+		return false, fl.suspect(t)
 	case o.err != nil && kafka.Permanent(o.err) && kafka.MaybeCollateral(o.err) && !o.alone && kafka.NotSent(o.err):
 		return false, fl.suspect(t)
 	case o.err != nil && kafka.Permanent(o.err) && !o.again && (o.alone || !kafka.MaybeCollateral(o.err)):
@@ -111,9 +114,7 @@ func (fl *Flight) conclude(o outcome) (announce bool, isolate *Outlet) {
 // sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
 // to the task any more but that it is sent: it must not be cancelled, replaced or called expired.
 func (fl *Flight) sendLater(t *Task, err error) {
-	if !kafka.NotSent(err) {
-		t.state = task.StateRetry
-	}
+	t.doubt = t.doubt || !kafka.NotSent(err)
 	if g := fl.outlets.closing(t.outletKey, time.Now()); g != nil {
 		fl.putOff(t, g)
 		return
@@ -131,11 +132,11 @@ func (fl *Flight) callFailed(t *Task, o outcome, e *CallError) {
 	case e.Verdict == callback.Dead:
 		fl.log.Info("a callback cannot succeed", zap.String("topic", t.topic), zap.String("id", t.id), zap.Int("status", e.Status))
 		fl.leave(t, fl.deadTransition(t, e.Kind, e.Reason).after(made))
-	case made >= t.settings.MaxAttempts:
-		fl.leave(t, fl.deadTransition(t, schemas.KindDead, task.Exhausted(made, e.Reason)).after(made))
+	case made-t.snoozed >= t.settings.MaxAttempts:
+		fl.leave(t, fl.deadTransition(t, schemas.KindDead, task.Exhausted(made-t.snoozed, e.Reason)).after(made))
 	default:
 		// One more: both times are cut to a millisecond, and the receiver counts from before its answer came.
-		pause := (e.Pause(t.settings.Backoff.Pause(made)) + time.Millisecond - 1).Milliseconds()
+		pause := (e.Pause(t.settings.Pause(made, t.snoozed, schemas.NoRetryAfter)) + time.Millisecond - 1).Milliseconds()
 		next := max(o.at, o.latest) + 1 + pause
 		if t.tooLateFor(next) {
 			reason := fmt.Sprintf("its next attempt would be later than notyet-max-lateness %v after its due time (%d made); the last: %s", t.settings.MaxLateness, made, e.Reason)
@@ -161,20 +162,16 @@ func awaitReport(t *Task, o outcome) Transition {
 	}
 }
 
-// answeredLate takes the answer about a task that has been set aside meanwhile.
+// answeredLate takes the answer about a task that has been set aside meanwhile. Once its slot was lost, the answer ends nothing: the task may
+// stand in another slot, and another owner may have sent it too.
 func (fl *Flight) answeredLate(o outcome) {
 	t := o.task
-	if fl.stuck[t.seq] != t {
-		return
-	}
-	l := fl.slots[t.slot.number]
-	if l == nil {
+	if fl.slots[t.slot.number] != t.slot {
 		delete(fl.stuck, t.seq)
 		return
 	}
 	t.lateAnswer = true // it stays known as stuck until its end is durable
-	away := l != t.slot // then another owner may have sent it too
-	late := &Task{slot: l, seq: t.seq, at: t.at, lane: t.lane, doubt: t.doubt || away, content: t.content}
+	late := &Task{slot: t.slot, seq: t.seq, at: t.at, lane: t.lane, doubt: t.doubt, content: t.content}
 	call, isCall := errors.AsType[*CallError](o.err)
 	switch {
 	case isCall:

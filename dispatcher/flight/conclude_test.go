@@ -28,7 +28,7 @@ func TestSuspectThatWasSetAsideIsNotSent(t *testing.T) {
 	fl.answeredLate(outcome{task: suspect, err: kafka.ErrNotSent, alone: true})
 	require.Empty(t, fl.stuck)
 	fl.enter(map[int]*ownedSlot{0: l}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
-	require.Equal(t, 1, fl.backlog.queue.size, "it is read, if it is there, and sent")
+	require.Equal(t, 1, fl.backlog.size(), "it is read, if it is there, and sent")
 }
 
 // A suspect is set aside, since its target falls silent, and then its slot is lost. Nobody else knows of its answer: should the slot come
@@ -47,7 +47,7 @@ func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
 	fl.DropSuspect(one.Task)
 	require.Zero(t, fl.outlets.buffered)
 	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
-	require.Equal(t, 1, fl.backlog.queue.size, "it is read and sent")
+	require.Equal(t, 1, fl.backlog.size(), "it is read and sent")
 	_, ok = fl.NextSuspect(g)
 	require.False(t, ok)
 	require.Empty(t, fl.outlets.byKey)

@@ -22,6 +22,7 @@ type Config struct {
 	UnresponsiveAfter  time.Duration
 	UndeliverableAfter time.Duration
 	MisfireAfter       time.Duration
+	Tenants            *Tenants
 }
 
 // lastSend is how long a slot that is to be given away goes on sending. A task that is sent later could not be settled before the slot
@@ -52,11 +53,11 @@ type env struct {
 }
 
 // Kicks has one for each loop. Flight and the loops give them, and only the loop takes its own.
-type Kicks struct{ Own, Claim, Sweep, Fetch, Release, Settle, Timers, Overlap, Held, Slots Kick }
+type Kicks struct{ Own, Claim, Sweep, Fetch, Release, Topics, Settle, Timers, Overlap, Held, Slots Kick }
 
 // NewKicks makes them all.
 func NewKicks() Kicks {
-	return Kicks{Own: newKick(), Claim: newKick(), Sweep: newKick(), Fetch: newKick(), Release: newKick(), Settle: newKick(), Timers: newKick(), Overlap: newKick(), Held: newKick(), Slots: newKick()}
+	return Kicks{Own: newKick(), Claim: newKick(), Sweep: newKick(), Fetch: newKick(), Release: newKick(), Topics: newKick(), Settle: newKick(), Timers: newKick(), Overlap: newKick(), Held: newKick(), Slots: newKick()}
 }
 
 // Kick wakes a loop; kicks that come while it is awake become one.
@@ -114,7 +115,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Postponed:    counter("postponed_total", "Tasks put off because their target did not answer or refused them."),
 		Unresponsive: counter("sick_targets_total", "Targets that stopped answering."),
 		Delivered:    counter("delivered_total", "Tasks that Kafka, or the receiver of a callback, has acknowledged."),
-		Mismatch:     counter("mismatch_total", "Settled ranges in which the database counted another number of tasks."),
+		Mismatch:     counter("mismatch_total", "Settled ranges in which the database had other tasks."),
 		Held:         counter("held_total", "Tasks that their target's policy kept from being released, each time that it did."),
 		Recalled:     counter("held_recalled_total", "Held tasks that were called back to be released."),
 		Retries:      counter("retries_total", "Calls to the database, the send log or Kafka that failed and were tried again."),

@@ -14,6 +14,9 @@ import (
 // many a paused owner may send on waking.
 const releaseBatch = 256
 
+// lookMost bounds how many tasks are looked at under the lock at once: most of them may be put off.
+const lookMost = 1000
+
 // UntilRelease is how long until something is to be sent, if nothing else happens; at most a second.
 func (fl *Flight) UntilRelease() time.Duration {
 	fl.mu.Lock()
@@ -27,24 +30,26 @@ func (fl *Flight) TakeDue() (send []Sendable, more bool) {
 	send = make([]Sendable, 0, releaseBatch)
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	looked := 0
 	take := func(t *Task, waited bool) {
+		looked++
 		if !t.slot.abandoned && fl.admit(t, now, waited) {
 			send = append(send, fl.sendable(t))
 		}
 	}
-	for len(send) < releaseBatch && len(fl.due) > 0 && fl.due[0].at <= now {
+	for len(send) < releaseBatch && looked < lookMost && len(fl.due) > 0 && fl.due[0].at <= now {
 		take(fl.due.pop(), false)
 	}
 	fl.gates.release(func() bool { return len(send) < releaseBatch }, func(t *Task) { take(t, false) })
-	for _, g := range fl.outlets.byKey {
+	for g := range fl.outlets.waiting {
 		for len(send) < releaseBatch && len(g.waiting) > 0 && fl.room(g, g.waiting[0]) {
 			t := g.waiting[0]
-			g.waiting = g.waiting[1:]
+			fl.outlets.waits(g, g.waiting[1:])
 			take(t, true)
 		}
 		g.leaveSeat()
 	}
-	return send, len(send) == releaseBatch
+	return send, len(send) == releaseBatch || looked >= lookMost
 }
 
 // sendable hands out an admitted task. A callback takes along the room that was taken for it at its origin.
@@ -90,6 +95,11 @@ func (fl *Flight) admit(t *Task, now int64, waited bool) bool {
 		return false
 	}
 	g := fl.outlets.of(t)
+	if pause := fl.outlets.oneTooMany(g, t); pause > 0 {
+		fl.postpone(t, now, pause)
+		fl.outlets.forgetIdle(g)
+		return false
+	}
 	fl.rejudgeParked(t, g)
 	switch closed := g.putsOff(time.Now()); {
 	case closed && g.refuses() && !fl.outlets.hasRoom(g, t): // others may ask
@@ -107,7 +117,7 @@ func (fl *Flight) admit(t *Task, now int64, waited bool) bool {
 		if g.silent() { // an origin, and it is known now
 			fl.putOff(t, g)
 		} else {
-			g.waiting = append(g.waiting, t)
+			fl.outlets.waits(g, append(g.waiting, t))
 		}
 		return false
 	}
@@ -124,7 +134,7 @@ func (fl *Flight) room(g *Outlet, t *Task) bool {
 	case !g.origin || g.seat != nil:
 		return true
 	}
-	seat, absence := fl.origins.Enter(g.topic)
+	seat, absence := fl.origins.Enter(g.topic, t.tenant)
 	if absence.Down {
 		fl.originDown(g, absence.Wait)
 	}

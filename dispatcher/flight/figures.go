@@ -23,7 +23,11 @@ type Figures struct {
 	Unannounced              int           // delivered, their last events with the producer
 	Unsettled                time.Duration // how long ago the oldest delivery was made that is not durable
 
+	Unread            int     // claimed, and their bodies not read
 	Probes, SentBytes int     // of what is sent: outlets that are asked, and bytes
+	OutletTasks       int     // the same as SentTasks, as the outlets count it
+	OutletBytes       int     // likewise
+	GateTasks         int     // of them, as the gates count it
 	Owed, Undurable   int     // tasks that are to wait for reports; deliveries that are not durable
 	Gates             int     // targets with a policy, or with tasks at their gates
 	Part              float64 // of the installation's slots that is owned, as far as the policies go
@@ -42,9 +46,11 @@ func (fl *Flight) Figures() Figures {
 		Stuck: len(fl.stuck), Parked: fl.parkedTasks(), Unannounced: len(fl.unannounced.published), Unsettled: fl.unsettled.oldest(),
 		Due: len(fl.due), Calls: len(fl.underWay), Proofs: len(fl.proofs), Leaving: fl.inbox.leavingTasks(), Probes: fl.outlets.probes, SentBytes: fl.outlets.buffered.bytes,
 		Owed: fl.unsettled.owed, Undurable: len(fl.unsettled.deliveries), Gates: len(fl.gates.byTopic), Part: fl.gates.part(),
-		Outlets: len(fl.outlets.byKey),
+		Outlets: len(fl.outlets.byKey), Unread: fl.backlog.size(),
 	}
 	for _, g := range fl.outlets.byKey {
+		f.OutletTasks += g.sending
+		f.OutletBytes += g.bytes
 		if g.silent() {
 			f.UnresponsiveOutlets++
 		}
@@ -56,6 +62,7 @@ func (fl *Flight) Figures() Figures {
 	}
 	for _, g := range fl.gates.byTopic {
 		f.Gated += len(g.waiting) + g.coming.count()
+		f.GateTasks += g.sending
 		switch {
 		case g.Paused:
 			f.PausedTargets++
@@ -66,11 +73,22 @@ func (fl *Flight) Figures() Figures {
 	return f
 }
 
+// held are the figures that are 0 while there is nothing to do: one that stays above 0 takes room from others for good.
+func (f Figures) held() map[string]int {
+	return map[string]int{
+		"sent_tasks": f.SentTasks, "sent_bytes": f.SentBytes, "outlet_tasks": f.OutletTasks, "outlet_bytes": f.OutletBytes, "gate_tasks": f.GateTasks, "probes": f.Probes,
+		"due_tasks": f.Due, "unread_tasks": f.Unread, "callbacks": f.Calls, "leaving_tasks": f.Leaving, "owed_reports": f.Owed, "undurable_deliveries": f.Undurable, "unannounced_events": f.Unannounced,
+	}
+}
+
 // RegisterGauges shows what is in flight.
 func (fl *Flight) RegisterGauges(reg prometheus.Registerer) {
 	f := promauto.With(reg)
+	measure := func(name, help string, of func(Figures) float64) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, func() float64 { return of(fl.Figures()) })
+	}
 	gauge := func(name, help string, of func(Figures) int) {
-		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, func() float64 { return float64(of(fl.Figures())) })
+		measure(name, help, func(f Figures) float64 { return float64(of(f)) })
 	}
 	gauge("slots", "Slots owned.", func(f Figures) int { return f.Slots })
 	gauge("claimed_tasks", "Claimed tasks that are not settled.", func(f Figures) int { return f.Claimed })
@@ -81,9 +99,13 @@ func (fl *Flight) RegisterGauges(reg prometheus.Registerer) {
 	gauge("unresponsive_targets", "Partitions of targets, and origins of callbacks, that do not answer.", func(f Figures) int { return f.UnresponsiveOutlets })
 	gauge("parked_tasks", "Tasks that are put off without reading their bodies until their target answers.", func(f Figures) int { return f.Parked })
 	gauge("stuck_tasks", "Tasks with the producer that have been set aside.", func(f Figures) int { return f.Stuck })
-	gauge("unsettled_milliseconds", "How long ago the oldest delivery was made that is not durable: if the dispatcher died, it would be made again.", func(f Figures) int { return int(f.Unsettled.Milliseconds()) })
+	measure("unsettled_seconds", "How long ago the oldest delivery was made that is not durable: if the dispatcher died, it would be made again.", func(f Figures) float64 { return f.Unsettled.Seconds() })
 	gauge("paused_targets", "Targets that an operator has paused.", func(f Figures) int { return f.PausedTargets })
 	gauge("limited_targets", "Targets that an operator has limited, and not paused.", func(f Figures) int { return f.LimitedTargets })
+	for what := range (Figures{}).held() {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "held", Help: "What is held in flight, by what it is. 0 while there is nothing to do.", ConstLabels: prometheus.Labels{"what": what}},
+			func() float64 { return float64(fl.Figures().held()[what]) })
+	}
 	gauge("gated_tasks", "Tasks in memory that wait for what their target's limits let through.", func(f Figures) int { return f.Gated })
 }
 

@@ -31,6 +31,7 @@ func newFlight(t *testing.T, cfg Config) *Flight {
 	cfg.UnresponsiveAfter = cmp.Or(cfg.UnresponsiveAfter, 10*time.Second)
 	cfg.UndeliverableAfter = cmp.Or(cfg.UndeliverableAfter, time.Minute)
 	cfg.MisfireAfter = cmp.Or(cfg.MisfireAfter, time.Minute)
+	cfg.Tenants = new(Tenants)
 	return New(cfg, machineClock{}, nil, NewMetrics(prometheus.NewRegistry()), NewKicks(), zap.NewNop())
 }
 

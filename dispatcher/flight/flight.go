@@ -45,7 +45,7 @@ type Flight struct {
 	unsettled   unsettled
 	unannounced unannounced
 	proofs      Proofs              // of tasks in doubt: Took adds, Logged takes
-	stuck       map[int64]*Task     // sent, unanswered for long, and out of their slot since; by seq
+	stuck       map[int64]*Task     // with a producer, and out of their slots, or of slots that were lost; by seq
 	due         dueHeap             // staged tasks: Logged adds, TakeDue takes
 	underWay    map[*Task]time.Time // callbacks, since when
 	runs        []*Task             // of timers, that wait for what the database says
@@ -57,7 +57,7 @@ type Flight struct {
 func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks, log *zap.Logger) *Flight {
 	fl := &Flight{
 		env:     env{cfg: cfg, clock: clock, log: log, metrics: metrics, kicks: kicks},
-		backlog: newBacklog(), inbox: &inbox{}, origins: origins, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]lostSlot{}, proofs: Proofs{}, stuck: map[int64]*Task{},
+		backlog: newBacklog(cfg.Tenants), inbox: &inbox{}, origins: origins, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]lostSlot{}, proofs: Proofs{}, stuck: map[int64]*Task{},
 		staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, unsettled: unsettled{pace: firstPace},
 		unannounced: unannounced{published: map[*Task]announcement{}}, underWay: map[*Task]time.Time{},
 	}
@@ -90,9 +90,9 @@ func (fl *Flight) unstage(t *Task) {
 	}
 }
 
-// Origins give room for requests to the origins of callbacks. Enter does not block.
+// Origins give room for requests to the origins of callbacks, on account of tenants. Enter does not block.
 type Origins interface {
-	Enter(origin string) (*callback.Seat, callback.Absence)
+	Enter(origin, tenant string) (*callback.Seat, callback.Absence)
 }
 
 // gates keep the operators' policies in force: targets that are paused, or limited. Tasks that a gate does not let through soon are moved
@@ -117,6 +117,9 @@ type outlets struct {
 	unsettled *unsettled
 	where     *kafka.Placement // to which outlet a record goes; it has a lock of its own
 	byKey     map[outletKey]*Outlet
+	waiting   map[*Outlet]bool  // for which something waits
+	unmet     map[string]*unmet // by tenant
+	refusals  refusals
 	buffered  buffered
 	atOrigins buffered // of it, what origins have
 	probes    int      // under way
@@ -124,7 +127,7 @@ type outlets struct {
 }
 
 func newOutlets(env *env, unsettled *unsettled, gates *gates) *outlets {
-	return &outlets{env: env, unsettled: unsettled, gates: gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}}
+	return &outlets{env: env, unsettled: unsettled, gates: gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}, waiting: map[*Outlet]bool{}, unmet: map[string]*unmet{}}
 }
 
 // buffered is what the producers hold for all outlets.

@@ -21,7 +21,7 @@ type Gate struct {
 	room    int           // its share of what may be in flight; 0: no limit
 	most    int           // that may be here or on their way
 	sending int           // records with a producer
-	passed  passed        // through, lately
+	passed  share.Recent  // through, in the latest spans of gateAhead
 
 	waiting dueHeap        // due, with their bodies, until they may go
 	coming  calledBack     // were held, and are not here yet
@@ -94,7 +94,7 @@ func (g *Gate) ahead(now time.Time) int {
 		n = min(n, int(max(g.pace.TokensAt(now), 0)+float64(g.pace.Limit())*gateAhead.Seconds()))
 	}
 	if g.room > 0 {
-		n = min(n, g.room+2*g.passed.within(now)) // so many follow one another, as fast as Kafka answers
+		n = min(n, g.room+2*g.passed.Within(gateAhead, now)) // so many follow one another, as fast as Kafka answers
 	}
 	return n
 }
@@ -172,7 +172,7 @@ func (g *Gate) next(now time.Time, scarce bool) *Task {
 		return nil
 	}
 	t := g.waiting.pop()
-	g.passed.one(now)
+	g.passed.One(gateAhead, now)
 	t.passed = true
 	return t
 }
@@ -213,24 +213,6 @@ func (g *Gate) earliest() int64 {
 	}
 	return min(at, g.firstUnread())
 }
-
-// passed counts what was let through in the latest spans of gateAhead.
-type passed struct {
-	began     time.Time
-	now, then int
-}
-
-func (l *passed) roll(now time.Time) {
-	if span := now.Sub(l.began); span >= 2*gateAhead {
-		*l = passed{began: now}
-	} else if span >= gateAhead {
-		*l = passed{began: now, then: l.now}
-	}
-}
-
-func (l *passed) one(now time.Time) { l.roll(now); l.now++ }
-
-func (l *passed) within(now time.Time) int { l.roll(now); return max(l.now, l.then) }
 
 // calledBack are tasks that were held, were called back, and are on their way to the gate.
 type calledBack struct {

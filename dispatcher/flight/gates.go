@@ -117,7 +117,7 @@ func (f *gates) close(g *Gate) {
 		for _, t := range o.waiting {
 			f.hold(g, t, t.attempt)
 		}
-		o.waiting = nil
+		f.flight.outlets.waits(o, nil)
 	}
 }
 

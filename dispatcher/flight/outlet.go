@@ -89,10 +89,24 @@ func (outs *outlets) count(g *Outlet, tasks, bytes int) {
 	}
 }
 
+// waits notes what waits for an outlet. TakeDue looks at those for which something waits.
+func (outs *outlets) waits(g *Outlet, tasks []*Task) {
+	if g.waiting = tasks; len(tasks) > 0 {
+		outs.waiting[g] = true
+	} else {
+		g.waiting = nil
+		delete(outs.waiting, g)
+	}
+}
+
 // forgetIdle forgets an outlet that is not in use.
 func (outs *outlets) forgetIdle(g *Outlet) {
+	if g.unmet != nil && outs.where.Knows(g.topic) {
+		g.met()
+	}
 	if g.sending == 0 && g.owed == 0 && len(g.waiting) == 0 && !g.trying && g.closed == nil && outs.byKey[g.outletKey] == g {
 		delete(outs.byKey, g.outletKey)
+		g.met()
 	}
 }
 

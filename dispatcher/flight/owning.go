@@ -154,20 +154,23 @@ type Unsure struct {
 }
 
 // Had returns what is known here of slots that are about to be taken or given away: how far those were claimed that were abandoned and not
-// taken since. If the database was set back, it may have forgotten a part of that, and what was staged here may have been sent: whoever takes
-// the slot or gives it away claims that part with it, so it is in doubt, and nobody can cancel it. No owner claims further than Reach, by
-// any clock, if all have one configuration.
-func (fl *Flight) Had(slots []int) []line.Had {
+// taken since, and which tasks the producers have. If the database was set back, it may have forgotten a part of that: whoever takes the slot
+// or gives it away sees to it that nobody can cancel what may yet be delivered, and that what was delivered is in doubt. No owner claims
+// further than Reach, by any clock, if all have one configuration.
+func (fl *Flight) Had(slots []int) line.Known {
 	reach := fl.clock.Latest() + fl.cfg.Furthest.Milliseconds()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	out := make([]line.Had, len(slots))
+	out := line.Known{Slots: make([]line.Had, len(slots))}
+	for _, seq := range slices.Sorted(maps.Keys(fl.stuck)) {
+		out.Sent = append(out.Sent, line.Sent{Seq: seq, Number: fl.stuck[seq].sendNumber()})
+	}
 	for i, slot := range slots {
 		had := fl.lost[slot]
 		if l := fl.slots[slot]; l != nil {
 			had.claimed, had.turn = max(had.claimed, l.claimed), max(had.turn, l.turn)
 		}
-		out[i] = line.Had{Slot: slot, Pos: had.claimed, Turn: had.turn, Reach: reach}
+		out.Slots[i] = line.Had{Slot: slot, Pos: had.claimed, Turn: had.turn, Reach: reach}
 	}
 	return out
 }
@@ -186,7 +189,7 @@ func (fl *Flight) abandonOurs(l *ownedSlot, why string) {
 	fl.abandon(l, why)
 }
 
-// abandon forgets a slot that is no longer ours.
+// abandon forgets a slot that is no longer ours. What a producer has of it stays known until it is answered.
 func (fl *Flight) abandon(l *ownedSlot, why string) {
 	l.abandoned = true
 	before := fl.lost[l.number]
@@ -194,6 +197,9 @@ func (fl *Flight) abandon(l *ownedSlot, why string) {
 	delete(fl.slots, l.number)
 	fl.entries -= len(l.open())
 	for _, t := range l.open() {
+		if t.status == sending && t.with != nil {
+			fl.stuck[t.seq] = t
+		}
 		fl.unstage(t)
 		fl.unsettled.ends(t)
 		fl.proofs.forget(t.seq)
@@ -278,7 +284,7 @@ func (fl *Flight) Released(slots []int, epoch int64, kept []int) (gone []int) {
 // the slot comes back, they are claimed like any other. A task without an answer stays known, because the producer still has it.
 func (fl *Flight) forgetAnswered(l *ownedSlot) {
 	for seq, t := range fl.stuck {
-		if t.lateAnswer && t.slot.number == l.number {
+		if t.lateAnswer && t.slot == l {
 			delete(fl.stuck, seq)
 		}
 	}

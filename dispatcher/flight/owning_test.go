@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
@@ -20,8 +21,8 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	original := &Task{slot: l, seq: 9, status: left, content: &content{attempt: 2}}
 	fl.stuck[9] = original
 	fl.enter(map[int]*ownedSlot{0: l}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}, {Place: slots.Place{Slot: 0, Pos: 51, Seq: 10}}}, false)
-	require.Equal(t, 1, fl.backlog.queue.size)
-	require.Equal(t, int64(10), fl.backlog.queue.take(1, never)[0].seq)
+	require.Equal(t, 1, fl.backlog.size())
+	require.Equal(t, int64(10), fl.backlog.takeTurns(1, never)[0].seq)
 	require.Len(t, fl.inbox.transitions, 1)
 	require.Equal(t, task.StateRetry, fl.inbox.transitions[0].State)
 	require.Equal(t, 2, fl.inbox.transitions[0].Attempt)
@@ -30,7 +31,7 @@ func TestStuckTaskIsNotSentAgainByItsOwner(t *testing.T) {
 	original.lateAnswer = true // and when its end is on the way, it only has to get out of the way
 	fl.inbox.transitions = nil
 	fl.enter(map[int]*ownedSlot{0: l}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 90, Seq: 9}}}, false)
-	require.Zero(t, fl.backlog.queue.size)
+	require.Zero(t, fl.backlog.size())
 	require.Empty(t, fl.inbox.transitions)
 	require.Equal(t, leaving, l.tasks[len(l.tasks)-1].status)
 }
@@ -61,7 +62,7 @@ func TestAnsweredTasksOfALostSlotAreForgotten(t *testing.T) {
 
 			again := &ownedSlot{number: 0, epoch: 6}
 			fl.enter(map[int]*ownedSlot{0: again}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 0}}}, false)
-			require.Equal(t, 1, fl.backlog.queue.size)
+			require.Equal(t, 1, fl.backlog.size())
 			require.Equal(t, entered, again.tasks[0].status)
 		})
 	}
@@ -85,7 +86,7 @@ func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
 			forgot.Done = 40
 			fl.SlotsRead([]store.Slot{forgot}, fl.Known())
 		}, true},
-		"another number of tasks": {func(fl *Flight, l *ownedSlot) {
+		"other tasks": {func(fl *Flight, l *ownedSlot) {
 			fl.Settled(nil, []Closing{{line.Done{Slot: 0, Epoch: 5, From: 50, To: 100}, l}}, line.Settled{Mismatch: []int{0}}, 0)
 		}, true},
 		"that the slot was made": {func(fl *Flight, _ *ownedSlot) { fl.SlotsRead(nil, fl.Known()) }, false},
@@ -96,7 +97,7 @@ func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
 			forgot.Turn = 1
 			fl.SlotsSeen([]store.Slot{forgot}) // whoever reads it first
 			fl.SlotsRead([]store.Slot{forgot}, fl.Known())
-			require.Equal(t, int64(2), fl.Had([]int{0})[0].Turn)
+			require.Equal(t, int64(2), fl.Had([]int{0}).Slots[0].Turn)
 		}, true},
 		"where tasks had moved, perhaps": {func(fl *Flight, _ *ownedSlot) {
 			unsure := row
@@ -115,7 +116,7 @@ func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
 			c.lose(fl, fl.slots[0])
 			require.Empty(t, fl.slots)
 			require.Equal(t, c.stray, len(fl.Strays(nil)[5]) == 1)
-			had := fl.Had([]int{0})
+			had := fl.Had([]int{0}).Slots
 			require.Len(t, had, 1)
 			require.Equal(t, int64(100), had[0].Pos)
 		})
@@ -135,7 +136,7 @@ func TestTheTurnOfASlotThatWasTaken(t *testing.T) {
 	require.False(t, ok, "nor split")
 	fl.SlotsRead([]store.Slot{{Slot: 0, Epoch: 4, Claimed: 100, Done: 100, Change: store.Change{Base: 1, Target: 1, Spread: 1}}}, fl.Known())
 	require.Empty(t, fl.slots)
-	require.Equal(t, int64(3), fl.Had([]int{0})[0].Turn)
+	require.Equal(t, int64(3), fl.Had([]int{0}).Slots[0].Turn)
 }
 
 // While the slots are read, one of them is claimed, the database is started anew, and has forgotten the claim: the slot does not become
@@ -153,28 +154,65 @@ func TestClaimWhileTheSlotsAreRead(t *testing.T) {
 	require.Empty(t, fl.slots, "it is to be taken anew")
 }
 
-// A record is refused after its slot had another owner, who may have sent it: the task is not known as one that was never sent.
+// A record is refused late: its task is known as one that was never sent, unless it was in doubt.
 func TestALateRefusalIsInDoubt(t *testing.T) {
-	for name, c := range map[string]struct {
-		away, doubt, want bool // its slot was, its task was, its end is
-	}{
-		"its slot stayed":            {},
-		"its slot stayed, in doubt":  {doubt: true, want: true},
-		"its slot had another owner": {away: true, want: true},
+	for _, doubt := range []bool{false, true} {
+		fl := newFlight(t, Config{})
+		l := &ownedSlot{number: 0, epoch: 5}
+		original := &Task{slot: l, seq: 9, status: left, doubt: doubt, content: &content{topic: "orders"}}
+		fl.slots[0], fl.stuck[9] = l, original
+		fl.answeredLate(outcome{task: original, err: kerr.MessageTooLarge, alone: true})
+		ends, _, _ := fl.inbox.takeLeaving(0)
+		require.Len(t, ends, 1)
+		require.NotNil(t, ends[0].Dead)
+		require.Equal(t, doubt, ends[0].MaybeSent)
+	}
+}
+
+// The producer has a task when its slot is lost. Another owner may move the task to another slot of ours, and the slot comes back: until the
+// answer has come, the task is not sent from there either. The answer ends nothing.
+func TestWhatTheProducerHasOfALostSlot(t *testing.T) {
+	fl := newFlight(t, Config{})
+	row := store.Slot{Slot: 3, Owner: "one", Claimed: 100}
+	sent := func(seq int64, then status) *Task {
+		return &Task{slot: fl.slots[3], seq: seq, pos: 50, status: then, content: &content{topic: "orders", attempt: 2, record: &kgo.Record{Topic: "orders"}}}
+	}
+	enter := func(slot int, pos int64) *Task {
+		l := fl.slots[slot]
+		fl.enter(map[int]*ownedSlot{slot: l}, []line.Entry{{Place: slots.Place{Slot: slot, Pos: pos, Seq: 9}}}, false)
+		return l.tasks[len(l.tasks)-1]
+	}
+	for name, set := range map[string]func(t *Task){
+		"in its place": func(t *Task) { t.slot.tasks = append(t.slot.tasks, t) },
+		"set aside":    func(t *Task) { t.status = left; fl.stuck[t.seq] = t },
 	} {
 		t.Run(name, func(t *testing.T) {
-			fl := newFlight(t, Config{})
-			l := &ownedSlot{number: 0, epoch: 5}
-			original := &Task{slot: l, seq: 9, status: left, doubt: c.doubt, content: &content{topic: "orders"}}
-			fl.slots[0], fl.stuck[9] = l, original
-			if c.away {
-				fl.slots[0] = &ownedSlot{number: 0, epoch: 7}
+			fl = newFlight(t, Config{})
+			fl.Took([]store.Slot{row, {Slot: 70, Owner: "one"}}, 5, nil, nil)
+			original := sent(9, sending)
+			fl.outlets.beginSending(fl.outlets.of(original), original)
+			set(original)
+			answered := sent(10, sending)
+			fl.slots[3].tasks = append(fl.slots[3].tasks, answered)
+
+			fl.abandon(fl.slots[3], "a test")
+			require.Equal(t, []line.Sent{{Seq: 9, Number: original.sendNumber()}}, fl.Had([]int{70}).Sent, "for each slot that is taken or given away")
+			fl.Took([]store.Slot{row}, 7, nil, nil)
+			for _, slot := range []int{3, 70} {
+				require.Equal(t, leaving, enter(slot, 50).status)
+				ends, _, _ := fl.inbox.takeLeaving(0)
+				require.Len(t, ends, 1)
+				require.Equal(t, task.StateRetry, ends[0].State)
+				require.Equal(t, 2, ends[0].Attempt)
 			}
-			fl.answeredLate(outcome{task: original, err: kerr.MessageTooLarge, alone: true})
+
+			fl.Answered(original, Answer{})
+			fl.Noted(1)
+			fl.Conclude()
 			ends, _, _ := fl.inbox.takeLeaving(0)
-			require.Len(t, ends, 1)
-			require.NotNil(t, ends[0].Dead)
-			require.Equal(t, c.want, ends[0].MaybeSent)
+			require.Empty(t, ends)
+			require.Empty(t, fl.Had([]int{3}).Sent)
+			require.Equal(t, entered, enter(70, 90).status, "it is sent from where it stands")
 		})
 	}
 }

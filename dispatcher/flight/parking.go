@@ -96,11 +96,11 @@ func (fl *Flight) giveWay() {
 	if !fl.staging.scarce() {
 		return
 	}
-	for _, g := range fl.outlets.byKey {
+	for g := range fl.outlets.waiting {
 		switch {
-		case g.origin && g.closed == nil && len(g.waiting) > 0:
+		case g.origin && g.closed == nil:
 			fl.spreadWaiting(g, 0)
-		case len(g.waiting) > 0 && g.sending > 0 && time.Since(g.since) >= quietAfter:
+		case g.sending > 0 && time.Since(g.since) >= quietAfter:
 			fl.postponeWaiting(g)
 		}
 	}
@@ -122,12 +122,9 @@ func (fl *Flight) spreadWaiting(g *Outlet, keep int) {
 		first, each = time.Second, time.Second/time.Duration(g.pace)
 	}
 	off := g.waiting[keep:]
-	g.waiting = g.waiting[:keep:keep]
+	fl.outlets.waits(g, g.waiting[:keep:keep])
 	for i, t := range off {
 		pause := first + min(time.Duration(i)*each, time.Duration(i)*spreadMost/time.Duration(len(off)))
-		if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
-			pause = max(min(pause, time.Duration(t.due+bound+1-now)*time.Millisecond), time.Millisecond)
-		}
 		fl.postpone(t, now, pause)
 	}
 }
@@ -145,7 +142,7 @@ func (fl *Flight) postponeWaiting(g *Outlet) {
 	for _, t := range g.waiting {
 		fl.putOff(t, g)
 	}
-	g.waiting = nil
+	fl.outlets.waits(g, nil)
 }
 
 // rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:

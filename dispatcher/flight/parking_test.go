@@ -25,7 +25,7 @@ func TestWaitingCallbacksGiveWayOneAfterTheOther(t *testing.T) {
 	for seq := range int64(10) {
 		w := &Task{slot: l, seq: seq, status: staged, content: &content{topic: "https://a", due: now, outletKey: g.outletKey, settings: schemas.DefaultSettings(), record: &kgo.Record{}, call: &callback.Request{}}}
 		fl.staging.add(w)
-		g.waiting = append(g.waiting, w)
+		fl.outlets.waits(g, append(g.waiting, w))
 	}
 	w := g.waiting[0]
 	w.call.Body = []byte("what staging counts")

@@ -21,10 +21,10 @@ func (fl *Flight) putBack(t *Task, state task.State, pos int64, attempt int) {
 	fl.leave(t, Transition{Transition: line.Transition{State: state, Pos: pos, Attempt: attempt, Lane: t.lane}})
 }
 
-// unsentState is how a task is put back that was not sent: unless a caller was told that it is too late, or an earlier owner may have
-// sent it, it can be cancelled. One whose body is not read stays what its row says.
+// unsentState is how a task is put back that was not sent: it stays what its row says, which is more than that it can be cancelled if a
+// caller was told that it is too late. No caller can change one that may have been sent.
 func (t *Task) unsentState() task.State {
-	if t.maybeSent() {
+	if t.doubt {
 		return task.StateRetry
 	}
 	return task.StateLine
@@ -45,15 +45,19 @@ func (t *Task) aliveState(e Transition) task.State {
 // retry puts a task back for another attempt, for which it is due at pos; made is how many were made.
 func (t *Task) retry(pos int64, made int, reason string) Transition {
 	return Transition{
-		Transition: line.Transition{State: task.StateRetry, Pos: pos, Attempt: made, Lane: t.lane.In(task.ClassRetried),
+		Transition: line.Transition{State: task.StateRetry, Pos: pos, Attempt: made, Idle: made > t.attempt || t.idle && !t.doubt, Lane: t.lane.In(task.ClassRetried),
 			Events: []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Lateness: schemas.LatenessUnknown, Reason: reason}}},
 	}
 }
 
 // postpone puts a task off for a while that was not sent, or was refused.
 func (fl *Flight) postpone(t *Task, now int64, pause time.Duration) {
+	pos := now + pause.Milliseconds()
+	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
+		pos = max(min(pos, t.due+bound+1), now+1)
+	}
 	fl.metrics.Postponed.Inc()
-	fl.putBack(t, t.unsentState(), now+pause.Milliseconds(), t.attempt)
+	fl.putBack(t, t.unsentState(), pos, t.attempt)
 }
 
 // setAside takes a task out of its place whose earlier sending is still unanswered. It stays out of reach of a cancel.
@@ -171,11 +175,11 @@ func (fl *Flight) unreported(t *Task) {
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
 	now := fl.clock.Millis()
 	var e Transition
-	if t.attempt >= t.settings.MaxAttempts {
-		e = fl.deadTransition(t, schemas.KindDead, task.Exhausted(t.attempt, reason))
+	if t.attempt-t.snoozed >= t.settings.MaxAttempts {
+		e = fl.deadTransition(t, schemas.KindDead, task.Exhausted(t.attempt-t.snoozed, reason))
 	} else {
 		waited := min(max(now-t.pos, 0), fl.cfg.transit().Milliseconds()) // the backoff counts from the end of the wait
-		e = t.retry(fl.clock.Latest()+max(t.settings.Backoff.Pause(t.attempt).Milliseconds()-waited, 0)+1, t.attempt, reason)
+		e = t.retry(fl.clock.Latest()+max(t.settings.Pause(t.attempt, t.snoozed, schemas.NoRetryAfter).Milliseconds()-waited, 0)+1, t.attempt, reason)
 	}
 	e.EndsWait = true
 	fl.leave(t, e)

@@ -64,8 +64,8 @@ func (fl *Flight) Closable() (out []Closing) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, l := range fl.slots {
-		if to, count := l.closable(); to > l.done {
-			out = append(out, Closing{line.Done{Slot: l.number, Epoch: l.epoch, From: l.done, To: to, Count: count}, l})
+		if to, tally := l.closable(); to > l.done {
+			out = append(out, Closing{line.Done{Slot: l.number, Epoch: l.epoch, From: l.done, To: to, Tally: tally}, l})
 		}
 	}
 	return out
@@ -113,7 +113,7 @@ func (fl *Flight) Settled(transitions []Transition, closings []Closing, result l
 	}
 }
 
-// close moves done. Where the database counts another number of tasks than were settled, the slot is taken anew.
+// close moves done. Where the database has other tasks than were settled, the slot is taken anew.
 func (fl *Flight) close(closings []Closing, result line.Settled) {
 	mismatch := map[int]bool{}
 	for _, slot := range result.Mismatch {
@@ -125,9 +125,9 @@ func (fl *Flight) close(closings []Closing, result line.Settled) {
 		case l.abandoned:
 		case mismatch[l.number]:
 			fl.metrics.Mismatch.Inc()
-			fl.log.Error("the database counts another number of tasks than were settled: taking the slot anew", zap.Int("slot", l.number),
+			fl.log.Error("the database has other tasks than were settled: taking the slot anew", zap.Int("slot", l.number),
 				zap.Int64("from", c.From), zap.Int64("to", c.To), zap.Int("settled", c.Count))
-			fl.abandonOurs(l, "the database counts another number of tasks in it")
+			fl.abandonOurs(l, "the database has other tasks in it")
 		default:
 			to := c.To
 			if at, ok := result.Stands[l.number]; ok {

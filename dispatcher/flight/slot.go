@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -18,9 +19,9 @@ func (l *ownedSlot) leavingFor() time.Duration {
 	return time.Since(l.leaving)
 }
 
-// closable returns how far done can move: everything up to there is settled or gone. count is how many of those tasks are still in
-// their places, which the database is to confirm.
-func (l *ownedSlot) closable() (to int64, count int) {
+// closable returns how far done can move: everything up to there is settled or gone. tally is of those tasks that are still in their places,
+// which the database is to confirm.
+func (l *ownedSlot) closable() (to int64, tally line.Tally) {
 	to = l.claimed
 	for i := l.head; i < len(l.tasks); i++ {
 		if t := l.tasks[i]; t.status < settled {
@@ -29,14 +30,14 @@ func (l *ownedSlot) closable() (to int64, count int) {
 		}
 	}
 	if to <= l.done {
-		return l.done, 0
+		return l.done, tally
 	}
 	for i := l.head; i < len(l.tasks) && l.tasks[i].pos <= to; i++ {
 		if l.tasks[i].status == settled {
-			count++
+			tally.Add(l.tasks[i].seq)
 		}
 	}
-	return to, count
+	return to, tally
 }
 
 // closeTo moves done to where the database has it now, and returns how many tasks it let go.

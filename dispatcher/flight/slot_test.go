@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/store/line"
 )
 
 // lineOf makes a line that is done up to 100 and claimed up to 200, of (pos, status).
@@ -48,9 +50,9 @@ func TestClosable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := lineOf(c.tasks...)
-			to, count := l.closable()
+			to, tally := l.closable()
 			require.Equal(t, c.to, to)
-			require.Equal(t, c.count, count)
+			require.Equal(t, c.count, tally.Count)
 			again, _ := l.closable()
 			require.Equal(t, to, again, "asking changes nothing")
 		})
@@ -59,23 +61,23 @@ func TestClosable(t *testing.T) {
 
 func TestCloseToLetsGoOfWhatIsClosed(t *testing.T) {
 	l := lineOf(at(110, settled), at(110, left), at(120, settled), at(150, sending), at(160, settled))
-	to, count := l.closable()
+	to, tally := l.closable()
 	require.Equal(t, int64(149), to)
-	require.Equal(t, 2, count)
+	require.Equal(t, line.Tally{Count: 2, Sum: l.tasks[0].seq + l.tasks[2].seq}, tally)
 	require.Equal(t, 3, l.closeTo(to), "exits are let go of too")
 	require.Equal(t, int64(149), l.done)
 	require.False(t, l.drained())
 	require.Len(t, l.open(), 2)
 	require.Equal(t, int64(150), l.open()[0].pos)
 
-	to, count = l.closable()
+	to, tally = l.closable()
 	require.Equal(t, int64(149), to, "nothing further")
-	require.Zero(t, count)
+	require.Zero(t, tally)
 
 	l.open()[0].status = settled
-	to, count = l.closable()
+	to, tally = l.closable()
 	require.Equal(t, int64(200), to)
-	require.Equal(t, 2, count, "what was closed before is not counted again")
+	require.Equal(t, 2, tally.Count, "what was closed before is not counted again")
 	require.Equal(t, 2, l.closeTo(to))
 	require.Empty(t, l.open())
 	require.True(t, l.drained())

@@ -56,11 +56,14 @@ type Task struct {
 // content is what the row of a task says of it. BodiesRead makes it.
 type content struct {
 	topic     string
+	tenant    string // the intake that the task came through; "" of a timer's run
 	id        string
 	due       int64
 	attempt   int // deliveries made
 	replay    int
 	state     task.State
+	idle      bool // nothing of it was under way when it came to its place
+	snoozed   int
 	settings  schemas.Settings
 	body      []byte
 	record    *kgo.Record       // nil: there is nothing to send
@@ -118,6 +121,7 @@ type Outlet struct {
 	waiting []*Task        // due, but the outlet has enough in flight
 	closed  *closed        // nil while it takes records
 	origin  bool           // it takes HTTP callbacks
+	unmet   *unmet         // counts it: no producer has met its topic
 	answers int            // of an origin, since the last look at it
 	pace    int            // how many it gave in the second before that look
 	seat    *callback.Seat // of an origin: taken for the next of its tasks that is sent.
@@ -174,6 +178,9 @@ func (t *Task) dropContent() {
 // Topic is the target of a task whose body is read.
 func (t *Task) Topic() string { return t.topic }
 
+// Tenant is the intake of a task that is to be sent.
+func (t *Task) Tenant() string { return t.tenant }
+
 // At is when the task was to be released.
 func (t *Task) At() time.Time { return time.UnixMilli(t.at) }
 
@@ -213,7 +220,9 @@ func (d *traced) begins() {
 // sent takes the producer's answer. It must come before the outcome is passed on: then the task is another loop's.
 func (d *traced) sent(t *Task, now time.Time, r *kgo.Record, err error) {
 	if d != nil {
-		d.caller.Sent(d.delivery(t, now, tracing.Failure(err)), r.Partition, r.Offset)
+		made := d.delivery(t, now, tracing.Failure(err))
+		made.Tombstone = r.Value == nil
+		d.caller.Sent(made, r.Partition, r.Offset)
 	}
 }
 

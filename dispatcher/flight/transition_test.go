@@ -66,7 +66,7 @@ func TestATaskWithoutItsDeadLetter(t *testing.T) {
 	}{
 		"it was not sent":                        {Task{content: &content{attempt: 1}}, 1, false, task.StateLine},
 		"an earlier owner may have sent it":      {Task{doubt: true, content: &content{attempt: 1}}, 1, false, task.StateRetry},
-		"it may not be cancelled":                {Task{content: &content{attempt: 1, state: task.StateRetry}}, 1, false, task.StateRetry},
+		"it stays the retry that its row says":   {Task{content: &content{attempt: 1, state: task.StateRetry}}, 1, false, task.StateLine},
 		"its receiver refused it":                {Task{content: &content{attempt: 1}}, 2, false, task.StateRetry},
 		"it waited for a report":                 {Task{content: &content{attempt: 1, state: task.StateReport}}, 1, true, task.StateLine},
 		"it waited for a report, taken in doubt": {Task{doubt: true, content: &content{attempt: 1, state: task.StateReport}}, 1, true, task.StateLine},

@@ -15,19 +15,28 @@ const fetchTasks = 900
 // backlog holds claimed tasks whose bodies are to be read. Its own lock guards nothing else: a task that
 // is taken may be another owner's by then, so NextBodies looks at it under flight.mu.
 type backlog struct {
+	tenants *Tenants
+
 	mu     sync.Mutex
-	queue  fetchQueue
-	unread []*Task // taken from it, but there was no room for their bodies
-	bite   int     // how many of them to try at once
+	queues map[string]*fetchQueue // by tenant
+	order  []string               // of them: the next in turn first
+	unread []*Task                // taken from it, but there was no room for their bodies
+	bite   int                    // how many of them to try at once
 }
 
-func newBacklog() *backlog { return &backlog{queue: newFetchQueue()} }
+func newBacklog(of *Tenants) *backlog { return &backlog{tenants: of, queues: map[string]*fetchQueue{}} }
 
 func (b *backlog) push(tasks []*Task) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range tasks {
-		b.queue.push(t)
+		of := b.tenants.of(t.seq)
+		if b.queues[of] == nil {
+			q := newFetchQueue()
+			b.queues[of] = &q
+			b.order = append(b.order, of)
+		}
+		b.queues[of].push(t)
 	}
 }
 
@@ -40,14 +49,44 @@ func (b *backlog) take(n int, until int64) ([]*Task, time.Duration) {
 		b.unread = b.unread[n:]
 		return batch, 0
 	}
-	if b.queue.size == 0 {
-		return nil, time.Second
-	}
-	batch := b.queue.take(min(n, fetchTasks), until)
-	if len(batch) > 0 {
+	if batch := b.takeTurns(min(n, fetchTasks), until); len(batch) > 0 {
 		return batch, 0
 	}
-	return nil, max(time.Duration(min(b.queue.first()-until, 1000))*time.Millisecond, time.Millisecond)
+	first := int64(never)
+	for _, q := range b.queues {
+		first = min(first, q.first())
+	}
+	return nil, max(time.Duration(min(first-until, 1000))*time.Millisecond, time.Millisecond)
+}
+
+// takeTurns has the tenants take turns, each with its part of what is still wanted.
+func (b *backlog) takeTurns(n int, until int64) (batch []*Task) {
+	for gave := true; gave && len(batch) < n; {
+		gave = false
+		turn := b.order
+		for i, of := range turn {
+			taken := b.queues[of].take(max((n-len(batch))/(len(turn)-i), 1), until)
+			batch, gave = append(batch, taken...), gave || len(taken) > 0
+			if b.order = b.order[1:]; b.queues[of].size > 0 {
+				b.order = append(b.order, of)
+			} else {
+				delete(b.queues, of)
+			}
+			if len(batch) == n {
+				return batch
+			}
+		}
+	}
+	return batch
+}
+
+func (b *backlog) size() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, q := range b.queues {
+		n += q.size
+	}
+	return n + len(b.unread)
 }
 
 // putBack returns tasks before all others, of which the next take brings only a bite.
@@ -57,7 +96,7 @@ func (b *backlog) putBack(unread []*Task, bite int) {
 	b.unread, b.bite = append(unread, b.unread...), bite
 }
 
-// fetchQueue holds claimed tasks whose bodies are not read yet, by lane. Targets take turns, so that a flood on one delays
+// fetchQueue holds a tenant's claimed tasks whose bodies are not read yet, by lane. Targets take turns, so that a flood on one delays
 // only itself; within a target, classes share by weight, so that fresh work goes first and nothing starves; within a class
 // they go by their time, whatever a long look-ahead has brought before. A target with nothing due costs nothing until it has.
 type fetchQueue struct {

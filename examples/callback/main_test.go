@@ -32,7 +32,7 @@ var (
 type direct struct{ *callback.Sender }
 
 func (d direct) Send(ctx context.Context, r callback.Request) callback.Outcome {
-	seat, _ := d.Enter(strings.TrimSuffix(r.URL, path)) // there is room
+	seat, _ := d.Enter(strings.TrimSuffix(r.URL, path), "") // there is room
 	return seat.Send(ctx, r)
 }
 

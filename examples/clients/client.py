@@ -82,14 +82,14 @@ def check_delivery(message, task, due):
 
 def main():
     create_target()
-    producer = Producer({"bootstrap.servers": BROKERS, "enable.idempotence": True, "log_level": 4})
+    producer = Producer({"bootstrap.servers": BROKERS, "enable.idempotence": True, "partitioner": "murmur2_random", "log_level": 4})
     start = now_ms()
     last_due = start + 4000
 
     def task(name):
         return [("notyet-topic", TARGET), ("notyet-id", f"{RUN}-{name}")]
 
-    # One record key for all: requests about one task stay in order.
+    # One record key for all: requests about one task stay in order, beside those of Java and Go clients too.
     request(producer, "first", [*task("first"), ("notyet-delay", "PT2S"), *OWN])
     request(producer, "cancelled", [*task("cancelled"), ("notyet-delay", "3s"), *OWN])
     request(producer, "last", [*task("last"), ("notyet-at", str(last_due)), *OWN])

@@ -19,7 +19,7 @@ now_ms() { date +%s%3N; }
 request() {
   local value=$1
   shift
-  printf '%s' "$value" | kcat -P -q -b "$brokers" -t "$intake" -k "$run" -X enable.idempotence=true "$@" || fail "the request $value is not acknowledged"
+  printf '%s' "$value" | kcat -P -q -b "$brokers" -t "$intake" -k "$run" -X topic.partitioner=murmur2_random -X enable.idempotence=true "$@" || fail "the request $value is not acknowledged"
 }
 
 start=$(now_ms)

@@ -13,6 +13,10 @@ import (
 	"path"
 	"slices"
 	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/notyet/notyet/internal/share"
 )
 
 // Role says what a caller may do. Each role includes the ones before it.
@@ -23,7 +27,7 @@ const (
 	None Role = iota
 	// Read sees tasks and dead letters without their content.
 	Read
-	// Operate also sees content, and may schedule, cancel, fire, replay and change settings at run
+	// Operate also sees content, and may schedule, cancel, stop, fire, replay and change settings at run
 	// time.
 	Operate
 	// Admin may do everything, including deletion.
@@ -49,12 +53,62 @@ func ParseRole(name string) (Role, error) {
 type Caller struct {
 	Name string
 	Role Role
-	// Topics are patterns (path.Match) of the target topics that the caller may see and change.
-	// nil: all.
+	// Topics are patterns (path.Match) of the target topics and origins that the caller may see and change.
+	// Default none.
 	Topics []string
+	// Intakes are the intake topics of which all targets are the caller's, and so the dead letters too.
+	Intakes []string
 	// Until is when the token ends. The zero time: never.
 	Until time.Time
+
+	// Tenant shares with other tenants what is limited. "": nobody shares.
+	Tenant string
+
+	ways []way
+	pace *rate.Limiter // nil: no bound
 }
+
+// way is the intake through which alone requests for some topics go. "": any.
+type way struct {
+	topics []string
+	intake string
+}
+
+// Through reports whether requests for a topic may go through an intake. A caller of no entry may use
+// any intake.
+func (c Caller) Through(topic, intake string) bool {
+	return c.ways == nil || slices.ContainsFunc(c.ways, func(w way) bool {
+		return (w.intake == "" || w.intake == intake) && matches(w.topics, topic)
+	})
+}
+
+// RetryAfter counts a request to the caller's requests-per-second. For a request beyond the number it
+// returns how long the caller has to wait.
+func (c Caller) RetryAfter() time.Duration {
+	if c.pace == nil {
+		return 0
+	}
+	turn := c.pace.Reserve()
+	wait := turn.Delay()
+	if wait > 0 {
+		turn.Cancel()
+	}
+	return wait
+}
+
+// Account is whose places the caller takes where something is limited. Administrators of all topics are a
+// tenant with a reserve, so that they can end what others do.
+func (c Caller) Account() share.Account {
+	switch {
+	case c.Tenant == "":
+		return share.Account{}
+	case c.administers():
+		return share.Account{Tenant: "administrators of all topics", Token: c.Name, Reserve: true}
+	}
+	return share.Account{Tenant: c.Tenant, Token: c.Name}
+}
+
+func (c Caller) administers() bool { return c.Role == Admin && c.AllTopics() }
 
 // Ended reports whether the token has ended.
 func (c Caller) Ended(now time.Time) bool { return !c.Until.IsZero() && !now.Before(c.Until) }
@@ -62,12 +116,20 @@ func (c Caller) Ended(now time.Time) bool { return !c.Until.IsZero() && !now.Bef
 // May reports whether the caller has the role.
 func (c Caller) May(r Role) bool { return c.Role >= r && r > None }
 
+// Everything are the topics of a caller for all topics and origins, and for what is told of the whole
+// installation.
+var Everything = []string{all}
+
+const all = "*"
+
 // AllTopics reports whether the caller may use every topic.
-func (c Caller) AllTopics() bool { return c.Topics == nil }
+func (c Caller) AllTopics() bool { return slices.Contains(c.Topics, all) }
 
 // Topic reports whether the caller may see and change the tasks of a target topic. No topic stands for all of them.
-func (c Caller) Topic(topic string) bool {
-	return c.AllTopics() || slices.ContainsFunc(c.Topics, func(pattern string) bool {
+func (c Caller) Topic(topic string) bool { return matches(c.Topics, topic) }
+
+func matches(patterns []string, topic string) bool {
+	return slices.Contains(patterns, all) || slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, topic)
 		return ok && err == nil && topic != "" // * matches an empty name too
 	})

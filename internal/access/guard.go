@@ -3,12 +3,15 @@ package access
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 )
@@ -25,6 +28,8 @@ type Config struct {
 	// Hosts are names that the Host header may have in addition to loopback ones, if there are no
 	// tokens. Default none.
 	Hosts []string
+	// Intakes are the intake topics, which entries of Tokens name. Default none.
+	Intakes []string
 }
 
 // Guard admits or refuses requests. The zero value admits loopback connections only.
@@ -45,8 +50,16 @@ func New(cfg Config, log *zap.Logger) (*Guard, error) {
 		return g, nil
 	}
 	var err error
-	g.tokens, err = OpenTokens(cfg.Tokens, cfg.JWT, log)
+	g.tokens, err = OpenTokens(cfg, log)
 	return g, err
+}
+
+// Run returns when ctx ends. Meanwhile the keys of an issuer of JWTs are kept young.
+func (g *Guard) Run(ctx context.Context) {
+	if g.tokens != nil && g.tokens.issuer != nil {
+		g.tokens.issuer.keys.keep(ctx)
+	}
+	<-ctx.Done()
 }
 
 // ByToken reports whether every request needs a token.
@@ -81,6 +94,12 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="notyet"`)
 			}
 			Refuse(w, no.status, no.detail)
+			return
+		}
+		if wait := caller.RetryAfter(); wait > 0 {
+			g.refused.note(r, "too_many", atAPI)
+			w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
+			Refuse(w, http.StatusTooManyRequests, fmt.Sprintf("the entry of %q in http.tokens allows %v requests a second (requests-per-second): send fewer, or ask the operator to raise it", caller.Name, caller.pace.Limit()))
 			return
 		}
 		ctx := With(r.Context(), caller)
@@ -123,7 +142,7 @@ func (g *Guard) admit(r *http.Request) (Caller, *refusal) {
 	if !g.hosted(r.Host) {
 		return forbidden("host", "the Host header names neither a loopback host nor one of http.hosts: ask 127.0.0.1 or localhost, or add the name to http.hosts (NOTYET_HTTP_HOSTS)")
 	}
-	return Caller{Name: "local", Role: Admin}, nil
+	return Caller{Name: "local", Role: Admin, Topics: Everything}, nil
 }
 
 func (g *Guard) byToken(r *http.Request) (Caller, *refusal) {

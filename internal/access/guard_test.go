@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,16 +83,21 @@ func TestWithoutTokensOnlyLoopback(t *testing.T) {
 
 func tokensFile(t *testing.T, entries ...Entry) string {
 	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	require.NoError(t, os.WriteFile(path, yamlOf(t, entries...), 0o600))
+	return path
+}
+
+func yamlOf(t *testing.T, entries ...Entry) []byte {
+	t.Helper()
 	text, err := yaml.Marshal(entries)
 	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	require.NoError(t, os.WriteFile(path, text, 0o600))
-	return path
+	return text
 }
 
 func TestTokens(t *testing.T) {
 	reader, readEntry := NewToken("reader", Read, []string{"orders.*"})
-	admin, adminEntry := NewToken("root", Admin, nil)
+	admin, adminEntry := NewToken("root", Admin, Everything)
 	g, err := New(Config{Tokens: tokensFile(t, readEntry, adminEntry)}, zap.NewNop())
 	require.NoError(t, err)
 	for _, c := range []struct {
@@ -118,7 +124,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestRefusalsAreProblemDocuments(t *testing.T) {
-	_, e := NewToken("a", Read, nil)
+	_, e := NewToken("a", Read, Everything)
 	g, err := New(Config{Tokens: tokensFile(t, e)}, zap.NewNop())
 	require.NoError(t, err)
 	w := httptest.NewRecorder()
@@ -136,15 +142,16 @@ func TestRefusalsAreProblemDocuments(t *testing.T) {
 
 func TestTokensAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old, oldEntry := NewToken("old", Read, nil)
-		fresh, freshEntry := NewToken("fresh", Operate, nil)
+		old, oldEntry := NewToken("old", Read, Everything)
+		fresh, freshEntry := NewToken("fresh", Operate, Everything)
 		path := tokensFile(t, oldEntry)
-		tokens, err := OpenTokens(path, JWT{}, zaptest.NewLogger(t))
+		tokens, err := OpenTokens(Config{Tokens: path}, zaptest.NewLogger(t))
 		require.NoError(t, err)
 		_, err = tokens.Caller(t.Context(), old)
 		require.NoError(t, err)
 
-		text, err := yaml.Marshal([]Entry{freshEntry, {Name: "other", SHA256: oldEntry.SHA256[:62] + "00", Role: "read"}})
+		_, another := NewToken("other", Read, Everything)
+		text, err := yaml.Marshal([]Entry{freshEntry, another})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, text, 0o600))
 		time.Sleep(2 * time.Second)
@@ -157,6 +164,124 @@ func TestTokensAreReadAgain(t *testing.T) {
 	})
 }
 
+// Who changes the file is told whose rights have grown.
+func TestGrownRightsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		token, entry := NewToken("a", Read, []string{"shop.*", "bank"})
+		_, other := NewToken("b", Admin, Everything)
+		other.Expires = "2100-01-01"
+		bounded := Entry{Name: "d", SHA256: sumOf("d"), Role: "read", Topics: []string{"shop.*", "bank"}, Intake: "in.a", RequestsPerSecond: new(10)}
+		path := tokensFile(t, entry, other, bounded)
+		core, logs := observer.New(zap.WarnLevel)
+		tokens, err := OpenTokens(Config{Tokens: path, Intakes: []string{"in.a", "in.b"}, JWT: JWT{Issuer: "https://login.example.com"}}, zap.New(core))
+		require.NoError(t, err)
+		_, third := NewToken("c", Read, []string{"x"})
+		another := third
+		another.SHA256 = strings.Repeat("0", 64)
+		with := func(change func(*Entry)) Entry { e := entry; change(&e); return e }
+		for name, c := range map[string]struct {
+			entries []Entry
+			want    []any
+		}{
+			"less":        {[]Entry{with(func(e *Entry) { e.Topics = []string{"bank"} })}, nil},
+			"a topic":     {[]Entry{with(func(e *Entry) { e.Topics = append(e.Topics, "x") }), other}, []any{"a"}},
+			"all topics":  {[]Entry{with(func(e *Entry) { e.Topics = Everything }), other}, []any{"a"}},
+			"a role":      {[]Entry{with(func(e *Entry) { e.Role = "operate" }), other}, []any{"a"}},
+			"new ones":    {[]Entry{entry, other, third, {Group: "g", Role: "read", Topics: []string{"x"}}}, []any{"c", "group g"}},
+			"an end less": {[]Entry{entry, func() Entry { e := other; e.Expires = ""; return e }()}, []any{"b"}},
+			"a secret":    {[]Entry{entry, other, another}, []any{"c"}},
+			"an intake":   {[]Entry{entry, with(func(e *Entry) { e.Name, e.SHA256, e.Intake = "d", sumOf("d"), "in.b" })}, []any{"d"}},
+			"any intake":  {[]Entry{entry, with(func(e *Entry) { e.Name, e.SHA256, e.Intake = "d", sumOf("d"), "" })}, []any{"d"}},
+			"same intake": {[]Entry{entry, bounded, other}, nil},
+			"a pace":      {[]Entry{entry, func() Entry { e := bounded; e.RequestsPerSecond = new(11); return e }()}, []any{"d"}},
+			"any pace":    {[]Entry{entry, func() Entry { e := bounded; e.RequestsPerSecond = nil; return e }()}, []any{"d"}},
+			"a slow one":  {[]Entry{entry, func() Entry { e := bounded; e.RequestsPerSecond = new(9); return e }()}, nil},
+		} {
+			require.NoError(t, os.WriteFile(path, yamlOf(t, entry, other, bounded), 0o600))
+			time.Sleep(2 * time.Second)
+			_, err := tokens.Caller(t.Context(), token)
+			require.NoError(t, err)
+			logs.TakeAll()
+			require.NoError(t, os.WriteFile(path, yamlOf(t, c.entries...), 0o600))
+			time.Sleep(2 * time.Second)
+			_, _ = tokens.Caller(t.Context(), token)
+			lines := logs.TakeAll()
+			if c.want == nil {
+				require.Empty(t, lines, name)
+				continue
+			}
+			require.Len(t, lines, 1, name)
+			require.Equal(t, c.want, lines[0].ContextMap()["entries"], name)
+		}
+	})
+}
+
+func sumOf(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
+
+// A token may send as many requests a second as its entry says. A refusal says when to come again. A change of
+// the file begins no new second.
+func TestRequestsPerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		token, entry := NewToken("a", Read, []string{"x"})
+		free, other := NewToken("b", Read, []string{"x"})
+		entry.RequestsPerSecond = new(10)
+		path := tokensFile(t, entry, other)
+		g, err := New(Config{Tokens: path}, zap.NewNop())
+		require.NoError(t, err)
+		ask := func(token string) (code int, again string) {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+			return w.Code, w.Header().Get("Retry-After")
+		}
+		served := func() (n int) {
+			for range 100 {
+				if code, again := ask(token); code == 200 {
+					n++
+				} else {
+					require.Equal(t, []any{429, "1"}, []any{code, again})
+				}
+				code, _ := ask(free)
+				require.Equal(t, 200, code, "another is not bound")
+			}
+			return n
+		}
+		require.Equal(t, 10, served())
+		time.Sleep(500 * time.Millisecond)
+		require.Equal(t, 5, served())
+		other.Role = "operate"
+		require.NoError(t, os.WriteFile(path, yamlOf(t, entry, other), 0o600))
+		time.Sleep(time.Second)
+		require.Equal(t, 10, served())
+		require.Zero(t, gauge(t, g, "notyet_http_sign_ins_failed_total"))
+		entry.RequestsPerSecond = new(1)
+		require.NoError(t, os.WriteFile(path, yamlOf(t, entry, other), 0o600))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 1, served())
+	})
+}
+
+// Wherever a file of tokens ends early, nobody can do more than by the whole of it.
+func TestAFileThatEndsEarlyGivesNoMore(t *testing.T) {
+	_, a := NewToken("a", Operate, []string{"shop.*", "bank.*"})
+	a.Expires, a.Tenant, a.Intake, a.RequestsPerSecond = "2027-12-31", "shops", "in.a.more", new(100)
+	text := string(yamlOf(t, a, Entry{Group: "g", Role: "operate", Topics: []string{"shop.*"}}))
+	whole, err := parseTokens([]byte(text), []string{"in.a", "in.a.more"})
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(text, `- topics: [shop.*, bank.*]`), text)
+	read := 0
+	for i := range text {
+		part, err := parseTokens([]byte(text[:i]), []string{"in.a", "in.a.more"})
+		if err != nil {
+			continue
+		}
+		read++
+		require.Empty(t, whole.gained(part), text[:i])
+	}
+	require.NotZero(t, read)
+}
+
 // A token is taken back by taking it out of the file. A mistake in doing so must not keep it in force.
 func TestTokensEndWhenTheFileCannotBeUsed(t *testing.T) {
 	for name, ruin := range map[string]func(path string) error{
@@ -166,7 +291,7 @@ func TestTokensEndWhenTheFileCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				token, entry := NewToken("old", Read, nil)
+				token, entry := NewToken("old", Read, Everything)
 				path := tokensFile(t, entry)
 				whole, err := os.ReadFile(path)
 				require.NoError(t, err)
@@ -218,14 +343,14 @@ func TestTokensExpire(t *testing.T) {
 		entries := make([]Entry, 3)
 		tokens := make([]string, 3)
 		for i, expires := range []string{"2000-01-02", "2000-01-02T02:00:00+01:00", ""} {
-			tokens[i], entries[i] = NewToken(fmt.Sprint(i), Read, nil)
+			tokens[i], entries[i] = NewToken(fmt.Sprint(i), Read, Everything)
 			entries[i].Expires = expires
 		}
 		path := tokensFile(t, entries...)
 		text, err := os.ReadFile(path)
 		require.NoError(t, err) // as an operator writes it, a date has no quotes
 		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), `"`, "")), 0o600))
-		known, err := OpenTokens(path, JWT{}, zap.NewNop())
+		known, err := OpenTokens(Config{Tokens: path}, zap.NewNop())
 		require.NoError(t, err)
 		valid := func() (out []bool) {
 			for _, token := range tokens {
@@ -277,7 +402,7 @@ func TestWithoutTokensNothingComesThroughAProxy(t *testing.T) {
 // A token that is guessed leaves a line in the log, and a thousand guesses no thousand lines.
 func TestRefusalsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, entry := NewToken("a", Read, nil)
+		_, entry := NewToken("a", Read, Everything)
 		core, logs := observer.New(zap.WarnLevel)
 		g, err := New(Config{Tokens: tokensFile(t, entry)}, zap.New(core))
 		require.NoError(t, err)
@@ -319,13 +444,31 @@ func TestMistakesInTheTokensFile(t *testing.T) {
 		"a token as name":   {"- {name: nyt_secret, sha256: x, role: read}", "64 hexadecimal digits"},
 		"a token as key":    {"- {name: a, sha256: " + sum + ", role: read, nyt_secret: x}", "not found"},
 		"a token alone":     {"- nyt_secret", "line 1"},
-		"a bad expiry":      {"- {name: a, sha256: " + sum + ", role: read, expires: tomorrow}", "2027-01-31"},
+		"a bad expiry":      {"- {name: a, sha256: " + sum + ", role: read, expires: tomorrow, topics: ['*']}", "2027-01-31"},
 		"unknown role":      {"- {name: a, sha256: " + sum + ", role: root}", "read, operate or admin"},
 		"no name":           {"- {sha256: " + sum + ", role: read}", "name"},
-		"no pattern":        {"- {name: a, sha256: " + sum + ", role: read, topics: []}", "leave topics out"},
+		"no topics":         {"- {name: a, sha256: " + sum + ", role: read}", "for all topics"},
+		"empty topics":      {"- {name: a, sha256: " + sum + ", role: read, topics: []}", "for all topics"},
+		"topics: null":      {"- {name: a, sha256: " + sum + ", role: read, topics: null}", "for all topics"},
+		"topics: ~":         {"- {name: a, sha256: " + sum + ", role: read, topics: ~}", "for all topics"},
+		"topics: nothing":   {"- name: a\n  sha256: " + sum + "\n  role: read\n  topics:\n", "for all topics"},
+		"topics: comments":  {"- name: a\n  sha256: " + sum + "\n  role: read\n  topics:\n  # - shop.*\n", "for all topics"},
+		"topics: a blank":   {"- {name: a, sha256: " + sum + ", role: read, topics: ['']}", "is not a pattern"},
+		"a group's topics":  {"- {group: a, role: read, topics: }", "for all topics"},
+		"all and another":   {"- {name: a, sha256: " + sum + ", role: read, topics: ['*', shop]}", "write it alone"},
+		"two documents":     {"- {name: a, sha256: " + sum + ", role: read, topics: ['*']}\n---\n[]", "a second YAML document"},
+		"an empty second":   {"- {name: a, sha256: " + sum + ", role: read, topics: ['*']}\n---\n", "a second YAML document"},
 		"a bad pattern":     {"- {name: a, sha256: " + sum + ", role: read, topics: ['[']}", "is not a pattern"},
-		"two of one name":   {"- {name: a, sha256: " + sum + ", role: read}\n- {name: a, sha256: " + sum[:62] + "00, role: read}", "its own"},
-		"one hash of two":   {"- {name: a, sha256: " + sum + ", role: read}\n- {name: b, sha256: " + sum + ", role: admin}", "its own"},
+		"two of one name":   {"- {name: a, sha256: " + sum + ", role: read, topics: ['*']}\n- {name: a, sha256: " + sum[:62] + "00, role: read, topics: ['*']}", "its own"},
+		"no value":          {"- {name: a, sha256: " + sum + ", role: read, topics: ['*'], expires: }", "expires: has no value"},
+		"an empty one":      {"- {name: a, sha256: " + sum + ", role: read, topics: [x], tenant: ''}", "tenant: has no value"},
+		"a blank tenant":    {"- {name: a, sha256: " + sum + ", role: read, topics: [x], tenant: a b}", "without blanks"},
+		"roots' tenant":     {"- {name: a, sha256: " + sum + ", role: admin, topics: ['*'], tenant: ops}", "a tenant of their own"},
+		"an empty intake":   {"- {name: a, sha256: " + sum + ", role: read, topics: [x], intake: ~}", "intake: has no value"},
+		"no such intake":    {"- {name: a, sha256: " + sum + ", role: read, topics: [x], intake: inn}", "name one of intake.topics"},
+		"none a second":     {"- {name: a, sha256: " + sum + ", role: read, topics: [x], requests-per-second: 0}", "remove the line for no bound"},
+		"a pace of nothing": {"- {name: a, sha256: " + sum + ", role: read, topics: [x], requests-per-second: }", "requests-per-second: has no value"},
+		"one hash of two":   {"- {name: a, sha256: " + sum + ", role: read, topics: ['*']}\n- {name: b, sha256: " + sum + ", role: admin, topics: ['*']}", "its own"},
 		"a device, no file": {"", "larger"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -356,6 +499,30 @@ func TestRolesAndTopics(t *testing.T) {
 	require.True(t, c.Topic("bills.de"))
 	require.False(t, c.Topic("orders.de"))
 	require.False(t, c.Topic(""))
-	require.True(t, Caller{}.Topic("anything"))
+	require.False(t, Caller{}.Topic("anything"), "nothing is not everything")
+	require.False(t, Caller{}.AllTopics())
+	for _, name := range []string{"orders", "https://a.example", ""} {
+		require.True(t, Caller{Topics: Everything}.Topic(name), "with what is told of the whole installation")
+	}
+	require.False(t, Caller{Topics: []string{"?*"}}.Topic("https://a.example"))
 	require.Equal(t, Caller{}, From(t.Context()))
+}
+
+// A part of a service that returns early ends the service.
+func TestAGuardWithoutAnIssuerRunsUntilItsContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := New(Config{}, zap.NewNop())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); g.Run(ctx) }()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Fatal("ended by itself")
+		default:
+		}
+		cancel()
+		<-ended
+	})
 }

@@ -28,6 +28,8 @@ type JWT struct {
 	GroupsClaim string
 	// NameClaim is the claim with the caller's name.
 	NameClaim string
+	// KeysMaxAge is how old the issuer's keys may get while it does not answer. Default 1 h.
+	KeysMaxAge time.Duration
 	// TLS gives each connection to the issuer its configuration. Default the system's authorities.
 	TLS func() *tls.Config
 }
@@ -85,7 +87,7 @@ func newIssuer(cfg JWT, log *zap.Logger) *issuer {
 }
 
 // caller returns whose token it is, and what its groups may do.
-func (i *issuer) caller(ctx context.Context, token string, grants []grant) (Caller, error) {
+func (i *issuer) caller(ctx context.Context, token string, all entries) (Caller, error) {
 	if i.cfg.Audience == "" {
 		return Caller{}, errNoAudience
 	}
@@ -93,7 +95,7 @@ func (i *issuer) caller(ctx context.Context, token string, grants []grant) (Call
 	if err != nil {
 		return Caller{}, err
 	}
-	c, err := i.named(claims, grants)
+	c, err := i.named(claims, all)
 	c.Until = until
 	return c, err
 }
@@ -148,7 +150,7 @@ func (i *issuer) verify(ctx context.Context, token, audience string) (claims map
 }
 
 // named returns the caller whom claims name, and what his groups may do.
-func (i *issuer) named(claims map[string]any, grants []grant) (Caller, error) {
+func (i *issuer) named(claims map[string]any, all entries) (Caller, error) {
 	name, ok := claim(claims, i.cfg.NameClaim).(string)
 	if !ok || !validJWTName(name) {
 		return Caller{}, errJWTName
@@ -157,7 +159,7 @@ func (i *issuer) named(claims map[string]any, grants []grant) (Caller, error) {
 	if len(groups) == 0 {
 		return Caller{}, errNoGroups
 	}
-	c, ok := granted(grants, groups)
+	c, ok := all.granted(groups)
 	if !ok {
 		return Caller{}, errNoRole
 	}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -26,6 +27,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/test/oidctest"
 )
 
@@ -39,12 +41,12 @@ type issued struct {
 }
 
 var teams = []Entry{
-	{Group: "readers", Role: "read"},
+	{Group: "readers", Role: "read", Topics: Everything},
 	{Group: "orders", Role: "operate", Topics: []string{"orders.*"}},
 	{Group: "bills", Role: "operate", Topics: []string{"bills"}},
-	{Group: "everything", Role: "operate"},
+	{Group: "everything", Role: "operate", Topics: Everything},
 	{Group: "root", Role: "admin", Topics: []string{"test.*"}},
-	{Group: "viewers", Role: "read"},
+	{Group: "viewers", Role: "read", Topics: Everything},
 	{Group: "payments", Role: "operate", Topics: []string{"pay"}},
 }
 
@@ -53,7 +55,7 @@ func newIssued(t *testing.T, change ...func(*JWT)) *issued {
 	g := &issued{t: t, provider: oidctest.New(t)}
 	core, logs := observer.New(zap.InfoLevel)
 	g.logs = logs
-	_, entry := NewToken("file", Read, nil)
+	_, entry := NewToken("file", Read, Everything)
 	cfg := JWT{Issuer: g.provider.URL, Audience: oidctest.Audience, GroupsClaim: "groups", NameClaim: "sub"}
 	for _, c := range change {
 		c(&cfg)
@@ -122,22 +124,59 @@ func TestGroupsGiveRoleAndTopics(t *testing.T) {
 		topics []string
 	}{
 		"two of one role":          {[]string{"bills", "orders"}, Operate, []string{"orders.*", "bills"}},
-		"one role, once for all":   {[]string{"orders", "everything", "bills"}, Operate, nil},
+		"one role, once for all":   {[]string{"orders", "everything", "bills"}, Operate, []string{"orders.*", "bills", "*"}},
 		"all topics of less":       {[]string{"readers", "orders"}, Operate, []string{"orders.*"}},
 		"the highest, few topics":  {[]string{"everything", "root"}, Admin, []string{"test.*"}},
 		"less, later":              {[]string{"root", "viewers", "payments"}, Admin, []string{"test.*"}},
-		"and others":               {[]string{"nothing", "readers", "x"}, Read, nil},
+		"and others":               {[]string{"nothing", "readers", "x"}, Read, Everything},
 		"case counts":              {[]string{"Readers"}, None, nil},
 		"the beginning of another": {[]string{"reader"}, None, nil},
 	} {
-		var all entries
-		for _, e := range teams {
-			require.NoError(t, all.add(e))
-		}
-		got, ok := granted(all.groups, c.groups)
+		got, ok := checked(t, teams...).granted(c.groups)
 		require.Equal(t, c.role != None, ok, name)
-		require.Equal(t, Caller{Role: c.role, Topics: c.topics}, got, name)
+		require.Equal(t, c.role, got.Role, name)
+		require.Equal(t, c.topics, got.Topics, name)
 	}
+}
+
+// A caller with several groups of a role has the tenant and the pace of the first in the file. Requests for a group's topics
+// go through that group's intake.
+func TestGroupsGiveTenantAndIntake(t *testing.T) {
+	all := checked(t, Entry{Group: "shop", Role: "operate", Topics: []string{"shop.*"}, Tenant: "shops", Intake: "in.shop", RequestsPerSecond: new(5)},
+		Entry{Group: "bank", Role: "operate", Topics: []string{"bank", "shop.mail"}, Intake: "in.bank"}, Entry{Group: "free", Role: "operate", Topics: []string{"bank"}})
+	c, _ := all.granted([]string{"bank", "shop"})
+	require.EqualValues(t, 5, c.pace.Limit())
+	require.Equal(t, share.Account{Tenant: "shops", Token: "x"}, named(c).Account())
+	through := func(c Caller, topic string) (out []string) {
+		for _, intake := range []string{"in.shop", "in.bank", "in.other"} {
+			if c.Through(topic, intake) {
+				out = append(out, intake)
+			}
+		}
+		return out
+	}
+	for topic, want := range map[string][]string{"shop.orders": {"in.shop"}, "shop.mail": {"in.shop", "in.bank"}, "bank": {"in.bank"}, "": nil, "other": nil} {
+		require.Equal(t, want, through(c, topic), topic)
+	}
+	c, _ = all.granted([]string{"bank", "free"})
+	require.Len(t, through(c, "bank"), 3, "one of the groups allows any")
+	require.Equal(t, share.Account{Tenant: "topics bank shop.mail", Token: "x"}, named(c).Account())
+	require.Len(t, through(Caller{}, "bank"), 3, "without tokens")
+}
+
+func named(c Caller) Caller {
+	c.Name = "x"
+	return c
+}
+
+func checked(t *testing.T, list ...Entry) (all entries) {
+	t.Helper()
+	for _, e := range list {
+		c, err := e.check()
+		require.NoError(t, err)
+		all = append(all, c)
+	}
+	return all
 }
 
 func TestTokensThatAreRefused(t *testing.T) {
@@ -322,15 +361,131 @@ func TestAnotherKey(t *testing.T) {
 	g.refused(before, "unknown_key", 401)
 }
 
-// A key that the issuer takes back is void once the keys are read again, though no other key is asked for.
+// A key that the issuer has taken back is void at the first request behind keysYoung, however long nobody asked: also by many at once.
 func TestAKeyThatIsTakenBack(t *testing.T) {
-	g := newIssued(t)
-	token := g.provider.Sign(with(g.claims(), "exp", time.Now().Add(time.Hour).Unix()))
-	_, no := g.ask(token)
-	require.Nil(t, no)
-	g.provider.Rotate()
-	g.pass(keysEvery)
-	require.Eventually(t, func() bool { _, no := g.ask(token); return no != nil && no.why == "unknown_key" }, 10*time.Second, time.Millisecond)
+	for _, idle := range []time.Duration{keysYoung + time.Second, 24 * time.Hour, 30 * 24 * time.Hour} {
+		g := newIssued(t)
+		_, no := g.ask(g.provider.Sign(g.claims()))
+		require.Nil(t, no)
+		g.pass(idle)
+		stolen := g.provider.Sign(g.claims())
+		g.provider.Rotate()
+		asked := g.provider.Requests.Load()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if c, no := g.ask(stolen); no == nil || no.why != "unknown_key" {
+					t.Errorf("%v later: %+v %+v", idle, c, no)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, asked+2, g.provider.Requests.Load(), "one of the document and one of the keys")
+	}
+}
+
+// fakeIssuer publishes one key, or does not answer, in the bubble's time.
+type fakeIssuer struct {
+	mu    sync.Mutex
+	away  bool
+	asked []time.Time
+}
+
+// keys are those that the issuer publishes.
+func (f *fakeIssuer) keys(maxAge time.Duration, log *zap.Logger) *issuerKeys {
+	k := newIssuerKeys(JWT{KeysMaxAge: maxAge}, time.Now, log)
+	k.fetch = func(context.Context) (discovery, []jose.JSONWebKey, error) {
+		f.mu.Lock()
+		f.asked = append(f.asked, time.Now())
+		away := f.away
+		f.mu.Unlock()
+		if away {
+			time.Sleep(keysTimeout)
+			return discovery{}, nil, context.DeadlineExceeded
+		}
+		return discovery{}, []jose.JSONWebKey{{KeyID: "a"}}, nil
+	}
+	return k
+}
+
+// goes away, or comes back.
+func (f *fakeIssuer) goes(away bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = away
+}
+
+// times returns how long after begin the issuer was asked.
+func (f *fakeIssuer) times(begin time.Time) (times []time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, at := range f.asked {
+		times = append(times, at.Sub(begin))
+	}
+	return times
+}
+
+// While the issuer does not answer, old keys are good up to their bound. One caller waits for the attempt, and the others do not.
+func TestOldKeysHaveABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		issuer := &fakeIssuer{}
+		k := issuer.keys(2*time.Hour, zap.New(core))
+		took := func(want error, least, most time.Duration) {
+			t.Helper()
+			began := time.Now()
+			_, err := k.find(t.Context(), "a", "RS256")
+			require.ErrorIs(t, err, want)
+			waited := time.Since(began)
+			require.True(t, waited >= least && waited <= most, "waited %v", waited)
+		}
+		asked := func() int { return len(issuer.times(time.Now())) }
+		took(nil, 0, 0)
+		issuer.goes(true)
+		time.Sleep(keysYoung)
+		took(nil, 0, 0)
+		require.Equal(t, 1, asked())
+		time.Sleep(time.Second)
+		took(nil, keysTimeout, keysTimeout)
+		require.Equal(t, 2, asked())
+		for range 100 {
+			time.Sleep(time.Minute)
+			took(nil, 0, 0)
+		}
+		time.Sleep(20 * time.Minute)
+		took(errIssuerAway, 0, keysTimeout)
+		require.Equal(t, 1, logs.FilterLevelExact(zap.ErrorLevel).Len())
+		issuer.goes(false)
+		time.Sleep(keysPause)
+		took(nil, 0, 0)
+		k.mu.Lock()
+		k.now = func() time.Time { return time.Now().Round(0).Add(3 * time.Hour) }
+		k.mu.Unlock()
+		issuer.goes(true)
+		took(errIssuerAway, keysTimeout, keysTimeout) // the machine slept, and the clock that is never set stood still
+	})
+}
+
+// The keys are read in time, asked for or not, and soon again where that has failed.
+func TestKeysAreReadInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		began, issuer := time.Now(), &fakeIssuer{}
+		k := issuer.keys(0, zap.NewNop())
+		go k.keep(ctx)
+		time.Sleep(9 * time.Minute)
+		require.Equal(t, []time.Duration{0, keysEvery, 2 * keysEvery}, issuer.times(began))
+		issuer.goes(true)
+		time.Sleep(4 * time.Minute)
+		require.Greater(t, len(issuer.times(began)), 6, "every %v", keysPause)
+		require.Positive(t, k.unread())
+		issuer.goes(false)
+		time.Sleep(2 * keysPause)
+		require.Zero(t, k.unread())
+		_, err := k.find(ctx, "a", "RS256")
+		require.NoError(t, err)
+		cancel()
+	})
 }
 
 func TestTheIssuerIsAway(t *testing.T) {
@@ -353,12 +508,14 @@ func TestTheIssuerIsAway(t *testing.T) {
 	require.Zero(t, gauge(t, g.Guard, "notyet_http_issuer_unread_seconds"))
 
 	g.provider.Down.Store(true)
-	for range 12 {
-		g.pass(time.Hour)
+	for range 5 {
+		g.pass(11 * time.Minute)
 		_, no = g.ask(token)
-		require.Nil(t, no, "away later: the keys that were read stay in force")
+		require.Nil(t, no, "away later: the keys that were read stay in force for a while")
 	}
-	require.Eventually(t, func() bool { return g.logs.FilterLevelExact(zap.ErrorLevel).Len() == 2 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, 2, g.logs.FilterLevelExact(zap.ErrorLevel).Len())
+	g.pass(6 * time.Minute)
+	g.refused(token, "issuer_away", 503)
 	g.provider.Rotate()
 	g.pass(keysPause)
 	g.refused(g.provider.Sign(g.claims()), "issuer_away", 503)
@@ -482,7 +639,7 @@ func TestRequestsEndWithTheirToken(t *testing.T) {
 	require.True(t, end.Add(jwtSkew).Equal(deadline), deadline)
 
 	synctest.Test(t, func(t *testing.T) { // it begins at 2000-01-01T00:00:00Z
-		token, entry := NewToken("file", Read, nil)
+		token, entry := NewToken("file", Read, Everything)
 		entry.Expires = "2000-01-01T00:00:05Z"
 		g, err := New(Config{Tokens: tokensFile(t, entry)}, zap.NewNop())
 		require.NoError(t, err)
@@ -495,24 +652,18 @@ func TestRequestsEndWithTheirToken(t *testing.T) {
 
 func TestGroupsInTheTokensFile(t *testing.T) {
 	cfg := JWT{Issuer: "https://login.example", Audience: "a", GroupsClaim: "groups", NameClaim: "sub"}
-	_, err := New(Config{Tokens: tokensFile(t, Entry{Group: "a b", Role: "read"}), JWT: cfg}, zap.NewNop())
+	_, err := New(Config{Tokens: tokensFile(t, Entry{Group: "a b", Role: "read", Topics: Everything}), JWT: cfg}, zap.NewNop())
 	require.NoError(t, err)
-	_, err = New(Config{Tokens: tokensFile(t, Entry{Group: "a", Role: "read"})}, zap.NewNop())
+	_, err = New(Config{Tokens: tokensFile(t, Entry{Group: "a", Role: "read", Topics: Everything})}, zap.NewNop())
 	require.ErrorContains(t, err, "http.jwt.issuer is not set")
 	for want, list := range map[string][]Entry{
 		"read, operate or admin": {{Group: "a", Role: "root"}},
-		"leave topics out":       {{Group: "a", Role: "read", Topics: []string{}}},
-		"no name":                {{Group: "a", Name: "b", Role: "read"}},
-		"ends their tokens":      {{Group: "a", Expires: "2030-01-01", Role: "read"}},
-		"write one for each":     {{Group: "a", Role: "read"}, {Group: "a", Role: "admin"}},
+		"for all topics":         {{Group: "a", Role: "read", Topics: []string{}}},
+		"no name":                {{Group: "a", Name: "b", Role: "read", Topics: Everything}},
+		"ends their tokens":      {{Group: "a", Expires: "2030-01-01", Role: "read", Topics: Everything}},
+		"give each its own":      {{Group: "a", Role: "read", Topics: Everything}, {Group: "a", Role: "admin", Topics: Everything}},
 	} {
-		var all entries
-		var err error
-		for _, e := range list {
-			if err = all.add(e); err != nil {
-				break
-			}
-		}
+		_, err := parseTokens(yamlOf(t, list...), nil)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -523,10 +674,6 @@ func TestAGroupIsTakenOut(t *testing.T) {
 	token := g.provider.Sign(g.claims())
 	_, no := g.ask(token)
 	require.Nil(t, no)
-	var all entries
-	for _, e := range teams[1:] {
-		require.NoError(t, all.add(e))
-	}
-	_, err := g.tokens.issuer.caller(t.Context(), token, all.groups)
+	_, err := g.tokens.issuer.caller(t.Context(), token, checked(t, teams[1:]...))
 	require.ErrorIs(t, err, errNoRole)
 }

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -14,27 +15,34 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/loop"
 )
 
 // Bounds of reading the issuer's keys.
 const (
-	// keysEvery is how old the keys may be before they are read again. A key that the issuer has taken
-	// back is accepted for so long.
-	keysEvery = 5 * time.Minute
+	// keysEvery is how often the keys are read, asked for or not.
+	keysEvery = 4 * time.Minute
+	// keysYoung is up to which age keys are used without a look at the issuer. A key that the issuer has
+	// taken back is accepted for so long.
+	keysYoung = 5 * time.Minute
 	// keysPause is between two attempts, whatever callers send.
 	keysPause   = 10 * time.Second
 	keysTimeout = 5 * time.Second
 	maxKeys     = 1 << 20 // bytes of a document
 )
 
-// issuerKeys are the public keys of the issuer. They are first read when a token needs one. While the
-// issuer is away, those that were read stay in force: without the issuer no new token comes.
+// issuerKeys are the public keys of the issuer. Older ones than keysYoung are used only while the issuer
+// does not answer, and only up to the age of maxAge: somebody may keep us from the issuer because it has
+// taken a key back.
 type issuerKeys struct {
 	issuer  string
+	maxAge  time.Duration
 	tls     func() *tls.Config
 	timeout time.Duration
 	now     func() time.Time
 	log     *zap.Logger
+	fetch   func(context.Context) (discovery, []jose.JSONWebKey, error) // askIssuer
 
 	mu     sync.Mutex
 	keys   []jose.JSONWebKey
@@ -49,21 +57,25 @@ func newIssuerKeys(cfg JWT, now func() time.Time, log *zap.Logger) *issuerKeys {
 	if cfg.TLS == nil {
 		cfg.TLS = func() *tls.Config { return nil }
 	}
-	return &issuerKeys{issuer: cfg.Issuer, tls: cfg.TLS, timeout: keysTimeout, now: now, log: log}
+	k := &issuerKeys{issuer: cfg.Issuer, maxAge: cmp.Or(cfg.KeysMaxAge, time.Hour), tls: cfg.TLS, timeout: keysTimeout, now: now, log: log}
+	k.fetch = k.askIssuer
+	return k
 }
 
-// find returns the key with the id. It waits for an attempt to read keys if it does not know the id.
+// find returns the key with the id. It waits for an attempt to read keys if it does not know the id, or
+// if what it knows is old.
 func (k *issuerKeys) find(ctx context.Context, id, algorithm string) (*jose.JSONWebKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.look(ctx, func() bool { return k.known(id, algorithm) != nil })
 	switch key := k.known(id, algorithm); {
-	case key != nil:
-		return key, nil
-	case k.read.IsZero() || !k.failed.IsZero():
+	case !k.within(k.maxAge) || key == nil && !k.failed.IsZero():
 		return nil, errIssuerAway
+	case key == nil:
+		return nil, errUnknownKey
+	default:
+		return key, nil
 	}
-	return nil, errUnknownKey
 }
 
 // has tells whether the key with the id was read.
@@ -77,22 +89,29 @@ func (k *issuerKeys) has(id, algorithm string) bool {
 func (k *issuerKeys) discovered(ctx context.Context) (discovery, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.look(ctx, func() bool { return !k.read.IsZero() })
-	if k.read.IsZero() {
+	k.look(ctx, func() bool { return true })
+	if !k.within(k.maxAge) {
 		return discovery{}, errNotReachable
 	}
 	return k.found, nil
 }
 
-// look begins an attempt to read what the issuer publishes, if it is time for one, and waits for it if what was
-// read is not enough.
+// within reports whether the keys are of at most that age, by the clock that is set and by the one that
+// is not: the one may be set back, and the other stands still while the machine sleeps.
+func (k *issuerKeys) within(age time.Duration) bool {
+	now := k.now()
+	return !k.read.IsZero() && max(now.Sub(k.read), now.Round(0).Sub(k.read.Round(0))) <= age
+}
+
+// look waits for an attempt to read what the issuer publishes, unless what was read is enough and young.
+// Old keys are enough where the last attempt has failed: one caller has waited for it.
 func (k *issuerKeys) look(ctx context.Context, enough func() bool) {
-	if now := k.now(); k.trying == nil && (!enough() || now.Sub(k.read) >= keysEvery) && (k.tried.IsZero() || now.Sub(k.tried) >= keysPause) {
-		k.tried, k.trying = now, make(chan struct{})
-		go k.refresh()
+	if enough() && k.within(keysYoung) {
+		return
 	}
+	k.begin()
 	trying := k.trying
-	if trying == nil || enough() {
+	if trying == nil || enough() && k.within(k.maxAge) && !k.failed.IsZero() {
 		return
 	}
 	k.mu.Unlock()
@@ -100,6 +119,34 @@ func (k *issuerKeys) look(ctx context.Context, enough func() bool) {
 	select {
 	case <-trying:
 	case <-ctx.Done():
+	}
+}
+
+// begin begins an attempt, if it is time for one.
+func (k *issuerKeys) begin() {
+	if now := k.now(); k.trying == nil && (k.tried.IsZero() || now.Sub(k.tried) >= keysPause) {
+		k.tried, k.trying = now, make(chan struct{})
+		go k.refresh()
+	}
+}
+
+// keep reads the keys in time, so that callers seldom wait for them, until ctx ends.
+func (k *issuerKeys) keep(ctx context.Context) {
+	for ctx.Err() == nil {
+		k.mu.Lock()
+		k.begin()
+		trying := k.trying
+		k.mu.Unlock()
+		if trying != nil {
+			<-trying // within timeout
+		}
+		k.mu.Lock()
+		pause := keysEvery
+		if !k.failed.IsZero() {
+			pause = keysPause
+		}
+		k.mu.Unlock()
+		loop.Rest(ctx, pause)
 	}
 }
 
@@ -134,7 +181,7 @@ func (k *issuerKeys) refresh() {
 		k.found, k.keys, k.read, k.failed = found, keys, k.now(), time.Time{}
 	case k.failed.IsZero():
 		k.failed = k.now()
-		k.log.Error("the keys of the issuer in http.jwt.issuer cannot be read; those that were read before stay in force", zap.Error(err))
+		k.log.Error("the keys of the issuer in http.jwt.issuer cannot be read; those that were read before stay in force for http.jwt.keys-max-age", zap.Error(err))
 	}
 }
 
@@ -175,8 +222,8 @@ func (k *issuerKeys) client() *http.Client {
 	}
 }
 
-// fetch reads the discovery document, and the keys that it names.
-func (k *issuerKeys) fetch(ctx context.Context) (found discovery, keys []jose.JSONWebKey, err error) {
+// askIssuer reads the discovery document, and the keys that it names.
+func (k *issuerKeys) askIssuer(ctx context.Context) (found discovery, keys []jose.JSONWebKey, err error) {
 	client := k.client()
 	at := strings.TrimSuffix(k.issuer, "/") + "/.well-known/openid-configuration"
 	asked := k.now()

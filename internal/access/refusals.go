@@ -22,7 +22,7 @@ import (
 type refusals struct {
 	log   *zap.Logger
 	count *prometheus.CounterVec // nil: of the zero Guard, which notes nothing
-	tried prometheus.Counter     // of them, those that are no anonymous ones
+	tried prometheus.Counter     // failed sign-ins
 	lines *rate.Sometimes
 	since *atomic.Int64
 	away  *rate.Sometimes // of lines about an issuer that does not answer
@@ -45,13 +45,14 @@ const (
 	atConsole = "console"
 )
 
-// anonymous are refusals of requests that showed nothing by which to tell a caller. They are no failed sign-ins.
-var anonymous = map[string]bool{"no_token": true, "address": true, "forwarded": true, "host": true}
+// harmless are refusals that are no failed sign-ins: of requests without a sign of their caller, and of known
+// callers' requests.
+var harmless = map[string]bool{"no_token": true, "address": true, "forwarded": true, "host": true, "too_many": true}
 
 func newRefusals(log *zap.Logger) refusals {
 	count := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "notyet_http_refused_total",
-		Help: "Requests and sign-ins that were not admitted: without a token, with a wrong or expired one, with any while the tokens file cannot be used, with a JWT that is refused, at the issuer's sign-in, or, without tokens, from another machine, through a proxy or to another host.",
+		Help: "Requests and sign-ins that were not admitted: without a token, with a wrong or expired one, with any while the tokens file cannot be used, with a JWT that is refused, at the issuer's sign-in, beyond requests-per-second of an entry, or, without tokens, from another machine, through a proxy or to another host.",
 	}, []string{"why"})
 	tried := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "notyet_http_sign_ins_failed_total",
@@ -65,7 +66,7 @@ func (f *refusals) note(r *http.Request, why, at string) {
 		return
 	}
 	f.count.WithLabelValues(why).Inc()
-	if !anonymous[why] {
+	if !harmless[why] {
 		f.tried.Inc()
 		peer, _, _ := net.SplitHostPort(r.RemoteAddr)
 		f.merge(Refused{At: at, Why: why, Peer: peer, Count: 1})
@@ -140,7 +141,7 @@ func (g *Guard) Collectors() []prometheus.Collector {
 		return unusable.Seconds()
 	}), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "notyet_http_issuer_unread_seconds",
-		Help: "For how long the keys of the issuer in http.jwt could not be read. Those that were read before stay in force.",
+		Help: "For how long the keys of the issuer in http.jwt could not be read. Those that were read before stay in force for http.jwt.keys-max-age.",
 	}, func() float64 {
 		if g.tokens == nil || g.tokens.issuer == nil {
 			return 0

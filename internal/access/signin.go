@@ -137,7 +137,7 @@ func (g *Guard) endSignIn(ctx context.Context, answer url.Values, a Attempt) (Id
 	if text == "" {
 		return Identity{}, errNoIDToken
 	}
-	return i.identity(ctx, text, g.signIn.ClientID, a.Nonce, g.tokens.entries.Get().groups)
+	return i.identity(ctx, text, g.signIn.ClientID, a.Nonce, g.tokens.entries.Get())
 }
 
 // fromProvider is a refusal by the issuer. Its code is of RFC 6749, or whatever the issuer sent.
@@ -184,7 +184,7 @@ func (g *Guard) Known(id Identity) (Caller, error) {
 	if unusable >= tokensGrace {
 		return Caller{}, errUnusable
 	}
-	c, ok := granted(all.groups, id.Groups)
+	c, ok := all.granted(id.Groups)
 	if !ok {
 		return Caller{}, errNoRole
 	}
@@ -193,7 +193,7 @@ func (g *Guard) Known(id Identity) (Caller, error) {
 }
 
 // identity returns whom an ID token names. It comes from the issuer itself, for our client and this sign-in.
-func (i *issuer) identity(ctx context.Context, token, client, nonce string, grants []grant) (Identity, error) {
+func (i *issuer) identity(ctx context.Context, token, client, nonce string, all entries) (Identity, error) {
 	claims, _, err := i.verify(ctx, token, client)
 	switch {
 	case errors.Is(err, errAudience):
@@ -207,15 +207,15 @@ func (i *issuer) identity(ctx context.Context, token, client, nonce string, gran
 	if party, there := claims["azp"]; there && party != client {
 		return Identity{}, errNotOurs
 	}
-	c, err := i.named(claims, grants)
+	c, err := i.named(claims, all)
 	if err != nil {
 		return Identity{}, err
 	}
 	id := Identity{Issuer: i.cfg.Issuer, Name: c.Name}
 	groups := i.groups(claims)
-	for _, g := range grants {
-		if slices.Contains(groups, g.group) {
-			id.Groups = append(id.Groups, g.group)
+	for _, e := range all {
+		if e.group != "" && slices.Contains(groups, e.group) {
+			id.Groups = append(id.Groups, e.group)
 		}
 	}
 	return id, nil

@@ -16,7 +16,7 @@ import (
 // withDiscovery is a guard whose issuer has this discovery document.
 func withDiscovery(t *testing.T, issuer string, d discovery) *Guard {
 	t.Helper()
-	_, entry := NewToken("file", Read, nil)
+	_, entry := NewToken("file", Read, Everything)
 	g, err := New(Config{
 		Tokens: tokensFile(t, append(teams, entry)...), JWT: JWT{Issuer: issuer, GroupsClaim: "groups", NameClaim: "sub"},
 		SignIn: SignIn{ClientID: "c", Secret: func() string { return "geheim" }, PublicURL: "https://notyet.example"},
@@ -74,7 +74,7 @@ func TestWithoutAnAudienceTheAPITakesNoJWT(t *testing.T) {
 
 // What EachRefused hands on is not handed on again, unless it could not be kept.
 func TestRefusalsAreMerged(t *testing.T) {
-	_, entry := NewToken("file", Read, nil)
+	_, entry := NewToken("file", Read, Everything)
 	g, err := New(Config{Tokens: tokensFile(t, entry)}, zap.NewNop())
 	require.NoError(t, err)
 	var got []Refused

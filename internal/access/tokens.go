@@ -1,7 +1,6 @@
 package access
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -9,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"path"
 	"regexp"
@@ -18,40 +16,51 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"go.yaml.in/yaml/v3"
+	"golang.org/x/time/rate"
 
 	"github.com/notyet/notyet/internal/reload"
 )
 
 // Entry is one token in the file, without the token itself, or a group of those in http.jwt.
+//
+// Topics and Role are required, and written first and last. So a file that ends early, behind a full disk,
+// gives nobody more than a whole one.
 type Entry struct {
-	Name   string   `json:"name"             yaml:"name,omitempty"`
-	SHA256 string   `json:"sha256"           yaml:"sha256,omitempty"` // of the token, in hexadecimal
-	Group  string   `json:"group,omitempty"  yaml:"group,omitempty"`  // instead of name and sha256
-	Role   string   `json:"role"             yaml:"role"`
-	Topics []string `json:"topics,omitempty" yaml:"topics,omitempty"` // absent: all
+	Topics []string `json:"topics" yaml:"topics,flow"` // Everything: all
 	// Expires is when the token ends: RFC 3339, or a date, which means its beginning in UTC. Absent:
 	// never.
 	Expires string `json:"expires,omitempty" yaml:"expires,omitempty"`
+	Name    string `json:"name"              yaml:"name,omitempty"`
+	SHA256  string `json:"sha256"            yaml:"sha256,omitempty"` // of the token, in hexadecimal
+	Group   string `json:"group,omitempty"   yaml:"group,omitempty"`  // instead of name and sha256
+	// Tenant names with whom the token shares what is limited. Absent: with the tokens for the same topics.
+	Tenant string `json:"tenant,omitempty" yaml:"tenant,omitempty"`
+	// Intake is the intake topic through which alone the token sends requests. Absent: any.
+	Intake string `json:"intake,omitempty" yaml:"intake,omitempty"`
+	// RequestsPerSecond bounds the requests of the token, or of the whole group, at each service. Absent:
+	// no bound.
+	RequestsPerSecond *int   `json:"requests-per-second,omitempty" yaml:"requests-per-second,omitempty"`
+	Role              string `json:"role"                          yaml:"role"`
 }
 
 // entries are the checked entries of a file.
-type entries struct {
-	tokens []known
-	groups []grant
+type entries []entry
+
+type entry struct {
+	group  string            // "": a token's
+	sum    [sha256.Size]byte // of the token
+	caller Caller            // of a group without a name
 }
 
-// known is the entry of a token.
-type known struct {
-	sum    [sha256.Size]byte
-	caller Caller
+// name is unique in a file: tokens' names have no blanks.
+func (e entry) name() string {
+	if e.group != "" {
+		return "group " + e.group
+	}
+	return e.caller.Name
 }
 
-// grant is the entry of a group.
-type grant struct {
-	group  string
-	caller Caller // without a name
-}
+func (e entry) same(o entry) bool { return e.name() == o.name() }
 
 const maxTokensFile = 1 << 20 // bytes
 
@@ -75,15 +84,27 @@ type Tokens struct {
 
 // OpenTokens reads the file. If reading it again fails later, it logs that, and the previous tokens
 // stay in force for tokensGrace. Then none is.
-func OpenTokens(file string, cfg JWT, log *zap.Logger) (*Tokens, error) {
+func OpenTokens(cfg Config, log *zap.Logger) (*Tokens, error) {
 	t := &Tokens{}
-	if cfg.Issuer != "" {
-		t.issuer = newIssuer(cfg, log)
+	if cfg.JWT.Issuer != "" {
+		t.issuer = newIssuer(cfg.JWT, log)
 	}
 	var err error
-	t.entries, err = reload.New(func() (entries, error) { return readTokens(file, t.issuer != nil) }, func(err error) {
+	var last entries
+	t.entries, err = reload.New(func() (entries, error) {
+		now, err := readTokens(cfg)
+		if err != nil {
+			return nil, err
+		}
+		if gained := last.gained(now); len(gained) > 0 && last != nil {
+			log.Warn("the tokens file has changed: these may do more than before", zap.Strings("entries", gained))
+		}
+		now.keepPace(last)
+		last = now
+		return now, nil
+	}, func(err error) {
 		log.Error("the tokens file has changed and cannot be used; unless it is repaired, no token is accepted from a minute on", zap.Error(err))
-	}, file)
+	}, cfg.Tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -98,10 +119,10 @@ func (t *Tokens) Caller(ctx context.Context, token string) (Caller, error) {
 		return Caller{}, errUnusable
 	}
 	sum := sha256.Sum256([]byte(token))
-	var found *known
-	for i := range all.tokens {
-		if subtle.ConstantTimeCompare(sum[:], all.tokens[i].sum[:]) == 1 {
-			found = &all.tokens[i]
+	var found *entry
+	for i := range all {
+		if subtle.ConstantTimeCompare(sum[:], all[i].sum[:]) == 1 && all[i].group == "" {
+			found = &all[i]
 		}
 	}
 	switch {
@@ -110,7 +131,7 @@ func (t *Tokens) Caller(ctx context.Context, token string) (Caller, error) {
 	case found == nil && strings.Count(token, ".") != 2:
 		return Caller{}, errNoJWT
 	case found == nil:
-		return t.issuer.caller(ctx, token, all.groups)
+		return t.issuer.caller(ctx, token, all)
 	case found.caller.Ended(time.Now()):
 		return Caller{}, errExpired
 	}
@@ -118,37 +139,33 @@ func (t *Tokens) Caller(ctx context.Context, token string) (Caller, error) {
 }
 
 // granted returns what the groups may do: the highest role that one of them has, for the topics of those
-// that have it.
-func granted(grants []grant, groups []string) (c Caller, ok bool) {
-	for _, g := range grants {
-		if !slices.Contains(groups, g.group) || g.caller.Role < c.Role {
+// that have it. Of these, the first in the file says the tenant and the pace.
+func (all entries) granted(groups []string) (c Caller, ok bool) {
+	for _, e := range all {
+		if e.group == "" || !slices.Contains(groups, e.group) || e.caller.Role < c.Role {
 			continue
 		}
-		if g.caller.Role > c.Role {
-			c, ok = g.caller, true
+		if e.caller.Role > c.Role {
+			c, ok = e.caller, true
 			continue
 		}
-		if c.Topics != nil && g.caller.Topics != nil {
-			c.Topics = slices.Concat(c.Topics, g.caller.Topics)
-		} else {
-			c.Topics = nil // all
-		}
+		c.Topics, c.ways = slices.Concat(c.Topics, e.caller.Topics), slices.Concat(c.ways, e.caller.ways)
 	}
 	return c, ok
 }
 
-// readTokens reads a file, which may have groups if there is an issuer.
-func readTokens(file string, groups bool) (entries, error) {
-	text, err := reload.ReadFile(file, maxTokensFile)
+// readTokens reads the file. It may have groups if there is an issuer.
+func readTokens(cfg Config) (entries, error) {
+	text, err := reload.ReadFile(cfg.Tokens, maxTokensFile)
 	if err != nil {
-		return entries{}, fmt.Errorf("http.tokens: %w", err)
+		return nil, fmt.Errorf("http.tokens: %w", err)
 	}
-	out, err := parseTokens(text)
-	if err == nil && !groups && len(out.groups) > 0 {
+	out, err := parseTokens(text, cfg.Intakes)
+	if err == nil && cfg.JWT.Issuer == "" && slices.ContainsFunc(out, func(e entry) bool { return e.group != "" }) {
 		err = errors.New("it has entries with group, and http.jwt.issuer is not set")
 	}
 	if err != nil { // it repeats what is in the wrong place, and that may be a token
-		return entries{}, fmt.Errorf("http.tokens: %s: %s", file, tokenText.ReplaceAllString(err.Error(), tokenPrefix+"(hidden)"))
+		return nil, fmt.Errorf("http.tokens: %s: %s", cfg.Tokens, tokenText.ReplaceAllString(err.Error(), tokenPrefix+"(hidden)"))
 	}
 	return out, nil
 }
@@ -157,69 +174,121 @@ const tokenPrefix = "nyt_"
 
 var tokenText = regexp.MustCompile(tokenPrefix + `\w*`)
 
-func parseTokens(text []byte) (out entries, err error) {
+// parseTokens reads entries, whose intakes are among those that are named.
+func parseTokens(text []byte, intakes []string) (out entries, err error) {
 	var list []Entry
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&list); err != nil && !errors.Is(err, io.EOF) {
-		return out, fmt.Errorf("want a YAML list of {name, sha256, role, topics, expires} or {group, role, topics}: %w", err)
+	var fields []map[string]any
+	if err := reload.DecodeYAML(text, &list); err != nil {
+		return nil, fmt.Errorf("want a YAML list of {topics, expires, name, sha256, tenant, intake, requests-per-second, role}, or with group instead of expires, name and sha256: %w", err)
+	}
+	if err := reload.DecodeYAML(text, &fields); err != nil {
+		return nil, err
 	}
 	if len(list) == 0 {
-		return out, errors.New("there is no token in it: add an entry that `notyet token new` prints")
+		return nil, errors.New("there is no token in it: add an entry that `notyet token new` prints")
 	}
 	for i, e := range list {
-		if err := out.add(e); err != nil {
-			return out, fmt.Errorf("entry %d (%q): %w", i+1, e.Name+e.Group, err)
+		checked, err := e.check()
+		for name, value := range fields[i] {
+			if err == nil && (value == nil || value == "") {
+				err = fmt.Errorf("%s: has no value: write one, or remove the line", name)
+			}
 		}
+		switch {
+		case err != nil:
+		case slices.ContainsFunc(out, func(o entry) bool { return o.same(checked) || e.Group == "" && o.group == "" && o.sum == checked.sum }):
+			err = errors.New("another entry has the same name, sha256 or group: give each its own")
+		case e.Intake != "" && !slices.Contains(intakes, e.Intake):
+			err = fmt.Errorf("intake: %q is no intake topic: name one of intake.topics", e.Intake)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("entry %d (%q): %w", i+1, e.Name+e.Group, err)
+		}
+		out = append(out, checked)
 	}
 	return out, nil
 }
 
-// add checks an entry and adds it.
-func (all *entries) add(e Entry) error {
-	if e.Group == "" {
-		k, err := e.check()
-		if err == nil && slices.ContainsFunc(all.tokens, func(o known) bool { return o.caller.Name == e.Name || o.sum == k.sum }) {
-			err = errors.New("another entry has the same name or sha256: give each its own")
+// gained names the entries of now that give more than those before: another secret, a higher role, other
+// topics, another intake, a faster pace, a later end.
+func (all entries) gained(now entries) (names []string) {
+	for _, is := range now {
+		i := slices.IndexFunc(all, func(was entry) bool { return was.same(is) && was.sum == is.sum })
+		if i < 0 || is.caller.beyond(all[i].caller) {
+			names = append(names, is.name())
 		}
-		all.tokens = append(all.tokens, k)
-		return err
 	}
-	if e.Name+e.SHA256+e.Expires != "" {
-		return errors.New("an entry with group has no name, sha256 and expires: the issuer names callers and ends their tokens")
-	}
-	if slices.ContainsFunc(all.groups, func(o grant) bool { return o.group == e.Group }) {
-		return errors.New("another entry has the same group: write one for each")
-	}
-	c, err := e.rights()
-	all.groups = append(all.groups, grant{e.Group, c})
-	return err
+	return names
 }
 
-func (e Entry) check() (k known, err error) {
+// beyond reports whether the caller may do something that it might not do before.
+func (c Caller) beyond(was Caller) bool {
+	wider := func(p string) bool { return !was.AllTopics() && !slices.Contains(was.Topics, p) }
+	other := func(w way) bool { return was.ways[0].intake != "" && w.intake != was.ways[0].intake }
+	return c.Role > was.Role || slices.ContainsFunc(c.Topics, wider) || slices.ContainsFunc(c.ways, other) || c.pace.Limit() > was.pace.Limit() ||
+		!was.Until.IsZero() && (c.Until.IsZero() || c.Until.After(was.Until))
+}
+
+// keepPace has requests that came before a change of the file count after it.
+func (all entries) keepPace(before entries) {
+	for i := range all {
+		if k := slices.IndexFunc(before, all[i].same); k >= 0 {
+			pace := before[k].caller.pace
+			pace.SetLimit(all[i].caller.pace.Limit())
+			pace.SetBurst(all[i].caller.pace.Burst())
+			all[i].caller.pace = pace
+		}
+	}
+}
+
+func (e Entry) check() (out entry, err error) {
+	c := Caller{Name: e.Name}
+	if e.Group != "" {
+		if e.Name+e.SHA256+e.Expires != "" {
+			return out, errors.New("an entry with group has no name, sha256 and expires: the issuer names callers and ends their tokens")
+		}
+		err = e.rights(&c)
+		return entry{group: e.Group, caller: c}, err
+	}
 	if err := CheckName(e.Name); err != nil {
-		return k, err
+		return out, err
 	}
 	sum, err := hex.DecodeString(e.SHA256)
 	if err != nil || len(sum) != sha256.Size {
-		return k, errors.New("sha256: write the SHA-256 of the token as 64 hexadecimal digits")
+		return out, errors.New("sha256: write the SHA-256 of the token as 64 hexadecimal digits")
 	}
-	c, err := e.rights()
-	if err != nil {
-		return k, err
+	if c.Until, err = ParseExpires(e.Expires); err == nil {
+		err = e.rights(&c)
 	}
-	c.Name = e.Name
-	c.Until, err = ParseExpires(e.Expires)
-	return known{[sha256.Size]byte(sum), c}, err
+	return entry{sum: [sha256.Size]byte(sum), caller: c}, err
 }
 
-// rights returns role and topics.
-func (e Entry) rights() (Caller, error) {
-	role, err := ParseRole(e.Role)
-	if err != nil {
-		return Caller{}, err
+// maxPace is the most that requests-per-second may say.
+const maxPace = 1_000_000
+
+// rights gives a caller what the entry allows.
+func (e Entry) rights(c *Caller) (err error) {
+	c.Topics, c.ways, c.pace = e.Topics, []way{{e.Topics, e.Intake}}, rate.NewLimiter(rate.Inf, 0)
+	if c.Role, err = ParseRole(e.Role); err != nil {
+		return err
 	}
-	return Caller{Role: role, Topics: e.Topics}, CheckTopics(e.Topics)
+	if err := CheckTopics(e.Topics); err != nil {
+		return err
+	}
+	if n := e.RequestsPerSecond; n != nil {
+		if *n < 1 || *n > maxPace {
+			return fmt.Errorf("requests-per-second: %d is out of range: write 1 to %d, or remove the line for no bound", *n, maxPace)
+		}
+		c.pace = rate.NewLimiter(rate.Limit(*n), *n)
+	}
+	if c.Tenant = e.Tenant; e.Tenant == "" {
+		c.Tenant = "topics " + strings.Join(slices.Sorted(slices.Values(e.Topics)), " ")
+		return nil
+	}
+	if c.administers() {
+		return errors.New("tenant: administrators of all topics are a tenant of their own: remove the line")
+	}
+	return checkText("tenant", e.Tenant)
 }
 
 // ParseExpires parses when a token ends. An empty text means never.
@@ -237,23 +306,29 @@ func ParseExpires(text string) (time.Time, error) {
 
 // CheckName refuses names that would be ambiguous in a log.
 func CheckName(name string) error {
-	if name == "" || len(name) > 64 {
-		return errors.New("name: write 1 to 64 characters")
-	}
-	if strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return errors.New("name: write ASCII letters, digits and punctuation, without blanks")
-	}
 	if strings.HasPrefix(name, jwtPrefix) {
 		return errors.New("name: names that begin with " + jwtPrefix + " are callers of the issuer in http.jwt: write another")
+	}
+	return checkText("name", name)
+}
+
+func checkText(field, text string) error {
+	switch {
+	case text == "" || len(text) > 64:
+		return errors.New(field + ": write 1 to 64 characters")
+	case strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }):
+		return errors.New(field + ": write ASCII letters, digits and punctuation, without blanks")
 	}
 	return nil
 }
 
-// CheckTopics refuses patterns that match nothing. nil means every topic; an empty list is a
-// mistake.
+// CheckTopics refuses patterns that match nothing, and none at all, which must not mean every topic.
 func CheckTopics(patterns []string) error {
-	if patterns != nil && len(patterns) == 0 {
-		return errors.New("topics: the list is empty: name a pattern, or leave topics out for all")
+	if len(patterns) == 0 {
+		return errors.New(`topics: is missing, or names none: write topics: ["*"] for all topics, or patterns such as ["orders", "orders.*"]`)
+	}
+	if len(patterns) > 1 && slices.Contains(patterns, all) {
+		return errors.New("topics: * means all topics and stands beside other patterns: write it alone, or remove it")
 	}
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil || p == "" {

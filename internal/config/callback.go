@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,20 +19,20 @@ type Callback struct {
 	// AllowHTTP also allows http URLs. Default false: https only.
 	AllowHTTP bool `key:"allow-http"`
 	// AllowedHosts are patterns (path.Match) for a URL's host: hooks.example.com, *.example.com.
-	// Default every host.
-	AllowedHosts []string `key:"allowed-hosts"`
+	// * is every host. Default every host, with a warning.
+	AllowedHosts []string `key:"allowed-hosts" restricts:"write patterns; * is every host"`
 	// AllowedNetworks are networks that are called although they are not public, such as
 	// 10.1.0.0/16. Default none: loopback, private, link-local and reserved addresses are refused.
 	AllowedNetworks []string `key:"allowed-networks"`
-	// AllowedPorts are the ports that are called. Default every port.
-	AllowedPorts []string `key:"allowed-ports"`
+	// AllowedPorts are the ports that are called, or *. Default every port, with a warning.
+	AllowedPorts []string `key:"allowed-ports" restricts:"write ports; * is every port"`
 	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to these origins are
 	// signed. It is read again when it changes. Default none.
 	Secrets string `key:"secrets" secret:"in file"`
 	// MaxInFlight is the most requests to one origin at a time, of all dispatchers together, by their
 	// slots, at least one each. Default 64.
 	MaxInFlight int `key:"max-in-flight" live:"yes"`
-	// MaxInFlightTotal is likewise the most to all origins, of each dispatcher. Default 1024.
+	// MaxInFlightTotal is likewise the most to all origins, of each dispatcher. Default 2048.
 	MaxInFlightTotal int `key:"max-in-flight-total" live:"yes"`
 	// MaxTimeout is the most time of one request, whatever its task asks for. Default 5m.
 	MaxTimeout time.Duration `key:"max-timeout" live:"yes"`
@@ -50,7 +51,7 @@ func (c Callback) Networks() []netip.Prefix {
 	return out
 }
 
-// Ports returns AllowedPorts, which Load has checked.
+// Ports returns AllowedPorts, which Load has checked; none: every port.
 func (c Callback) Ports() []uint16 {
 	out := make([]uint16, 0, len(c.AllowedPorts))
 	for _, text := range c.AllowedPorts {
@@ -79,8 +80,8 @@ func (l *loader) callback(c Callback) {
 		}
 	}
 	for _, text := range c.AllowedPorts {
-		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
-			l.bad("callback.allowed-ports", text, "is not a port", "write 1 to 65535")
+		if n, err := strconv.ParseUint(text, 10, 16); (err != nil || n == 0) && !slices.Equal(c.AllowedPorts, []string{"*"}) {
+			l.bad("callback.allowed-ports", text, "is not a port", "write 1 to 65535, or * alone")
 		}
 	}
 	if c.MaxInFlight < 1 || c.MaxInFlightTotal < c.MaxInFlight || c.MaxInFlightTotal > 8000 {

@@ -34,6 +34,7 @@ func TestTake(t *testing.T) {
 		"the level":        {next: usual("log.level", "debug"), taken: []string{"log.level"}},
 		"a quota for each": {next: usual("intake.requests-per-second", "7"), taken: []string{"intake.topics[a].requests-per-second", "intake.topics[b].requests-per-second", "intake.requests-per-second"}},
 		"a quota more":     {next: usual("intake.pending-tasks", "7"), restart: []string{"intake.topics[a].pending-tasks", "intake.topics[b].pending-tasks", "intake.pending-tasks"}},
+		"unknown targets":  {next: usual("intake.unknown-targets", "7"), taken: []string{"intake.topics[a].unknown-targets", "intake.topics[b].unknown-targets", "intake.unknown-targets"}},
 		"a horizon":        {next: usual("intake.max-delay", "1h"), taken: []string{"intake.topics[a].max-delay", "intake.topics[b].max-delay", "intake.max-delay"}},
 		"first targets":    {next: usual("intake.allowed-targets", "x"), taken: []string{"intake.topics[a].allowed-targets", "intake.topics[b].allowed-targets", "intake.allowed-targets"}},
 		"callbacks":        {next: usual("callback.max-in-flight", "3", "callback.enabled", "true"), taken: []string{"callback.max-in-flight"}, restart: []string{"callback.enabled"}},

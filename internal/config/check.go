@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 // check finds values that were read and cannot work. Keys whose values could not be read hold their
 // defaults.
 func (l *loader) check(c *Config) {
+	l.restricting(c)
 	l.addresses("kafka.brokers", c.Kafka.Brokers)
 	l.addresses("redis.addrs", c.Redis.Addrs)
 	l.addresses("zookeeper.servers", c.ZooKeeper.Servers)
@@ -36,7 +38,7 @@ func (l *loader) check(c *Config) {
 	l.election(c)
 	l.redis(c.Redis)
 	l.topics(c)
-	l.metrics(c.Metrics)
+	l.metrics(c)
 	l.callback(c.Callback)
 	l.numbers(c)
 	l.durations(c)
@@ -44,6 +46,17 @@ func (l *loader) check(c *Config) {
 	l.oneOf("log.format", c.Log.Format, "json", "console")
 	if r := c.ZooKeeper.Root; !strings.HasPrefix(r, "/") || len(r) < 2 || strings.HasSuffix(r, "/") || strings.Contains(r, "//") {
 		l.bad("zookeeper.root", r, "is not a path below /", "write one such as /notyet")
+	}
+}
+
+// restricting finds keys that are to close something and are set to nothing, as by a variable that is
+// empty: nothing must not mean all.
+func (l *loader) restricting(c *Config) {
+	for _, f := range fields {
+		v := reflect.ValueOf(c).Elem().FieldByIndex(f.index)
+		if f.restricts != "" && c.IsSet(f.key) && !l.unread[f.key] && v.Kind() != reflect.Int && v.Kind() != reflect.Int64 && v.Len() == 0 {
+			l.bad(f.key, "", "is empty", f.restricts+", or remove it")
+		}
 	}
 }
 
@@ -197,8 +210,11 @@ func (l *loader) jwt(h HTTP) {
 			l.bad("http.jwt."+key, "", "is empty", "write what the issuer's tokens have")
 		}
 	}
+	if j.KeysMaxAge < 5*time.Minute || j.KeysMaxAge > 7*24*time.Hour {
+		l.bad("http.jwt.keys-max-age", j.KeysMaxAge.String(), "is out of range", "write 5m to 168h")
+	}
 	if h.Tokens == "" {
-		l.bad("http.tokens", "", "is not set, and it says what the groups of http.jwt may do", "name a YAML file with entries {group, role, topics}")
+		l.bad("http.tokens", "", "is not set, and it says what the groups of http.jwt may do", "name a YAML file with entries {topics, group, role}")
 	}
 }
 
@@ -268,11 +284,8 @@ func (l *loader) topics(c *Config) {
 	if len(c.Intake.Topics) == 0 {
 		l.bad("intake.topics", "", "is empty", "name at least one topic")
 	}
-	if c.IsSet("intake.allowed-targets") && len(c.Intake.AllowedTargets) == 0 {
-		l.bad("intake.allowed-targets", "", "is empty", "write patterns; * allows every topic, https://* every HTTP callback")
-	}
 	all := c.Intake
-	l.quotas(Intake{RequestsPerSecond: all.RequestsPerSecond, PendingTasks: all.PendingTasks, PendingBytes: all.PendingBytes, MaxValueBytes: all.MaxValueBytes}, "intake", func(key string) bool { return c.IsSet("intake." + key) })
+	l.quotas(Intake{RequestsPerSecond: all.RequestsPerSecond, PendingTasks: all.PendingTasks, PendingBytes: all.PendingBytes, UnknownTargets: all.UnknownTargets, MaxValueBytes: all.MaxValueBytes}, "intake", func(key string) bool { return c.IsSet("intake." + key) })
 	if c.IsSet("intake.beyond") {
 		l.beyond("intake.beyond", "", all.Beyond, slices.ContainsFunc(c.Intake.Topics, Intake.hasQuota))
 	}
@@ -297,11 +310,12 @@ func (l *loader) topics(c *Config) {
 	}
 	l.topic("reports.topic", c.Reports.Topic)
 	l.topic("results.topic", c.Results.Topic)
+	l.topic("cancels.topic", c.Cancels.Topic)
 	l.topic("wakes.topic", c.Wakes.Topic)
 	seen := map[string]bool{}
 	for _, name := range c.OwnTopics() {
 		if seen[name] {
-			l.bad("intake.topics", name, "is named twice among intake, reports, results and wakes", "give each topic a name of its own")
+			l.bad("intake.topics", name, "is named twice among intake, reports, results, cancels and wakes", "give each topic a name of its own")
 		}
 		seen[name] = true
 	}
@@ -339,7 +353,14 @@ func quoting(err error, values []string) string {
 // maxMetricTargets limits the targets with metrics of their own: each is some 13 series.
 const maxMetricTargets = 200
 
-func (l *loader) metrics(m Metrics) {
+func (l *loader) metrics(c *Config) {
+	m := c.Metrics
+	switch {
+	case m.NeedToken && c.HTTP.Tokens == "":
+		l.bad("metrics.need-token", "true", "needs http.tokens", "name the file of tokens, or remove it")
+	case m.NeedToken && c.Ops.Addr != "":
+		l.bad("metrics.need-token", "true", "does nothing beside ops.addr, which serves the metrics without tokens", "remove one of the two")
+	}
 	if n := len(m.Targets); n > maxMetricTargets {
 		l.bad("metrics.targets", strconv.Itoa(n), "names too many targets", fmt.Sprintf("name at most %d", maxMetricTargets))
 		return

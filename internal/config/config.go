@@ -14,7 +14,8 @@ import (
 )
 
 // Config holds all settings. The tag key of a field is the last part of its key. The tag secret says that the value is a secret ("yes"), or
-// that the file that it names holds one ("in file"). The tag live says that a service takes a new value over at
+// that the file that it names holds one ("in file"). The tag restricts says what to write in a key that closes something, and that may not be
+// set to nothing. The tag live says that a service takes a new value over at
 // SIGHUP ("yes"), only if there is one ("some"), or another number where there is one before and after ("number").
 type Config struct {
 	Kafka      Kafka      `key:"kafka"`
@@ -28,6 +29,7 @@ type Config struct {
 	Intake     Intakes    `key:"intake"`
 	Reports    Topic      `key:"reports"`
 	Results    Topic      `key:"results"`
+	Cancels    Topic      `key:"cancels"`
 	Wakes      Topic      `key:"wakes"`
 	Scanner    Scanner    `key:"scanner"`
 	Dispatcher Dispatcher `key:"dispatcher"`
@@ -197,10 +199,11 @@ const (
 type HTTP struct {
 	// Addr is host:port to listen on. Commands find the API there. Default 127.0.0.1:8080.
 	Addr string `key:"addr"`
-	// Tokens is a YAML file of who may use the API: a list of {name, sha256, role, topics, expires},
-	// see "notyet token new", and of {group, role, topics} for http.jwt. It is read again when it changes. Default none: the API serves loopback
-	// addresses only.
-	Tokens string `key:"tokens" secret:"in file"`
+	// Tokens is a YAML file of who may use the API: a list of {topics, expires, name, sha256, role},
+	// see "notyet token new", and of {topics, group, role} for http.jwt, each also with tenant,
+	// intake and requests-per-second. Services read the file again when it changes. Default none: the API serves
+	// loopback addresses only.
+	Tokens string `key:"tokens" secret:"in file" restricts:"name the file of tokens"`
 	JWT    JWT    `key:"jwt"`
 	SignIn SignIn `key:"sign-in"`
 	// PublicURL is the address at which browsers reach the console, such as https://notyet.example, without a
@@ -225,7 +228,7 @@ type HTTP struct {
 }
 
 // JWT lets callers of an OpenID provider in. What they may do follows from their groups, for which
-// http.tokens has entries {group, role, topics}.
+// http.tokens has entries {topics, group, role}.
 type JWT struct {
 	// Issuer is the provider's URL, exactly as its tokens have it in iss. Its keys are read from the
 	// addresses that /.well-known/openid-configuration below it names. Default none: no JWT is accepted.
@@ -239,6 +242,9 @@ type JWT struct {
 	// NameClaim is the claim with the caller's name in the audit log, which begins with jwt: there. It must
 	// be one that no other caller can have. Default sub.
 	NameClaim string `key:"name-claim"`
+	// KeysMaxAge is how old the issuer's keys may get while it does not answer; then no JWT is accepted until it does. While it
+	// answers, they are read every 4 minutes. Default 1h.
+	KeysMaxAge time.Duration `key:"keys-max-age"`
 	// CA is a PEM file of the authorities to trust for the issuer. It is read again when it changes. Default the
 	// system's.
 	CA string `key:"ca"`
@@ -282,7 +288,7 @@ type Ops struct {
 
 // Topic is one of notyet's own topics.
 type Topic struct {
-	// Topic is its name. Default notyet.reports, notyet.results, and notyet.wakes (with index.kind mysql only).
+	// Topic is its name. Default notyet.reports, notyet.results, notyet.cancels, and notyet.wakes (with index.kind mysql only).
 	Topic string `key:"topic"`
 }
 
@@ -335,6 +341,9 @@ type Metrics struct {
 	Targets []string `key:"targets"`
 	// TopTargets is how many those are. Default 20.
 	TopTargets int `key:"top-targets"`
+	// NeedToken says that /metrics at http.addr needs a token, of any role. Default false: metrics, which name targets, are
+	// anybody's.
+	NeedToken bool `key:"need-token"`
 }
 
 // DeadLetters configures the dead letters in the database.
@@ -393,14 +402,15 @@ func Default() Config {
 		ZooKeeper: ZooKeeper{Servers: []string{"127.0.0.1:2181"}, Root: defaults.ZooKeeperRoot, SessionTimeout: defaults.SessionTimeout},
 		Election:  Election{Kind: KindZooKeeper, SessionTimeout: defaults.SessionTimeout},
 		Index:     Index{Kind: KindRedis},
-		HTTP:      HTTP{Addr: defaults.HTTP, MaxConns: defaults.HTTPConns, JWT: JWT{GroupsClaim: "groups", NameClaim: "sub"}},
+		HTTP:      HTTP{Addr: defaults.HTTP, MaxConns: defaults.HTTPConns, JWT: JWT{GroupsClaim: "groups", NameClaim: "sub", KeysMaxAge: time.Hour}},
 		Intake: Intakes{
-			Beyond:   BeyondWait,
+			Beyond: BeyondWait, UnknownTargets: defaults.UnknownTargets,
 			Topics:   []Intake{{Topic: schemas.TopicIntake}},
 			MaxDelay: schemas.DefaultMaxDelay, MaxValueBytes: schemas.DefaultMaxValueBytes,
 		},
 		Reports: Topic{schemas.TopicReports},
 		Results: Topic{schemas.TopicResults},
+		Cancels: Topic{schemas.TopicCancels},
 		Wakes:   Topic{schemas.TopicWakes},
 		Scanner: Scanner{Group: defaults.ScannerGroup},
 		Dispatcher: Dispatcher{

@@ -38,7 +38,7 @@ func TestNothingSetIsValid(t *testing.T) {
 	limits, ok := cfg.Limits("notyet.intake")
 	require.True(t, ok)
 	require.Equal(t, schemas.DefaultMaxDelay, limits.MaxDelay)
-	require.Equal(t, []string{"notyet.intake", "notyet.reports", "notyet.results"}, limits.InternalTopics)
+	require.Equal(t, []string{"notyet.intake", "notyet.reports", "notyet.cancels", "notyet.results"}, limits.InternalTopics)
 	_, ok = cfg.Limits("orders")
 	require.False(t, ok)
 }
@@ -136,6 +136,23 @@ func TestAnIntakeCanHaveQuotasOfWhatIsPending(t *testing.T) {
 	require.ErrorContains(t, err, "special, pending-bytes: 2097152")
 }
 
+func TestAnIntakeHasAQuotaOfUnknownTargets(t *testing.T) {
+	cfg, err := load(t, "intake: {topics: [plain, {topic: special, unknown-targets: 5}]}", nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, []int{100, 5}, []int{cfg.Intake.Topics[0].UnknownTargets, cfg.Intake.Topics[1].UnknownTargets})
+	cfg, err = load(t, "intake: {unknown-targets: 7}", nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, 7, cfg.Intake.Topics[0].UnknownTargets)
+	for _, wrong := range []string{"0", "-1", "10001", "many", "", "null"} {
+		_, err := load(t, "intake: {topics: [plain, {topic: special, unknown-targets: "+wrong+"}]}", nil, nil)
+		require.ErrorContains(t, err, "unknown-targets", wrong)
+		_, err = load(t, "intake: {unknown-targets: "+wrong+"}", nil, nil)
+		require.ErrorContains(t, err, "intake.unknown-targets", wrong)
+	}
+	_, err = load(t, "intake: {unknown-targets: 7, beyond: wait}", nil, nil)
+	require.ErrorContains(t, err, "means nothing without a quota", "that one always rejects")
+}
+
 func TestAnIntakeCanRejectWhatIsBeyondItsQuotas(t *testing.T) {
 	cfg, err := load(t, "intake: {beyond: reject, topics: [plain, {topic: special, pending-tasks: 5}, {topic: other, pending-tasks: 5, beyond: wait}]}", nil, nil)
 	require.NoError(t, err)
@@ -209,14 +226,17 @@ func TestMistakes(t *testing.T) {
 		"one topic's value":      {yaml: "intake:\n  topics:\n    - {topic: a, max-value-bytes: 8388609}\n", want: []string{"intake", `"a"`, "at most 8388608 are possible"}},
 		"a bad pattern":          {yaml: "intake:\n  allowed-targets: ['[']\n", want: []string{"intake", "checking allowed target"}},
 		"one topic twice":        {env: []string{"NOTYET_RESULTS_TOPIC=notyet.intake"}, want: []string{"notyet.intake", "named twice"}},
+		"metrics without tokens": {yaml: "metrics: {need-token: true}\n", want: []string{"metrics.need-token", "needs http.tokens"}},
+		"metrics elsewhere":      {yaml: "metrics: {need-token: true}\nhttp: {tokens: /t}\nops: {addr: ':9090'}\n", want: []string{"metrics.need-token", "ops.addr"}},
 		"a bad metrics target":   {env: []string{"NOTYET_METRICS_TARGETS=orders,https://shop.example/x,a b"}, want: []string{"metrics.targets", "https://shop.example/x", "is not the origin", `"a b"`, "is not a topic name"}},
 		"too many targets":       {env: []string{"NOTYET_METRICS_TARGETS=" + strings.Repeat("a,", 200) + "a"}, want: []string{"metrics.targets", "201", "name at most 200"}},
 		"too many top targets":   {env: []string{"NOTYET_METRICS_TOP_TARGETS=201"}, want: []string{"metrics.top-targets", "write 1 to 200"}},
 		"a bad topic":            {env: []string{"NOTYET_INTAKE_TOPICS=a b"}, want: []string{"intake.topics", `"a b"`, "is not a topic name"}},
 		"SASL without user":      {env: []string{"NOTYET_KAFKA_SASL_MECHANISM=PLAIN"}, want: []string{"kafka.sasl.user", "NOTYET_KAFKA_SASL_USER"}},
 		"a host as URL":          {env: []string{"NOTYET_HTTP_HOSTS=https://a.example"}, want: []string{"http.hosts (NOTYET_HTTP_HOSTS)", "without scheme"}},
-		"an issuer over http":    {env: []string{"NOTYET_HTTP_JWT_ISSUER=http://login.example.com"}, want: []string{"http.jwt.issuer (NOTYET_HTTP_JWT_ISSUER)", "is not https", "http.jwt.audience", "http.tokens", "{group, role, topics}"}},
+		"an issuer over http":    {env: []string{"NOTYET_HTTP_JWT_ISSUER=http://login.example.com"}, want: []string{"http.jwt.issuer (NOTYET_HTTP_JWT_ISSUER)", "is not https", "http.jwt.audience", "http.tokens", "{topics, group, role}"}},
 		"an issuer that is none": {env: []string{"NOTYET_HTTP_JWT_ISSUER=https://u:geheim@login.example.com", "NOTYET_HTTP_JWT_AUDIENCE=a", "NOTYET_HTTP_TOKENS=/t"}, want: []string{"1 problem(s)", "http.jwt.issuer", "write one such as"}},
+		"keys for ever":          {yaml: "http: {tokens: /t, jwt: {issuer: 'https://login.example.com', audience: a, keys-max-age: 169h}}\n", want: []string{"1 problem(s)", "http.jwt.keys-max-age", "write 5m to 168h"}},
 		"no claim for groups":    {yaml: "http: {tokens: /t, jwt: {issuer: 'https://login.example.com', audience: a, groups-claim: ''}}\n", want: []string{"1 problem(s)", "http.jwt.groups-claim", "is empty"}},
 		"no audience":            {env: []string{"NOTYET_HTTP_JWT_ISSUER=https://login.example.com", "NOTYET_HTTP_TOKENS=/t"}, want: []string{"1 problem(s)", "http.jwt.audience"}},
 		"sign-in alone":          {env: []string{"NOTYET_HTTP_SIGN_IN_CLIENT_ID=c"}, want: []string{"3 problem(s)", "http.jwt.issuer", "http.sign-in.client-secret", "client-secret-file", "http.public-url", "/sign-in/callback"}},
@@ -265,6 +285,20 @@ func TestMistakes(t *testing.T) {
 		"idle ZooKeeper TLS":     {env: []string{"NOTYET_ZOOKEEPER_TLS_CA=/ca.pem"}, want: []string{"zookeeper.tls.enabled"}},
 		"ZooKeeper's user alone": {env: []string{"NOTYET_ZOOKEEPER_AUTH=geheim"}, want: []string{"zookeeper.auth", "write user:password"}},
 		"no ZooKeeper password":  {env: []string{"NOTYET_ZOOKEEPER_AUTH=geheim:"}, want: []string{"zookeeper.auth"}},
+		"a key without a value":  {yaml: "slots:\n", want: []string{"slots (", "has no value", "remove the key"}},
+		"hosts commented out":    {yaml: "callback:\n  enabled: true\n  allowed-hosts:\n  # - hooks.example.com\n", want: []string{"callback.allowed-hosts", "has no value"}},
+		"targets: null":          {yaml: "intake:\n  allowed-targets: ~\n", want: []string{"intake.allowed-targets", "has no value"}},
+		"an intake's, null":      {yaml: "intake:\n  topics:\n    - {topic: a, allowed-targets: }\n", want: []string{"entry 1, allowed-targets"}},
+		"no hosts":               {yaml: "callback: {enabled: true, allowed-hosts: []}\n", want: []string{"callback.allowed-hosts", "is empty", "* is every host"}},
+		"no ports":               {yaml: "callback: {enabled: true, allowed-ports: []}\n", want: []string{"callback.allowed-ports", "is empty", "* is every port"}},
+		"all ports and one":      {yaml: "callback: {allowed-ports: ['*', 443]}\n", want: []string{"callback.allowed-ports", `"*"`, "* alone"}},
+		"an empty flag wins":     {yaml: "callback: {allowed-hosts: [a.example]}\n", flags: map[string]string{"callback.allowed-hosts": ""}, want: []string{"callback.allowed-hosts (flag)", "is empty"}},
+		"an empty variable":      {yaml: "callback: {allowed-hosts: [a.example]}\n", env: []string{"NOTYET_CALLBACK_ALLOWED_HOSTS="}, want: []string{"callback.allowed-hosts (NOTYET_CALLBACK_ALLOWED_HOSTS)", "is empty"}},
+		"targets in a variable":  {env: []string{"NOTYET_INTAKE_ALLOWED_TARGETS= , "}, want: []string{"intake.allowed-targets (NOTYET_INTAKE_ALLOWED_TARGETS)", "is empty"}},
+		"an empty quota":         {env: []string{"NOTYET_INTAKE_REQUESTS_PER_SECOND="}, want: []string{"intake.requests-per-second (NOTYET_INTAKE_REQUESTS_PER_SECOND)", "write a whole number"}},
+		"an empty size":          {flags: map[string]string{"intake.pending-bytes": ""}, want: []string{"intake.pending-bytes (flag)", "write a number of bytes"}},
+		"no tokens":              {env: []string{"NOTYET_HTTP_TOKENS="}, want: []string{"http.tokens (NOTYET_HTTP_TOKENS)", "is empty", "name the file"}},
+		"two documents":          {yaml: "slots: 7\n---\nintake: {allowed-targets: [a]}\n", want: []string{"--config", "a second YAML document"}},
 		"not YAML":               {yaml: "a: [", want: []string{"--config", "cannot be read"}},
 		"all at once": {yaml: "slots: x\nwat: 1\n", env: []string{"NOTYET_LOG_LEVEL=loud", "NOTYET_FOO=1"},
 			want: []string{"4 problem(s)", "slots", "wat", "log.level", "NOTYET_FOO"}},
@@ -335,6 +369,44 @@ func TestUnrestrictedIntakesAreNamed(t *testing.T) {
 		_, err = load(t, "intake: {topics: [{topic: b, allowed-targets: "+none+"}]}\n", nil, nil)
 		require.ErrorContains(t, err, "entry 1, allowed-targets: it is empty", none)
 	}
+}
+
+// Open names what a setting could close, and not what somebody has opened by name.
+func TestOpenSettings(t *testing.T) {
+	const signIn = "http: {tokens: /t, jwt: {issuer: 'https://login.example.com', audience: console}, sign-in: {client-id: console, client-secret: x}, public-url: 'https://n.example'}\n"
+	closed := "intake: {allowed-targets: [a]}\n"
+	for name, c := range map[string]struct {
+		yaml string
+		want []string // keys
+	}{
+		"nothing set":          {"", []string{"intake.allowed-targets"}},
+		"one intake of two":    {"intake: {topics: [a, {topic: b, target: c}]}\n", []string{"intake.allowed-targets"}},
+		"patterns":             {closed, nil},
+		"opened by name":       {"intake: {allowed-targets: ['*']}\ncallback: {enabled: true, allowed-hosts: ['*'], allowed-ports: ['*']}\n", nil},
+		"callbacks":            {closed + "callback: {enabled: true}\n", []string{"callback.allowed-hosts", "callback.allowed-ports"}},
+		"callbacks, off":       {closed + "callback: {enabled: false}\n", nil},
+		"one audience for two": {closed + signIn, []string{"http.jwt.audience"}},
+		"tokens in the clear":  {closed + "http: {addr: ':8080', tokens: /t}\n", []string{"http.tls.enabled", "metrics.need-token"}},
+		"behind a proxy":       {closed + "http: {addr: ':8080', tokens: /t, public-url: 'https://n.example'}\nops: {addr: ':9090'}\n", nil},
+		"by HTTPS":             {closed + "http: {addr: ':8080', tokens: /t, tls: {enabled: true, cert: /c, key: /k}}\nmetrics: {need-token: true}\n", nil},
+		"on this machine":      {closed + "http: {addr: '[::1]:8080', tokens: /t}\nredis: {password: x}\nkafka: {sasl: {mechanism: PLAIN, user: u, password: p}}\nzookeeper: {auth: 'u:p'}\n", nil},
+		"without tokens":       {closed + "http: {addr: ':8080'}\n", nil},
+		"passwords": {closed + "redis: {password: x, addrs: [r]}\nkafka: {brokers: [k], sasl: {mechanism: PLAIN, user: u, password: p}}\nzookeeper: {auth: 'u:p', servers: ['z:2181']}\n",
+			[]string{"kafka.tls.enabled", "redis.tls.enabled", "zookeeper.tls.enabled"}},
+		"passwords that nobody sends": {closed + "redis: {password: x, addrs: [r]}\nzookeeper: {auth: 'u:p', servers: ['z:2181']}\nelection: {kind: mysql}\nindex: {kind: mysql}\n", nil},
+	} {
+		cfg, err := load(t, c.yaml, nil, nil)
+		require.NoError(t, err, name)
+		var keys []string
+		for _, p := range cfg.Open() {
+			require.NotEmpty(t, p.Fix)
+			keys = append(keys, p.Key)
+		}
+		require.Equal(t, c.want, keys, name)
+	}
+	cfg, err := load(t, "callback: {allowed-ports: ['*']}\n", nil, nil)
+	require.NoError(t, err)
+	require.Empty(t, cfg.Callback.Ports(), "every port")
 }
 
 func TestFile(t *testing.T) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/agnivade/levenshtein"
@@ -19,6 +20,8 @@ type field struct {
 	live   bool   // a service takes a new value over while it runs
 	first  bool   // also where there was none before
 	last   bool   // also that there is none any longer
+	// restricts says what to write in a key without which more is open; "": the key restricts nothing.
+	restricts string
 }
 
 func (f field) env() string { return EnvName(f.key) }
@@ -48,7 +51,7 @@ func leaves(t reflect.Type, prefix string, index []int) []field {
 			continue
 		}
 		live := f.Tag.Get("live")
-		out = append(out, field{key: key, index: at, secret: f.Tag.Get("secret") == "yes", inFile: f.Tag.Get("secret") == "in file", live: live != "", first: live != "number", last: live == "yes"})
+		out = append(out, field{key: key, index: at, secret: f.Tag.Get("secret") == "yes", inFile: f.Tag.Get("secret") == "in file", live: live != "", first: live != "number", last: live == "yes", restricts: f.Tag.Get("restricts")})
 	}
 	return out
 }
@@ -64,22 +67,11 @@ func find(in []field, key string) (field, bool) {
 
 // section reports whether the key is the beginning of other keys.
 func section(key string) bool {
-	for _, f := range fields {
-		if strings.HasPrefix(f.key, key+".") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(fields, func(f field) bool { return strings.HasPrefix(f.key, key+".") })
 }
 
 // Keys returns all keys, in the order of Config.
-func Keys() []string {
-	keys := make([]string, 0, len(fields))
-	for _, f := range fields {
-		keys = append(keys, f.key)
-	}
-	return keys
-}
+func Keys() []string { return keysOf(fields) }
 
 // Secrets returns the keys whose values are secrets, and those that name the files of secrets.
 func Secrets() (values, files []string) {

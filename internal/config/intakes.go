@@ -16,10 +16,10 @@ type Intakes struct {
 	// notyet.intake.
 	Topics []Intake `key:"topics"`
 	// AllowedTargets are patterns (path.Match). A target topic must match one, for every op: who
-	// may not schedule for a topic may not cancel, fire or replace there either. Default every
+	// may not schedule for a topic may not cancel, stop, fire or replace there either. Default every
 	// topic, with a warning by scanners; * means the same without the warning. Of an HTTP callback
 	// the origin is compared: https://*.shop.example. The * alone allows no callback.
-	AllowedTargets []string `key:"allowed-targets" live:"some"`
+	AllowedTargets []string `key:"allowed-targets" live:"some" restricts:"write patterns; * allows every topic, https://* every HTTP callback"`
 	// MaxDelay is the horizon; a request beyond it is rejected. Default 10 years.
 	MaxDelay time.Duration `key:"max-delay" live:"yes"`
 	// MaxValueBytes is the largest value. Default 1MiB, at most 8MiB.
@@ -27,14 +27,17 @@ type Intakes struct {
 	// Aliases are other schedulers whose records are understood too: etf1, nats. Default none.
 	Aliases []string `key:"aliases" live:"yes"`
 	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together. Default none.
-	RequestsPerSecond int `key:"requests-per-second" live:"number"`
+	RequestsPerSecond int `key:"requests-per-second" live:"number" restricts:"write a number"`
 	// PendingTasks is likewise the quota of tasks that are pending, 1 to 1000000000. Default none.
-	PendingTasks int `key:"pending-tasks" live:"number"`
+	PendingTasks int `key:"pending-tasks" live:"number" restricts:"write a number"`
 	// PendingBytes is likewise the quota of the bytes of those tasks: keys, values and headers. At least max-value-bytes, at most 1024GiB.
 	// Default none.
-	PendingBytes Size `key:"pending-bytes" live:"number"`
+	PendingBytes Size `key:"pending-bytes" live:"number" restricts:"write a number"`
 	// Beyond is what becomes of requests beyond a quota: wait or reject. Default wait.
 	Beyond string `key:"beyond"`
+	// UnknownTargets is the quota of names of target topics that do not exist, among the tasks and timers of each
+	// intake topic, 1 to 10000. Requests beyond it are rejected. Default 100.
+	UnknownTargets int `key:"unknown-targets" live:"number" restricts:"write a number"`
 }
 
 // What becomes of requests beyond a quota.
@@ -56,11 +59,12 @@ type Intake struct {
 	MaxValueBytes  Size          `key:"max-value-bytes" live:"yes"`
 	Aliases        []string      `key:"aliases" live:"yes"`
 
-	// The quotas. 0: none.
+	// The quotas. 0: none; of UnknownTargets there is always one.
 	RequestsPerSecond int    `key:"requests-per-second" live:"number"`
 	PendingTasks      int    `key:"pending-tasks" live:"number"`
 	PendingBytes      Size   `key:"pending-bytes" live:"number"`
 	Beyond            string `key:"beyond"` // BeyondWait or BeyondReject
+	UnknownTargets    int    `key:"unknown-targets" live:"number"`
 
 	own map[string]bool // the keys that the entry itself has
 }
@@ -113,9 +117,14 @@ func (c *Config) IntakeNames() []string {
 	return names
 }
 
+// ReadTopics returns the topics that scanners read.
+func (c *Config) ReadTopics() []string {
+	return append(c.IntakeNames(), c.Reports.Topic, c.Cancels.Topic)
+}
+
 // OwnTopics returns all topics that belong to the installation and are never a target.
 func (c *Config) OwnTopics() []string {
-	own := append(c.IntakeNames(), c.Reports.Topic, c.Results.Topic)
+	own := append(c.ReadTopics(), c.Results.Topic)
 	if c.Index.Kind == KindMySQL {
 		own = append(own, c.Wakes.Topic)
 	}
@@ -127,6 +136,7 @@ const (
 	maxRequestsPerSecond = 1_000_000
 	maxPendingTasks      = 1_000_000_000
 	maxPendingBytes      = 1 << 40
+	maxUnknownTargets    = 10_000
 )
 
 // quotas checks those quotas of an intake, or of all of them, that are set there.
@@ -146,6 +156,7 @@ func (l *loader) quotas(in Intake, where string, set func(key string) bool) {
 	check("requests-per-second", int64(in.RequestsPerSecond), 1, maxRequestsPerSecond)
 	check("pending-tasks", int64(in.PendingTasks), 1, maxPendingTasks)
 	check("pending-bytes", int64(in.PendingBytes), int64(max(in.MaxValueBytes, 1)), maxPendingBytes)
+	check("unknown-targets", int64(in.UnknownTargets), 1, maxUnknownTargets)
 }
 
 // beyond checks what becomes of requests beyond quotas.

@@ -11,10 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
+
+	"github.com/notyet/notyet/internal/reload"
 )
 
 // FileVariable is the variable that names the configuration file, if no flag does.
@@ -105,7 +106,7 @@ func (l *loader) file(s Sources) {
 		return
 	}
 	k := koanf.New(".")
-	if err := k.Load(file.Provider(s.File), yaml.Parser()); err != nil {
+	if err := k.Load(file.Provider(s.File), document{}); err != nil {
 		p := Problem{Key: "--config", Value: s.File, Problem: "cannot be read: " + quoted.ReplaceAllString(err.Error(), "(hidden)"), Fix: "name a YAML file"}
 		if errors.Is(err, fs.ErrNotExist) {
 			p.Problem = "does not exist"
@@ -117,7 +118,9 @@ func (l *loader) file(s Sources) {
 		value := k.Get(key)
 		_, known := find(fields, key)
 		switch {
-		case value == nil && (known || section(key)): // a key without a value
+		case value == nil && section(key):
+		case value == nil && known && !ignored(s.Ignore, key): // its list may be commented out, or cut off
+			l.add(Problem{Key: key, Source: s.File, Problem: "has no value", Fix: "write one, or remove the key"})
 		case known:
 			if !ignored(s.Ignore, key) {
 				l.take(key, value, Origin{FromFile, s.File})
@@ -129,6 +132,17 @@ func (l *loader) file(s Sources) {
 		}
 	}
 }
+
+// document parses the configuration's one YAML document.
+type document struct{}
+
+// Unmarshal implements koanf.Parser.
+func (document) Unmarshal(text []byte) (out map[string]any, err error) {
+	return out, reload.DecodeYAML(text, &out)
+}
+
+// Marshal implements koanf.Parser. Nothing is written.
+func (document) Marshal(map[string]any) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 // unknownKey reports an unknown key. Its value is never shown: it may be a secret whose key is
 // mistyped. Below a secret, what looks like a key can be the secret itself: a DSN without quotes is
@@ -160,10 +174,10 @@ const testPrefix = envPrefix + "TEST_"
 var injected = regexp.MustCompile(`^NOTYET_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
 func (l *loader) environment(s Sources) {
-	names := map[string]string{}
+	names, restricts := map[string]string{}, map[string]bool{}
 	var variables []string
 	for _, f := range fields {
-		names[f.env()] = f.key
+		names[f.env()], restricts[f.key] = f.key, f.restricts != ""
 		variables = append(variables, f.env())
 	}
 	provider := env.Provider("\x00", env.Opt{
@@ -172,7 +186,7 @@ func (l *loader) environment(s Sources) {
 		TransformFunc: func(name, value string) (string, any) {
 			key, known := names[name]
 			switch {
-			case name == FileVariable, value == "", strings.HasPrefix(name, testPrefix), known && ignored(s.Ignore, key):
+			case name == FileVariable, value == "" && !restricts[key], strings.HasPrefix(name, testPrefix), known && ignored(s.Ignore, key):
 			case known:
 				return key, value
 			case !injected.MatchString(name):
@@ -255,6 +269,9 @@ func (c *Config) inherit() {
 		}
 		if !in.own["pending-bytes"] {
 			in.PendingBytes = c.Intake.PendingBytes
+		}
+		if !in.own["unknown-targets"] {
+			in.UnknownTargets = c.Intake.UnknownTargets
 		}
 	}
 }

@@ -33,6 +33,7 @@ const (
 	DrainTimeout       = 20 * time.Second
 	Retention          = 7 * 24 * time.Hour
 	UndeliverableAfter = time.Minute
+	UnknownTargets     = 100 // of an intake
 	MisfireAfter       = time.Minute
 	TopTargets         = 20 // that have metrics of their own
 
@@ -40,6 +41,6 @@ const (
 	SendLogBytes     = 64 << 30
 
 	CallsInFlight      = 64 // to one origin
-	CallsInFlightTotal = 1024
+	CallsInFlightTotal = 2048
 	CallTimeout        = 5 * time.Minute
 )

@@ -1,7 +1,9 @@
 package figures
 
 import (
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -60,17 +62,7 @@ var levels = map[string]string{
 // Metrics returns the names of all metrics that figures are made of. Those that a process does not
 // have count nothing.
 func Metrics() []string {
-	out := []string{latenessMetric, requestsMetric}
-	for name := range counters {
-		out = append(out, name)
-	}
-	for name := range labelled {
-		out = append(out, name)
-	}
-	for name := range levels {
-		out = append(out, name)
-	}
-	return out
+	return slices.Concat([]string{latenessMetric, requestsMetric}, slices.Collect(maps.Keys(counters)), slices.Collect(maps.Keys(labelled)), slices.Collect(maps.Keys(levels)))
 }
 
 // reading is what a process's metrics showed at a moment.

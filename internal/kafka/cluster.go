@@ -9,7 +9,7 @@ import (
 
 // ClusterID returns the id that the cluster gave itself when it was made; "" where it has none.
 func ClusterID(ctx context.Context, client *kgo.Client) (string, error) {
-	resp, err := describe(ctx, client)
+	resp, err := describe(ctx, client, false)
 	if err != nil {
 		return "", fmt.Errorf("asking for the cluster's id: %w", err)
 	}

@@ -112,7 +112,7 @@ type inspection struct {
 }
 
 func newInspection(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32) (*inspection, error) {
-	resp, err := describe(ctx, client, topic)
+	resp, err := describe(ctx, client, false, topic)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the leader of %s/%d: %w", topic, partition, err)
 	}

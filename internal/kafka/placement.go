@@ -28,6 +28,12 @@ func (p *Placement) Of(topic string, key []byte) int32 {
 	return int32(p.keyed.Partition(&kgo.Record{Key: key}, n.(int)))
 }
 
+// Knows says whether a producer has met a topic.
+func (p *Placement) Knows(topic string) bool {
+	_, ok := p.counts.Load(topic)
+	return ok
+}
+
 // ForTopic implements kgo.Partitioner.
 func (p *Placement) ForTopic(topic string) kgo.TopicPartitioner {
 	return &learningPartitioner{all: p, topic: topic, sticky: kgo.StickyKeyPartitioner(nil).ForTopic(topic)}
@@ -41,16 +47,33 @@ type learningPartitioner struct {
 	sticky kgo.TopicPartitioner
 }
 
+// nowhere is the key of records that are never sent.
+var nowhere = []byte("nowhere")
+
+// Meeting is a record that is never sent. A producer with a Placement learns the topic's partitions
+// from it, and fails it. Met says then whether the producer knows the topic.
+func Meeting(topic string) *kgo.Record { return &kgo.Record{Topic: topic, Key: nowhere} }
+
+// Met says whether the producer that failed a Meeting knows its topic.
+func Met(r *kgo.Record) bool { return r.Value != nil }
+
+func isMeeting(r *kgo.Record) bool { return len(r.Key) > 0 && &r.Key[0] == &nowhere[0] }
+
 // RequiresConsistency implements kgo.TopicPartitioner.
 func (l *learningPartitioner) RequiresConsistency(r *kgo.Record) bool {
 	return l.sticky.RequiresConsistency(r)
 }
 
 // Partition implements kgo.TopicPartitioner. For a record with a key, n counts the partitions that cannot be written, too.
+// The client fails a record that has -1.
 func (l *learningPartitioner) Partition(r *kgo.Record, n int) int {
 	if r.Key != nil && n != l.known {
 		l.known = n
 		l.all.counts.Store(l.topic, n)
+	}
+	if isMeeting(r) {
+		r.Value = []byte{}
+		return -1
 	}
 	return l.sticky.Partition(r, n)
 }

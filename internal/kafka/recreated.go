@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,12 @@ import (
 // it is told to forget the name; left alone, it would do so for ever. What it
 // held for the topic fails, with an error that is not Permanent, and is tried
 // again like anything else that the world did.
+//
+// A client that forgets a topic begins with sequence 0 again, which is right for
+// a log that knows no producer. After a second purge, the broker would take the
+// next records for those that came between the two, and acknowledge them without
+// storing them. So the failures that one purge answers cause no other: all of
+// them were promised before the promise of a record that is produced after it.
 type forgetRecreated struct {
 	log        *zap.Logger
 	client     atomic.Pointer[kgo.Client] // set once the client exists
@@ -34,8 +41,10 @@ func (f *forgetRecreated) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
 		return
 	}
 	go func() {
-		defer f.forgetting.Delete(topic)
 		f.log.Warn("topic was deleted and created again", zap.String("topic", topic))
-		f.client.Load().PurgeTopicsFromProducing(topic)
+		client := f.client.Load()
+		client.PurgeTopicsFromProducing(topic)
+		nowhere := &kgo.Record{} // without a topic it fails in its turn
+		client.Produce(context.Background(), nowhere, func(*kgo.Record, error) { f.forgetting.Delete(topic) })
 	}()
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -62,7 +64,7 @@ func configs(m map[string]string) map[string]*string {
 // Topics are never created by asking. The answer is a broker's of this moment,
 // not the client's memory, which may be seconds old.
 func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[string][16]byte, error) {
-	found, err := describe(ctx, client, topics...)
+	found, err := describe(ctx, client, false, topics...)
 	if err != nil {
 		return nil, fmt.Errorf("reading topic ids: %w", err)
 	}
@@ -79,10 +81,59 @@ func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[st
 	return ids, nil
 }
 
-// describe asks a broker about topics, and makes none. kadm would return nothing of the others if one may not be described.
-func describe(ctx context.Context, client *kgo.Client, topics ...string) (*kmsg.MetadataResponse, error) {
+// Missing returns those of some topics that do not exist, as two brokers say if there are two: one of them may not have
+// heard of a topic yet. A topic that may not be described counts as one that exists.
+func Missing(ctx context.Context, client *kgo.Client, topics ...string) ([]string, error) {
+	ask := []kmsg.Requestor{client}
+	if brokers := client.DiscoveredBrokers(); len(brokers) > 1 {
+		ask = nil
+		for _, i := range rand.Perm(len(brokers)) {
+			ask = append(ask, brokers[i])
+		}
+	}
+	var last error
+	for left := min(len(ask), 2); left > 0 && len(topics) > 0; ask = ask[1:] {
+		if len(ask) < left {
+			return nil, fmt.Errorf("looking up %d topics: %w", len(topics), last)
+		}
+		bound, cancel := context.WithTimeout(ctx, time.Second)
+		found, err := describe(bound, ask[0], false, topics...)
+		cancel()
+		if err != nil {
+			last = err
+			continue
+		}
+		topics, left = nil, left-1
+		for _, t := range found.Topics {
+			if t.Topic != nil && t.ErrorCode == kerr.UnknownTopicOrPartition.Code {
+				topics = append(topics, *t.Topic)
+			}
+		}
+	}
+	return topics, nil
+}
+
+// LookUp asks a broker whether topics exist, and may have it create those that do not. The answer has
+// nil for one that exists, and an error that is Permanent for one that does not, may not be seen, or
+// never can exist. A topic is left out of which the broker cannot say at this moment.
+func LookUp(ctx context.Context, client *kgo.Client, create bool, topics ...string) (map[string]error, error) {
+	found, err := describe(ctx, client, create, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("looking up %d topics: %w", len(topics), err)
+	}
+	out := make(map[string]error, len(topics))
+	for _, t := range found.Topics {
+		if err := kerr.ErrorForCode(t.ErrorCode); t.Topic != nil && (err == nil || Permanent(err)) {
+			out[*t.Topic] = err
+		}
+	}
+	return out, nil
+}
+
+// describe asks a broker about topics. kadm would return nothing of the others if one may not be described.
+func describe(ctx context.Context, client kmsg.Requestor, create bool, topics ...string) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
-	req.AllowAutoTopicCreation = false
+	req.AllowAutoTopicCreation = create
 	req.Topics = []kmsg.MetadataRequestTopic{} // nil would mean all
 	for _, name := range topics {
 		t := kmsg.NewMetadataRequestTopic()
@@ -96,7 +147,7 @@ func describe(ctx context.Context, client *kgo.Client, topics ...string) (*kmsg.
 // error names.
 func Partitions(ctx context.Context, client *kgo.Client, topics ...string) (map[string][]int32, error) {
 	out := map[string][]int32{}
-	found, err := describe(ctx, client, topics...)
+	found, err := describe(ctx, client, false, topics...)
 	if err != nil {
 		return out, fmt.Errorf("reading the partitions of %d topics: %w", len(topics), err)
 	}

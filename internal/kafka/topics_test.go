@@ -1,7 +1,11 @@
 package kafka_test
 
 import (
+	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -94,4 +98,52 @@ func TestTopicIDs(t *testing.T) {
 	none, err := kafka.TopicIDs(t.Context(), client)
 	require.NoError(t, err)
 	require.Empty(t, none)
+}
+
+// A topic is missing if two brokers say so. One that does not answer is no witness, and no topic is made by asking.
+func TestMissing(t *testing.T) {
+	cluster, cfg := startKafka(t, kfake.SeedTopics(1, "there", "hidden", "young"), kfake.NumBrokers(3), kfake.BrokerConfigs(map[string]string{"auto.create.topics.enable": "true"}))
+	client := newClient(t, kafka.New, cfg)
+	ask := func() []string {
+		t.Helper()
+		missing, err := kafka.Missing(t.Context(), client, "there", "hidden", "young", "missing")
+		require.NoError(t, err)
+		slices.Sort(missing)
+		return missing
+	}
+	require.Equal(t, []string{"missing"}, ask(), "by a client that knows no brokers yet")
+	require.NoError(t, client.Ping(t.Context()))
+	require.Eventually(t, func() bool { return len(client.DiscoveredBrokers()) == 3 }, time.Minute, time.Millisecond)
+	var silent, asked atomic.Int32 // silent: a bit for each broker
+	cluster.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if silent.Load()>>cluster.CurrentNode()&1 == 1 {
+			return nil, errors.New("away"), true
+		}
+		if req := r.(*kmsg.MetadataRequest); len(req.Topics) == 4 || len(req.Topics) == 2 {
+			first := asked.Add(1)%2 == 1
+			resp := req.ResponseKind().(*kmsg.MetadataResponse)
+			for _, of := range req.Topics {
+				answer := kmsg.NewMetadataResponseTopic()
+				answer.Topic = of.Topic
+				switch {
+				case *of.Topic == "hidden":
+					answer.ErrorCode = kerr.TopicAuthorizationFailed.Code
+				case *of.Topic == "missing", *of.Topic == "young" && first:
+					answer.ErrorCode = kerr.UnknownTopicOrPartition.Code
+				}
+				resp.Topics = append(resp.Topics, answer)
+			}
+			return resp, nil, true
+		}
+		return nil, nil, false
+	})
+	require.Equal(t, []string{"missing"}, ask(), "only one broker has not heard of the young one")
+	require.EqualValues(t, 2, asked.Load())
+	silent.Store(0b010)
+	require.Equal(t, []string{"missing"}, ask())
+	silent.Store(0b110)
+	_, err := kafka.Missing(t.Context(), client, "missing")
+	require.ErrorContains(t, err, "looking up 1 topics")
+	require.EqualValues(t, -1, cluster.LeaderFor("missing", 0))
 }

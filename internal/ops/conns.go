@@ -11,26 +11,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/share"
 )
 
 // reserveConns is how many connections are open beyond those whose requests may be at work. So there are
 // always some without one, and health is reached whatever holds the others.
 const reserveConns = 64
 
-// conns bounds the connections of an address. Requests of admitted callers may be at work on as many
-// connections as most says, and those of one token on as many as share says; further requests are
-// answered 503. reserveConns more connections may be open. Beyond that number, a connection without a
-// request gives way to a new one: of the peer that has most, the one that has waited longest. So a peer
-// that opens connections and sends nothing, or sends slowly, shuts nobody out.
-type conns struct {
-	most, share int
-	open        prometheus.Gauge
-	shed        prometheus.Counter
+// reserveShare: a sixteenth of the connections at work is administrators' alone.
+const reserveShare = 16
 
-	mu     sync.Mutex
-	all    map[*conn]bool
-	busy   int
-	busyOf map[string]int // busy ones by token, of tokens that have some
+// conns bounds the connections of an address. Requests of admitted callers may be at work on as many
+// connections as most says, shared by tenants and tokens; further requests are answered 503.
+// reserveConns more connections may be open. Beyond that number, a connection without a request gives way
+// to a new one: of the peer that has most, the one that has waited longest. So a peer that opens
+// connections and sends nothing, or sends slowly, shuts nobody out.
+type conns struct {
+	most   int
+	places *share.Turns // of requests at work
+	open   prometheus.Gauge
+	shed   prometheus.Counter
+
+	mu  sync.Mutex
+	all map[*conn]bool
 }
 
 // conn is one connection. Its fields are guarded by conns.mu.
@@ -42,8 +45,9 @@ type conn struct {
 	busy  bool      // a request is at work
 }
 
-func newConns(most, share int, open prometheus.Gauge, shed prometheus.Counter) *conns {
-	return &conns{most: most, share: share, open: open, shed: shed, all: map[*conn]bool{}, busyOf: map[string]int{}}
+func newConns(most int, open prometheus.Gauge, shed prometheus.Counter) *conns {
+	reserve := most / reserveShare
+	return &conns{most: most, places: share.NewTurns(int64(most-reserve), int64(reserve), int64(most)), open: open, shed: shed, all: map[*conn]bool{}}
 }
 
 // listener accepts connections for conns.
@@ -120,36 +124,23 @@ func (s *conns) bounded(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		token := access.From(r.Context()).Name
-		if !s.begin(c, token) {
+		leave, ok := s.places.Try(access.From(r.Context()).Account(), 1)
+		if !ok {
 			w.Header().Set("Retry-After", "1")
 			w.Header().Set("Connection", "close")
-			access.Refuse(w, http.StatusServiceUnavailable, "requests are at work on as many connections as http.max-conns says, or those of this token on half as many: try again in a second")
+			access.Refuse(w, http.StatusServiceUnavailable, "requests are at work on as many connections as http.max-conns says, or on this tenant's share of them: try again in a second")
 			return
 		}
-		defer s.end(c, token)
+		defer leave()
+		s.work(c, true)
+		defer s.work(c, false)
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (s *conns) begin(c *conn, token string) bool {
+// work notes that a request of a connection begins or ends.
+func (s *conns) work(c *conn, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy >= s.most || s.busyOf[token] >= s.share {
-		return false
-	}
-	s.busy++
-	s.busyOf[token]++
-	c.busy = true
-	return true
-}
-
-func (s *conns) end(c *conn, token string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.busy--
-	if s.busyOf[token]--; s.busyOf[token] == 0 {
-		delete(s.busyOf, token)
-	}
-	c.busy, c.since = false, time.Now()
+	c.busy, c.since = busy, time.Now()
 }

@@ -1,34 +1,60 @@
 package ops
 
 import (
+	"bytes"
+	"maps"
+	"net/http"
+	"strings"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 )
 
-// gatherEvery is how long metrics are shown again. Anybody may ask, and a gathering is memory that
-// whoever reads slowly keeps: up to a megabyte where each of many targets has its metrics.
-const gatherEvery = time.Second
+// exposeEvery is how long an answer with metrics is given again. Anybody may ask, and to gather, encode
+// and compress the metrics of many targets takes milliseconds.
+const exposeEvery = time.Second
 
-// gatherer gathers once for all who ask within gatherEvery.
-type gatherer struct {
-	from prometheus.Gatherer
+// exposition gives all who ask for metrics within exposeEvery the same answer, so that who reads it
+// slowly keeps nothing of his own.
+type exposition struct {
+	from http.Handler
 
-	mu       sync.Mutex // guards the rest
-	at       time.Time
-	families []*dto.MetricFamily
-	err      error
+	mu      sync.Mutex
+	answers map[string]*answer // by the encoding of their content
 }
 
-// Gather implements prometheus.Gatherer. Nobody may change what it returns.
-func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.at.IsZero() || time.Since(g.at) >= gatherEvery {
-		g.families, g.err = g.from.Gather()
-		g.at = time.Now()
+// answer is what a handler has written.
+type answer struct {
+	at     time.Time
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(status int)      { a.status = status }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
+
+// ServeHTTP answers with text, compressed by gzip if the client takes that.
+func (e *exposition) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	encoding := "identity"
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		encoding = "gzip"
 	}
-	return g.families, g.err
+	a := e.answer(encoding)
+	maps.Copy(w.Header(), a.header)
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body.Bytes())
+}
+
+// answer returns one that nobody changes any more.
+func (e *exposition) answer(encoding string) *answer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.answers[encoding]
+	if a == nil || time.Since(a.at) >= exposeEvery {
+		a = &answer{at: time.Now(), header: http.Header{}, status: http.StatusOK}
+		e.from.ServeHTTP(a, &http.Request{Method: http.MethodGet, Header: http.Header{"Accept-Encoding": {encoding}}})
+		e.answers[encoding] = a
+	}
+	return a
 }

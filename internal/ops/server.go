@@ -5,9 +5,10 @@
 //	/healthz      200 while the process serves; a database that is away does not change that
 //	/readyz       200 if every check passes, otherwise 503; JSON names each check
 //	/metrics      Prometheus
-//	/debug/pprof  Go's profiles, only when configured, for the role admin
+//	/debug/pprof  Go's profiles, only when configured, for administrators of all topics
 //
-// The first three answer anybody, at the same address as the rest or at one of their own.
+// The first three answer anybody, at the same address as the rest or at one of their own; metrics ask for a
+// token there, if so configured.
 package ops
 
 import (
@@ -15,11 +16,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/http/pprof"
-	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -29,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/notyet/notyet/internal/access"
@@ -56,6 +55,8 @@ type Config struct {
 	MaxConns int
 	// AccessLog gets a line for each request but those to health and metrics. Default none.
 	AccessLog *zap.Logger
+	// GuardMetrics serves the metrics at Addr to callers that the guard admits. Default false: to anybody.
+	GuardMetrics bool
 	// Pprof serves profiles, which reveal memory and code. Default false.
 	Pprof bool
 	// CheckTimeout limits each check of /readyz. Default 2s.
@@ -83,6 +84,8 @@ type Server struct {
 	checks   []check
 	asking   singleflight.Group // for the result of the checks
 	stopping atomic.Bool
+
+	profiling *semaphore.Weighted // one profile at a time
 }
 
 // face is one address and what it serves.
@@ -108,16 +111,15 @@ func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 		cfg.Guard = &access.Guard{}
 	}
 	s := &Server{cfg: cfg, log: log, mux: http.NewServeMux()}
-	metrics := promhttp.HandlerFor(&gatherer{from: reg}, promhttp.HandlerOpts{Registry: reg, ErrorLog: errorLog{log}})
+	var metrics http.Handler = &exposition{from: promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, ErrorLog: errorLog{log}}), answers: map[string]*answer{}}
+	if cfg.GuardMetrics && cfg.OpsAddr == "" {
+		metrics = cfg.Guard.Handler(metrics)
+	}
 	if cfg.Pprof {
 		s.profiles()
 	}
 	open, shed := connMetrics(reg)
-	share := cfg.MaxConns
-	if cfg.Guard.ByToken() {
-		share = max(share/2, 1)
-	}
-	c := newConns(cfg.MaxConns, share, open.WithLabelValues("http"), shed)
+	c := newConns(cfg.MaxConns, open.WithLabelValues("http"), shed)
 	guarded := cfg.Guard.Handler(admitted(c.bounded(newRequests(reg).around(s.mux))))
 	if cfg.Front != nil {
 		guarded = cfg.Front(guarded)
@@ -139,7 +141,7 @@ func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 		health(mux)
 		return s
 	}
-	mux, c = http.NewServeMux(), newConns(cfg.MaxConns, cfg.MaxConns, open.WithLabelValues("ops"), shed)
+	mux, c = http.NewServeMux(), newConns(cfg.MaxConns, open.WithLabelValues("ops"), shed)
 	health(mux)
 	s.ops = s.server(mux)
 	s.faces = append(s.faces, &face{server: s.ops, conns: c})
@@ -161,21 +163,6 @@ func (s *Server) server(h http.Handler) *http.Server {
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       serverLog(s.log),
 	}
-}
-
-func (s *Server) profiles() {
-	for path, h := range map[string]http.HandlerFunc{
-		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": cmdline, "/debug/pprof/symbol": pprof.Symbol,
-		"/debug/pprof/profile": unhurried(pprof.Profile), "/debug/pprof/trace": unhurried(pprof.Trace),
-	} {
-		s.mux.HandleFunc(path, access.Require(access.Admin, h))
-	}
-}
-
-// cmdline answers with the program's name alone: flags may have secrets.
-func cmdline(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, os.Args[0])
 }
 
 // Mux takes further handlers; add them before Run. Their requests have passed the guard, and
@@ -266,14 +253,6 @@ func (s *Server) Close() error {
 		}
 	}
 	return err
-}
-
-// unhurried lifts the write timeout: a profile takes as long as was requested.
-func unhurried(h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-		h(w, r)
-	}
 }
 
 type errorLog struct{ log *zap.Logger }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,8 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
-
-	"github.com/notyet/notyet/internal/access"
 )
 
 // serve runs a server on a free port until the test ends, and answers its address.
@@ -220,22 +217,11 @@ func TestHealthAtAnAddressOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestProfilesAreForAdmins(t *testing.T) {
-	token, entry := access.NewToken("reader", access.Operate, nil)
-	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, "- {name: reader, sha256: %s, role: operate}", entry.SHA256), 0o600))
-	guard, err := access.New(access.Config{Tokens: path}, zaptest.NewLogger(t))
-	require.NoError(t, err)
-	url := serve(t, Config{Pprof: true, Guard: guard}, nil)
-	code, _ := get(t, url+"/debug/pprof/heap")
-	require.Equal(t, 401, code)
-	req, err := http.NewRequest(http.MethodGet, url+"/debug/pprof/heap", nil) //nolint:noctx // a test's
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, 403, resp.StatusCode)
+func fileWith(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 func TestSlowClientsAreCutOff(t *testing.T) {

@@ -39,12 +39,7 @@ func (s Spread) Of(topic string, key []byte, id string) int {
 	return first
 }
 
-func line(h uint64, n int) int {
-	if n <= 1 {
-		return 0
-	}
-	return int(jump.Hash(h, n))
-}
+func line(h uint64, n int) int { return int(jump.Hash(h, max(n, 1))) }
 
 // Base is the count that finds a key's first line.
 func (s Spread) Base() int { return s.base }

@@ -17,14 +17,15 @@ import (
 
 // Attributes that the semantic conventions have no name for.
 const (
-	keyTarget   = attribute.Key("notyet.topic")       // target topic, or the origin of a callback
-	keyID       = attribute.Key("notyet.id")          // of the task
-	keyOp       = attribute.Key("notyet.op")          // schedule, cancel, …, or report
-	keyDue      = attribute.Key("notyet.due")         // Unix ms
-	keyAttempt  = attribute.Key("notyet.attempt")     // from 1
-	keyReplay   = attribute.Key("notyet.replay")      // n-th replay
-	keyDelivery = attribute.Key("notyet.delivery")    // idempotency key
-	keyLateness = attribute.Key("notyet.lateness_ms") // between the instant of the attempt and its answer
+	keyTarget     = attribute.Key("notyet.topic")       // target topic, or the origin of a callback
+	keyID         = attribute.Key("notyet.id")          // of the task
+	keyOp         = attribute.Key("notyet.op")          // schedule, cancel, …, or report
+	keyDue        = attribute.Key("notyet.due")         // Unix ms
+	keyAttempt    = attribute.Key("notyet.attempt")     // from 1
+	keyReplay     = attribute.Key("notyet.replay")      // n-th replay
+	keyDelivery   = attribute.Key("notyet.delivery")    // idempotency key
+	keyTracestate = attribute.Key("notyet.tracestate")  // of the link to the caller's span
+	keyLateness   = attribute.Key("notyet.lateness_ms") // between the instant of the attempt and its answer
 )
 
 // Stored is a record of the intake, or of the reports, whose transaction is committed.
@@ -32,6 +33,9 @@ type Stored struct {
 	Topic     string
 	Partition int32
 	Offset    int64
+
+	Group     string // consumer group of the scanner
+	Tombstone bool   // the value is null
 
 	Read, Stored time.Time
 
@@ -46,6 +50,7 @@ func (c *Caller) Stored(s Stored) {
 		return
 	}
 	attributes := append(kafkaPlace(s.Topic, s.Partition, s.Offset), semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("store"))
+	attributes = addTombstone(addText(attributes, semconv.MessagingConsumerGroupNameKey, s.Group), s.Tombstone)
 	attributes = addText(attributes, keyOp, s.Op)
 	attributes = addText(attributes, keyTarget, s.Target)
 	attributes = addText(attributes, keyID, s.ID)
@@ -67,6 +72,7 @@ type Delivery struct {
 	Due             int64 // Unix ms
 	Lateness        int64 // ms; counts if it was delivered
 	Attempt, Replay int
+	Tombstone       bool // the value is null
 
 	// Fetched is when the task was read, shortly before it was due; Sent when it was handed to the
 	// client; Answered when the outcome was known.
@@ -86,7 +92,7 @@ func (c *Caller) Sent(d Delivery, partition int32, offset int64) {
 		attributes = kafkaPlace(d.Target, partition, offset)
 	}
 	attributes = append(attributes, semconv.MessagingOperationTypeSend, semconv.MessagingOperationName("send"))
-	c.delivered(d, "send "+d.Target, trace.SpanKindProducer, attributes)
+	c.delivered(d, "send "+d.Target, trace.SpanKindProducer, addTombstone(attributes, d.Tombstone))
 }
 
 // Called makes the trace of an HTTP callback. Its URL is left out but for the origin, which is the
@@ -114,12 +120,17 @@ func (c *Caller) delivered(d Delivery, request string, kind trace.SpanKind, attr
 	if d.Failure == "" {
 		about = append(about, keyLateness.Int64(d.Lateness))
 	}
-	within, root := c.start(context.Background(), "deliver "+d.Target, d.Fetched, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: c.span}), trace.WithAttributes(about...))
+	within, root := c.start(context.Background(), "deliver "+d.Target, d.Fetched, trace.WithNewRoot(), trace.WithLinks(c.link()), trace.WithAttributes(about...))
 	_, wait := c.start(within, "wait", d.Fetched)
 	end(wait, d.Sent, "")
 	_, send := c.start(within, request, d.Sent, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
 	end(send, d.Answered, d.Failure)
 	end(root, d.Answered, d.Failure)
+}
+
+// link leads to the caller's span. OTLP's exporter leaves the tracestate of a link out, so an attribute has it.
+func (c *Caller) link() trace.Link {
+	return trace.Link{SpanContext: c.span, Attributes: addText(nil, keyTracestate, c.span.TraceState().String())}
 }
 
 func (c *Caller) start(ctx context.Context, name string, at time.Time, options ...trace.SpanStartOption) (context.Context, trace.Span) {
@@ -139,6 +150,13 @@ func kafkaPlace(topic string, partition int32, offset int64) []attribute.KeyValu
 		semconv.MessagingSystemKafka, semconv.MessagingDestinationName(topic), semconv.MessagingDestinationPartitionID(strconv.Itoa(int(partition))),
 		semconv.MessagingKafkaOffset(int(offset)),
 	}
+}
+
+func addTombstone(to []attribute.KeyValue, is bool) []attribute.KeyValue {
+	if !is {
+		return to
+	}
+	return append(to, semconv.MessagingKafkaMessageTombstone(true))
 }
 
 func origin(target string) []attribute.KeyValue {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/test/tracingtest"
@@ -21,7 +22,7 @@ func TestStoredIsAChildOfTheCaller(t *testing.T) {
 	r := tracingtest.Record()
 	stored := tracing.Stored{
 		Topic: "notyet.intake", Partition: 3, Offset: 7, Read: start, Stored: start.Add(time.Second),
-		Op: "schedule", Target: "orders", ID: "a", Due: 9,
+		Op: "schedule", Target: "orders", ID: "a", Due: 9, Group: "scanners", Tombstone: true,
 	}
 	r.Caller(parent(true)).Stored(stored)
 	stored.Rejected = true
@@ -37,6 +38,7 @@ func TestStoredIsAChildOfTheCaller(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"messaging.system": "kafka", "messaging.destination.name": "notyet.intake", "messaging.destination.partition.id": "3", "messaging.kafka.offset": int64(7),
 		"messaging.operation.type": "process", "messaging.operation.name": "store", "notyet.op": "schedule", "notyet.topic": "orders", "notyet.id": "a", "notyet.due": int64(9),
+		"messaging.consumer.group.name": "scanners", "messaging.kafka.message.tombstone": true,
 	}, s.Attributes)
 	require.False(t, s.Failed)
 	require.True(t, got[1].Failed)
@@ -52,13 +54,16 @@ func delivery() tracing.Delivery {
 
 func TestADeliveryIsATraceOfItsOwn(t *testing.T) {
 	r := tracingtest.Record()
-	r.Caller(parent(true)).Sent(delivery(), 3, 7)
+	traced := append(parent(true), kgo.RecordHeader{Key: "tracestate", Value: []byte("vendor=1")})
+	null := delivery()
+	null.Tombstone = true
+	r.Caller(traced).Sent(null, 3, 7)
 	got := r.End()
 	require.Len(t, got, 3)
 	wait, send, root := got[0], got[1], got[2]
 	require.Equal(t, "deliver orders", root.Name)
 	require.Empty(t, root.Parent)
-	require.Equal(t, []string{tracingtest.Link}, root.Links)
+	require.Equal(t, []string{tracingtest.Link + " vendor=1"}, root.Links)
 	require.NotContains(t, tracingtest.Link, root.Trace)
 	require.Equal(t, map[string]any{
 		"notyet.topic": "orders", "notyet.id": "a", "notyet.due": int64(5), "notyet.attempt": int64(2), "notyet.delivery": "key", "notyet.replay": int64(1), "notyet.lateness_ms": int64(4),
@@ -72,7 +77,7 @@ func TestADeliveryIsATraceOfItsOwn(t *testing.T) {
 	require.Equal(t, []time.Time{start, start.Add(2 * time.Second)}, []time.Time{root.Start, root.End})
 	require.Equal(t, map[string]any{
 		"messaging.system": "kafka", "messaging.destination.name": "orders", "messaging.destination.partition.id": "3", "messaging.kafka.offset": int64(7),
-		"messaging.operation.type": "send", "messaging.operation.name": "send",
+		"messaging.operation.type": "send", "messaging.operation.name": "send", "messaging.kafka.message.tombstone": true,
 	}, send.Attributes)
 }
 

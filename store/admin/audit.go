@@ -44,6 +44,15 @@ func (a Admin) Audit(ctx context.Context, entries []AuditEntry) error {
 	})
 }
 
+// BeginAudit writes the entry of Auditing, if there is one, before the change: whoever makes the change counts in it.
+func (a Admin) BeginAudit(ctx context.Context) (id int64, err error) {
+	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
+		id, err = a.h.Audit(ctx, tx, 0)
+		return err
+	})
+	return id, err
+}
+
 // AuditDetail returns fields as a JSON object of at most 4 KiB. It leaves out what is empty. Values
 // are strings, numbers, booleans, or lists of numbers. Long ones are cut, because a caller chooses
 // them.

@@ -78,7 +78,7 @@ func (a Admin) NextSlots(ctx context.Context) (int, error) { return readNext(ctx
 
 // Growth returns how the number of slots changes.
 func (a Admin) Growth(ctx context.Context) (Growth, error) {
-	rows, err := a.h.Slots(ctx)
+	rows, err := a.h.Slots(ctx, a.h.Reads())
 	if err != nil {
 		return Growth{}, err
 	}
@@ -286,7 +286,7 @@ func (a Admin) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) er
 // DropSlots forgets slots that were given up and of which nothing is remembered, from the last one on, and
 // returns how many. held tells of a slot whether its owner is still to give it back.
 func (a Admin) DropSlots(ctx context.Context, held func(handle.Slot) bool) (n int, err error) {
-	rows, err := a.h.Slots(ctx)
+	rows, err := a.h.Slots(ctx, a.h.Reads())
 	if err != nil {
 		return 0, err
 	}

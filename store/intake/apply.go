@@ -63,6 +63,14 @@ func (w *work) run(ctx context.Context, b Batch) error {
 	if err := w.knowAdvanced(ctx, b.Advance); err != nil {
 		return err
 	}
+	if len(b.Changes) == 1 && b.Changes[0].Cancels != nil {
+		return w.runCancels(ctx, b.Changes[0].Seq, *b.Changes[0].Cancels, b.Kept)
+	}
+	changes, err := w.boundUnknown(ctx, b)
+	if err != nil {
+		return err
+	}
+	b.Changes = changes
 	w.now = w.clock()
 	if err := w.decideTimers(ctx, b.Changes); err != nil {
 		return err

@@ -75,13 +75,10 @@ func (in Intake) askRuns(ctx context.Context, topic, id string, most int, entry,
 			out.Added = nil
 			return errRehearsed
 		}
-		if err := faultpoint.At(faultpoint.StoreMaking); err != nil || out.Made == 0 {
+		if err := faultpoint.At(faultpoint.StoreMaking); err != nil {
 			return err
 		}
-		if entry > 0 {
-			return in.h.AuditMore(ctx, tx, entry, int64(out.Made))
-		}
-		out.Entry, err = in.h.Audit(ctx, tx, int64(out.Made))
+		out.Entry, err = in.h.AuditMore(ctx, tx, entry, int64(out.Made))
 		return err
 	})
 	if err != nil && !errors.Is(err, errRehearsed) {
@@ -97,7 +94,7 @@ func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.T
 	if err != nil {
 		return task.Asked{}, fmt.Errorf("reading the timer: %w", err)
 	}
-	if len(rows) == 0 || rows[0].State == task.TimerDeleted {
+	if len(rows) == 0 || rows[0].State == task.TimerDeleted || rows[0].Topic != topic || rows[0].ID != id {
 		return task.Asked{}, look.ErrNoTimer
 	}
 	// What is forgotten from here on stays until the commit.

@@ -17,7 +17,20 @@ type Batch struct {
 	Epochs map[int]Epoch
 	// Resolve also looks at the requests that wait for the outcome of these identities.
 	Resolve [][16]byte
+	// Kept says which offsets Kafka has of the partitions that are read. Cancels of many do not wait for others.
+	// nil: nobody has asked.
+	Kept    map[Place]Extent
+	Unknown Unknown
 }
+
+// Place is a partition of a topic.
+type Place struct {
+	Topic     string
+	Partition int32
+}
+
+// Extent is the offsets [From, To) of a partition.
+type Extent struct{ From, To int64 }
 
 // Advance says which intake offsets a batch covers: [From, To) of one source.
 type Advance struct {
@@ -92,7 +105,13 @@ func (b *Batch) check() error {
 		}
 	}
 	for _, c := range b.Changes {
+		if c.Cancels != nil && len(b.Changes)+len(b.Resolve) > 1 {
+			return errors.New("cancels of many stand beside other changes")
+		}
 		source, offset := task.SplitSeq(c.Seq)
+		if _, covered := next[source]; c.Cancels != nil && !covered {
+			continue // they come before their turn: the source of their tasks must not have moved on
+		}
 		if next[source] != offset {
 			skip(source)
 		}

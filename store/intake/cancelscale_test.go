@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/store/look"
 )
 
 // TestCancelManyAtScale cancels many tasks by their prefix among others, while their slots are
@@ -55,20 +55,16 @@ func TestCancelManyAtScale(t *testing.T) {
 				claims = append(claims, time.Since(began))
 			}
 		})
-		began, filter, total, pieces := time.Now(), CancelFilter{Topic: target, IDPrefix: "gone-"}, int64(0), []time.Duration(nil)
-		for {
-			done, err := s.CancelPiece(s.ctx, filter, 0, func(ctx context.Context, took time.Duration) error {
-				pieces = append(pieces, took)
-				select { // as the API rests
-				case <-ctx.Done():
-					return ctx.Err()
-				case <-time.After(took):
-					return nil
-				}
-			})
+		began, filter, total, pieces := time.Now(), look.ListFilter{Topic: target, IDPrefix: "gone-", Limit: 500}, int64(0), []time.Duration(nil)
+		for w := s.sweeper(); ; {
+			many, more, err := w.list(s.ctx, filter)
 			require.NoError(t, err)
+			begins := time.Now()
+			done, err := w.decide(s.ctx, many)
+			require.NoError(t, err)
+			pieces = append(pieces, time.Since(begins))
 			total += done.Cancelled
-			if filter.After = done.More; filter.After == nil {
+			if filter.After = more; more == nil {
 				break
 			}
 		}

@@ -64,7 +64,7 @@ func TestTheOldOwnerIsFenced(t *testing.T) {
 		for _, c := range []struct {
 			done  []line.Done
 			exits []line.Transition
-		}{{[]line.Done{{Slot: slot, Epoch: old, From: 0, To: t0 + 1000, Count: 1}}, nil}, {nil, []line.Transition{exit}}} {
+		}{{[]line.Done{{Slot: slot, Epoch: old, From: 0, To: t0 + 1000}}, nil}, {nil, []line.Transition{exit}}} {
 			settled, err := s.Settle(s.ctx, c.done, c.exits, store.At(s.now))
 			require.NoError(t, err)
 			require.Equal(t, []int{slot}, settled.Fenced)

@@ -84,6 +84,10 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	if v.ToldTooLate {
 		w.taken = append(w.taken, id.now.Seq)
 	}
+	if v.Unread.At > 0 { // the row is not written anew: its owner may have the task
+		id.now.Unread = v.Unread
+		w.notes(id.now)
+	}
 	w.addOutcome(c, v)
 	return true
 }
@@ -92,28 +96,41 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 func (w *work) addOutcome(c task.Change, v task.Verdict) {
 	if v.Dead != nil {
 		v.Dead.DiedAt = w.now
-		w.dead = append(w.dead, v.Dead)
+		w.keep(c, v.Dead)
 	}
-	if c.Request != nil && v.Event.State != "" {
+	if (c.Request != nil || c.Unread != "") && v.Event.State != "" {
 		v.Event.Request = w.intake.known.position(c.Seq)
 	}
 	w.addEvent(w.now, c.Seq, v.Event)
 }
 
+// keep keeps the dead letter of a change, but for a rejection that is to have none.
+func (w *work) keep(c task.Change, d *task.DeadLetter) {
+	if !c.NoLetter || d.Kind != schemas.KindRejected {
+		w.dead = append(w.dead, d)
+	}
+}
+
+// reject keeps the dead letter of a request that the scanner has rejected, and tells of it. A letter that
+// names no target belongs to the intake.
 func (w *work) reject(c task.Change) {
 	w.closeFullBoxes()
 	d := *c.Rejected
-	d.DiedAt = w.now
-	w.dead = append(w.dead, &d)
-	w.addEvent(w.now, c.Seq, schemas.Event{Topic: d.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Kind: d.Kind, Reason: d.Reason, Request: w.intake.known.position(c.Seq)})
+	if d.DiedAt = w.now; d.Topic == "" {
+		d.Topic = w.intake.known.topic(c.Seq)
+	}
+	w.keep(c, &d)
+	w.addEvent(w.now, c.Seq, schemas.Event{
+		Topic: c.Rejected.Topic, ID: d.TaskID, State: schemas.StateRejected, Due: d.Due, Kind: d.Kind, Reason: d.Reason, Request: w.intake.known.position(c.Seq),
+	})
 }
 
-// mayBeForgotten tells whether a change is a cancel that would be remembered for a task of which nothing
+// mayBeForgotten tells whether a change is a cancel or a stop that would be remembered for a task of which nothing
 // is known, while a slot is unsure: the database may have forgotten the task, and a dispatcher have it.
 // Nothing waits for an unknown task, because a request that only schedules does not look whether
 // something waits.
 func (w *work) mayBeForgotten(t *task.Task, c task.Change) bool {
-	if t != nil || c.Request == nil || c.Request.Op != schemas.OpCancel || c.Request.Version < 0 || w.intake.evidence != nil {
+	if t != nil || c.Request == nil || c.Request.Op != schemas.OpCancel && c.Request.Op != schemas.OpStop || c.Request.Version < 0 || w.intake.evidence != nil {
 		return false
 	}
 	for _, s := range w.slots {

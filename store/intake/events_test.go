@@ -73,6 +73,18 @@ func TestWhichEventsAreTold(t *testing.T) {
 	}
 }
 
+// What names no target is told without one, and its letter is the intake's.
+func TestALetterWithoutATargetBelongsToItsIntake(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		told := s.do(&task.DeadLetter{Kind: schemas.KindRejected, TaskID: "in/0/0", Reason: "bad"})
+		require.Equal(t, []schemas.Event{{ID: "in/0/0", State: schemas.StateRejected, At: t0, Kind: schemas.KindRejected, Reason: "bad", Request: told[0].Request}}, told)
+		letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{Topic: "in"})
+		require.NoError(t, err)
+		require.Len(t, letters, 1)
+		require.Equal(t, "in/0/0", letters[0].TaskID)
+	})
+}
+
 func TestRejectionsAreToldInAnyCase(t *testing.T) {
 	for _, e := range []schemas.Events{schemas.EventsNone, schemas.EventsFinal, schemas.EventsAll} {
 		require.True(t, task.Published(e, schemas.StateRejected))

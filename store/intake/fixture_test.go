@@ -45,6 +45,7 @@ type fixture struct {
 	offset int64 // of the next intake record
 	epoch  int64 // 0: no owner yet
 	last   Applied
+	sweeps *sweeper // see sweeper
 
 	backend backend
 	config  store.Config
@@ -113,6 +114,8 @@ func (f *fixture) change(record any) task.Change {
 		c.Request = r
 	case schemas.Report:
 		c.Report = &r
+	case task.Change:
+		c.Report, c.Unread = r.Report, r.Unread
 	case *task.DeadLetter:
 		r.Seq = c.Seq
 		c.Rejected = r
@@ -219,6 +222,21 @@ func (f *fixture) settle(pos int64, exits ...line.Transition) line.Settled {
 	return settled
 }
 
+// tallyOf is what an owner counts of tasks.
+func tallyOf(entries []line.Entry) (t line.Tally) {
+	for _, e := range entries {
+		t.Add(e.Seq)
+	}
+	return t
+}
+
+// countIn counts a task in its slot.
+func countIn(slots map[int]line.Tally, e line.Entry) {
+	t := slots[e.Slot]
+	t.Add(e.Seq)
+	slots[e.Slot] = t
+}
+
 // doneUpTo is what an owner that has seen everything would settle.
 func (f *fixture) doneUpTo(pos int64, exits ...line.Transition) []line.Done {
 	f.t.Helper()
@@ -231,7 +249,7 @@ func (f *fixture) doneUpTo(pos int64, exits ...line.Transition) []line.Done {
 		entries = slices.DeleteFunc(entries, func(e line.Entry) bool {
 			return slices.ContainsFunc(exits, func(x line.Transition) bool { return x.Seq == e.Seq })
 		})
-		done = append(done, line.Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: pos, Count: len(entries)})
+		done = append(done, line.Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: pos, Tally: tallyOf(entries)})
 	}
 	return done
 }
@@ -327,7 +345,7 @@ func (f *fixture) count(table string) (n int) {
 func (f *fixture) dump() map[string][]string {
 	f.t.Helper()
 	out := map[string][]string{}
-	for _, table := range []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "timers", "audit", "tags"} {
+	for _, table := range []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "timers", "audit", "tags", "unknown_targets"} {
 		rows, err := f.db.QueryContext(f.ctx, "SELECT * FROM "+table+" ORDER BY 1, 2")
 		require.NoError(f.t, err)
 		columns, err := rows.Columns()

@@ -41,7 +41,7 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 		at(key)
 	}
 	slices.SortFunc(list, inOrder)
-	err := w.readKnown(ctx, w.perhapsKnown(list))
+	err := w.readKnown(ctx, w.perhapsKnown(list), "body")
 	for look := list; err == nil; {
 		renamed := renameTaken(look)
 		if len(renamed) == 0 {
@@ -53,17 +53,17 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 			id.changes = append(id.changes, c)
 			look = append(look, id)
 		}
-		err = w.readKnown(ctx, look) // the new name may be taken too
+		err = w.readKnown(ctx, look, "body") // the new name may be taken too
 	}
 	slices.SortFunc(list, inOrder)
 	return list, err
 }
 
-// readKnown reads the tasks of identities, locked against other writers.
-func (w *work) readKnown(ctx context.Context, list []*identity) error {
+// readKnown reads the tasks of identities, locked against other writers. body is a column, or ” for none.
+func (w *work) readKnown(ctx context.Context, list []*identity, body string) error {
 	return tables.Chunks(list, func(part []*identity) error {
 		byKey, keys := keysOf(part)
-		rows, err := tables.Fetch(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")"+w.intake.h.Locking(handle.LockExclusive), keys...)
+		rows, err := tables.Fetch(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskHead+body+", unread FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")"+w.intake.h.Locking(handle.LockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
 		}

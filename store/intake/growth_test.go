@@ -44,7 +44,7 @@ func (f *fixture) drain() {
 		entries, err := f.Entries(f.ctx, []line.Range{{Slot: s.Slot, From: s.Done, To: s.Claimed}})
 		require.NoError(f.t, err)
 		if s.Claimed > s.Done {
-			done = append(done, line.Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: s.Claimed, Count: len(entries)})
+			done = append(done, line.Done{Slot: s.Slot, Epoch: f.epoch, From: s.Done, To: s.Claimed, Tally: tallyOf(entries)})
 		}
 	}
 	settled, err := f.Settle(f.ctx, done, nil, store.At(f.now))
@@ -517,7 +517,7 @@ func TestASplitThatTheDatabaseForgot(t *testing.T) {
 					}
 					require.Nil(t, f.resolve())
 
-					taken, err := f.Acquire(f.ctx, []int{slot}, f.epoch, "me", line.Had{Slot: slot, Pos: had.Claimed, Turn: had.Turn, Reach: due})
+					taken, err := f.Acquire(f.ctx, []int{slot}, f.epoch, "me", line.Known{Slots: []line.Had{{Slot: slot, Pos: had.Claimed, Turn: had.Turn, Reach: due}}})
 					require.NoError(t, err)
 					require.Equal(t, due, taken[0].Claimed)
 					require.Equal(t, []schemas.State{schemas.StateTooLate}, f.resolve())

@@ -41,10 +41,27 @@ func TestGetHistory(t *testing.T) {
 		_, h, err := look.New(s.Store).GetHistory(s.ctx, target, "r")
 		require.NoError(t, err)
 		require.Equal(t, s.now, h.Events[1].At)
-		require.Empty(t, s.do(s.schedule("r")), "it waits")
+		require.Empty(t, s.do(s.schedule("r"), s.stop("r"), s.cancel("r")), "they wait")
+		waits := func() (out []string) {
+			_, h, err := look.New(s.Store).GetHistory(s.ctx, target, "r")
+			require.NoError(t, err)
+			require.Equal(t, len(h.Waiting), h.Waits)
+			for i, w := range h.Waiting {
+				require.Equal(t, schemas.DefaultID(s.source.Topic, s.source.Partition, s.offset-int64(h.Waits-i)), w.Request)
+				out = append(out, w.Op+": "+w.For)
+			}
+			return out
+		}
+		require.Equal(t, []string{"schedule: the end of the task's attempts: the task waits for a report on attempt 1 until " + time.UnixMilli(s.now+60_000).UTC().Format(time.RFC3339Nano),
+			"stop: the request before it", "cancel: the request before it"}, waits())
+		many := make([]any, 30)
+		for i := range many {
+			many[i] = s.schedule("r")
+		}
+		require.Empty(t, s.do(many...))
 		_, h, err = look.New(s.Store).GetHistory(s.ctx, target, "r")
 		require.NoError(t, err)
-		require.Equal(t, 1, h.Waiting)
+		require.Equal(t, []int{20, 33}, []int{len(h.Waiting), h.Waits})
 
 		s.die("d")
 		require.Equal(t, []schemas.State{schemas.StateScheduled, schemas.StateDead}, states("d"))

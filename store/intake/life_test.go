@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -70,7 +70,7 @@ func TestNothingIsTakenAwayInAnotherLife(t *testing.T) {
 				for _, slot := range s.allSlots() {
 					had = append(had, line.Had{Slot: slot, Pos: t0 + 1000})
 				}
-				_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
+				_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", line.Known{Slots: had})
 				require.NoError(t, err)
 				answers := s.resolve()
 				if r := ask(s); r.Op == schemas.OpSchedule {
@@ -234,26 +234,6 @@ func TestAnOwnerSettlesInAnotherLife(t *testing.T) {
 	})
 }
 
-// A cancellation of many goes on trying until the slots are sure.
-func TestCancelManyInAnotherLife(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		s.do(s.schedule("a"), s.schedule("b"))
-		s.claim(t0)
-		s.restart()
-		rounds := 0
-		out, err := s.CancelPiece(s.ctx, CancelFilter{Topic: target}, 0, func(_ context.Context, _ time.Duration) error {
-			if rounds++; rounds == 3 {
-				require.Equal(t, "pending", s.state("a"))
-				s.claim(t0)
-			}
-			return nil
-		})
-		require.NoError(t, err)
-		require.EqualValues(t, 2, out.Cancelled)
-		require.Equal(t, 4, rounds)
-	})
-}
-
 // More than can wait is tried again, and not rejected: room comes with the next claim.
 func TestTooManyInAnotherLife(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
@@ -301,7 +281,7 @@ func TestAcquireWithMoreThanTheDatabaseHas(t *testing.T) {
 		_, err := s.Acquire(s.ctx, []int{3}, s.epoch+2, "later")
 		require.NoError(t, err)
 		had := []line.Had{{Slot: 0, Pos: t0 + 5}, {Slot: 1, Pos: t0 - 5}, {Slot: 3, Pos: t0 + 5}}
-		got, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", had...)
+		got, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", line.Known{Slots: had})
 		require.NoError(t, err)
 		claimed := func(slots []store.Slot) (out []int64) {
 			for _, slot := range slots {
@@ -340,5 +320,62 @@ func TestLifeOfAServer(t *testing.T) {
 			}
 		}
 		require.Len(t, lives, 1)
+	}
+}
+
+// What a producer has cannot be cancelled, wherever the database has its row; what nobody has can, and what has ended stays as it is.
+func TestWhatProducersHaveIsOutOfReach(t *testing.T) {
+	for name, take := range map[string]func(s *fixture, known line.Known) error{
+		"the slots are taken anew": func(s *fixture, known line.Known) error {
+			_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", known)
+			return err
+		},
+		"the slots are given away": func(s *fixture, known line.Known) error { return s.Abandon(s.ctx, s.allSlots(), s.epoch, known) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				var known line.Known
+				sent := func(attempt int, ids ...string) {
+					for _, id := range ids {
+						known.Sent = append(known.Sent, line.Sent{Seq: s.row(id).Seq, Number: task.SendNumber(0, attempt)})
+					}
+				}
+				s.do(s.schedule("report", wantReport), s.schedule("told", wantReport))
+				s.now += 1000
+				s.claim(s.now)
+				s.settle(s.now, s.transition("report", task.StateReport, s.now+60_000, 1), s.transition("told", task.StateReport, s.now+60_000, 1))
+				s.do(s.schedule("retry", wantReport))
+				s.retry("retry", time.Hour)
+				s.do(s.schedule("done", in(time.Millisecond)), s.schedule("held", in(time.Millisecond)))
+				s.now += 10
+				s.claim(s.now)
+				s.hold("held")
+				require.True(t, task.IsHeld(s.row("held").Pos))
+				sent(2, "report", "retry")
+				sent(1, "told", "done", "held")
+				known.Sent = append(known.Sent, line.Sent{Seq: 1 << 60, Number: 1})
+				many := make([]any, tables.MaxRows+10)
+				for i := range many {
+					many[i] = s.schedule(fmt.Sprint("many", i), in(time.Hour))
+				}
+				s.do(append(many, s.schedule("free", in(time.Hour)))...)
+				for i := range many {
+					sent(1, fmt.Sprint("many", i))
+				}
+				s.restart()
+				require.NoError(t, take(s, known))
+				require.NoError(t, take(s, known), "once more")
+				if name == "the slots are given away" {
+					s.own()
+				}
+				for _, id := range []string{"held", "many0", fmt.Sprint("many", len(many)-1)} {
+					require.Equal(t, schemas.StateTooLate, s.answer(s.cancel(id)), id)
+				}
+				require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("free")))
+				require.Empty(t, s.do(s.stop("report"), s.stop("retry"), s.stop("held")), "attempts of which the database knows nothing are under way")
+				require.Equal(t, schemas.StateStopped, s.answer(s.stop("told")))
+				require.Equal(t, task.StateLine, s.row("done").State)
+			})
+		})
 	}
 }

@@ -64,10 +64,10 @@ func (m *mover) step(to int64) {
 	if err != nil {
 		m.v.fail(err)
 	}
-	counts := map[int]int{}
+	counts := map[int]line.Tally{}
 	for _, e := range entries {
 		m.loaded[e.Seq]++
-		counts[e.Slot]++
+		countIn(counts, e)
 	}
 	if m.settle {
 		m.close(to, counts)
@@ -75,10 +75,10 @@ func (m *mover) step(to int64) {
 	m.from = to
 }
 
-func (m *mover) close(to int64, counts map[int]int) {
+func (m *mover) close(to int64, counts map[int]line.Tally) {
 	var done []line.Done
 	for _, slot := range m.slots {
-		done = append(done, line.Done{Slot: slot, Epoch: m.epoch, From: m.from, To: to, Count: counts[slot]})
+		done = append(done, line.Done{Slot: slot, Epoch: m.epoch, From: m.from, To: to, Tally: counts[slot]})
 	}
 	settled, err := New(m.store).Line().Settle(m.s.ctx, done, nil, store.At(to))
 	switch {

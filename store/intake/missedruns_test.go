@@ -47,7 +47,7 @@ func TestTimersRememberWhatWasMissed(t *testing.T) {
 		want = append(want, task.Gap{From: t0 + 6*minute, To: t0 + 497*minute + 1, Why: task.WhyMisfire})
 		require.Equal(t, want, s.timer().Gaps)
 
-		s.do(s.timerRequest(schemas.OpTimer, every(time.Minute)))
+		s.do(s.timerRequest(schemas.OpTimer, every(2*time.Minute)))
 		require.Equal(t, want, s.timer().Gaps, "they are facts, whatever the timer is by now")
 		states := map[int64]string{}
 		for at := int64(t0); at <= s.now; at += minute {

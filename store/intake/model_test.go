@@ -235,7 +235,7 @@ func (m *stateMachine) close(rt *rapid.T, to int64, awaited string) {
 }
 
 func (m *stateMachine) outcome(rt *rapid.T, id string, t *refTask, awaited bool) (line.Transition, bool) {
-	outcomes := []string{"awaiting", "retry", "back", "dead", "succeeded"}
+	outcomes := []string{"awaiting", "retry", "aside", "back", "dead", "succeeded"}
 	if t.settings.Ack == schemas.AckNone {
 		outcomes = append(outcomes, "delivered", "delivered", "delivered")
 	}
@@ -251,8 +251,9 @@ func (m *stateMachine) outcome(rt *rapid.T, id string, t *refTask, awaited bool)
 		return e, false
 	case "awaiting":
 		e.State, t.state, t.attempt = task.StateReport, "waiting_report", t.attempt+1
-	case "retry":
+	case "retry", "aside":
 		e.State, t.state = task.StateRetry, "waiting_retry"
+		e.Idle, t.idle = outcome == "retry", outcome == "retry"
 	case "back":
 		t.state = t.was
 	case "succeeded":
@@ -294,10 +295,10 @@ func (m *stateMachine) Check(rt *rapid.T) {
 		if got.Version != nil {
 			version = *got.Version
 		}
-		require.Equal(rt, fmt.Sprint(want.state, want.due, next, attempt, want.version, want.created),
-			fmt.Sprint(got.State, got.Due, got.Next, got.Attempt, version, got.Created), "state, due, next, attempt, version and created of %s", id)
+		require.Equal(rt, fmt.Sprint(want.state, want.due, next, attempt, want.snoozed, want.version, want.created),
+			fmt.Sprint(got.State, got.Due, got.Next, got.Attempt, got.Snoozed, version, got.Created), "state, due, next, attempt, snoozed, version and created of %s", id)
 		row := m.row(id)
-		if want.state != "cancelled" {
+		if want.state != "cancelled" && want.state != "stopped" {
 			body, err := schemas.DecodeBody(row.Body)
 			require.NoError(rt, err)
 			require.Equal(rt, want.shown(), string(body.Value), "value of %s", id)
@@ -312,7 +313,7 @@ func (m *stateMachine) Check(rt *rapid.T) {
 	coming, ended := []string{}, []string{}
 	for _, id := range modelIDs {
 		switch want := m.ref.task(id); {
-		case want.state == "" || want.state == "cancelled" || !schemas.HasTag(want.settings.Tag, tag):
+		case want.state == "" || want.state == "cancelled" || want.state == "stopped" || !schemas.HasTag(want.settings.Tag, tag):
 		case want.ended():
 			ended = append(ended, id)
 		default:
@@ -322,7 +323,7 @@ func (m *stateMachine) Check(rt *rapid.T) {
 	if m.checks%4 < 2 {
 		require.ElementsMatch(rt, coming, m.listed(look.ListFilter{Tag: tag, Limit: 2}), "to come with tag %s", tag)
 	} else {
-		cancelled := m.listed(look.ListFilter{Tag: tag, State: "cancelled"})
+		cancelled := append(m.listed(look.ListFilter{Tag: tag, State: "cancelled"}), m.listed(look.ListFilter{Tag: tag, State: "stopped"})...)
 		require.ElementsMatch(rt, ended, slices.DeleteFunc(m.listed(look.ListFilter{Tag: tag, Ended: true, Limit: 2}), func(id string) bool { return slices.Contains(cancelled, id) }), "ended with tag %s", tag)
 	}
 	require.Equal(rt, waiting, m.count("waiting"), "waiting requests")
@@ -347,8 +348,11 @@ func idOf(record any) string {
 }
 
 func drawReport(rt *rapid.T, id string, attempt int) schemas.Report {
-	r := says(id, attempt, rapid.SampledFrom([]schemas.Status{schemas.StatusOK, schemas.StatusRetry, schemas.StatusRetry, schemas.StatusFail}).Draw(rt, "status"))
+	r := says(id, attempt, rapid.SampledFrom([]schemas.Status{schemas.StatusOK, schemas.StatusRetry, schemas.StatusRetry, schemas.StatusSnooze, schemas.StatusFail}).Draw(rt, "status"))
 	r.RetryAfter = time.Duration(rapid.SampledFrom([]int64{-1, 0, int64(time.Second)}).Draw(rt, "retry-after"))
+	if r.Status == schemas.StatusSnooze {
+		r.RetryAfter = max(r.RetryAfter, 0)
+	}
 	return r
 }
 
@@ -356,9 +360,11 @@ func drawReport(rt *rapid.T, id string, attempt int) schemas.Report {
 func (m *stateMachine) record(rt *rapid.T) any {
 	id := rapid.SampledFrom(modelIDs).Draw(rt, "id")
 	v := version(rapid.SampledFrom([]int64{-1, -1, -1, 0, 1, 1, 2}).Draw(rt, "version"))
-	switch rapid.SampledFrom([]string{"schedule", "schedule", "schedule", "cancel", "fire", "report", "report"}).Draw(rt, "kind") {
+	switch rapid.SampledFrom([]string{"schedule", "schedule", "schedule", "cancel", "stop", "stop", "fire", "report", "report"}).Draw(rt, "kind") {
 	case "cancel":
 		return m.cancel(id, v)
+	case "stop":
+		return m.stop(id, v)
 	case "fire":
 		return m.fire(id, v)
 	case "report":

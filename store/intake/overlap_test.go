@@ -190,7 +190,7 @@ func TestAReplacedTimerStillWaitsForItsRun(t *testing.T) {
 		require.Equal(t, []bool{true}, s.start(0))
 		s.settle(t0, s.transition(timer.RunID("t", t0), task.StateReport, t0+60_000, 1))
 		s.now += 1000
-		require.Equal(t, schemas.StateTimerSet, s.answer(s.timerRequest(schemas.OpTimer, alone)))
+		require.Equal(t, schemas.StateTimerSet, s.answer(s.timerRequest(schemas.OpTimer, alone, func(r *schemas.Request) { r.Timer.From = &s.now })))
 		s.make()
 		s.claim(t0 + 11_000)
 		require.Equal(t, []bool{false}, s.start(11))

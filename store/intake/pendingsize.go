@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
@@ -13,16 +14,12 @@ import (
 const pendingPatience = time.Minute
 
 // PendingSize counts the tasks of some sources that are not settled: pending ones, and those that are being delivered or wait for a report.
-// A task that is moved meanwhile into a slot that was counted is missing. It reads the index of the lines, of all sources, from where
+// PendingSize counts one state of the database. It reads the index of the lines, of all sources, from where
 // they are settled. With bodies, it also reads the rows of those sources, and sums up the bytes.
 func (in Intake) PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]Size, error) {
 	out := make(map[int]Size, len(sources))
 	if len(sources) == 0 {
 		return out, nil
-	}
-	slots, err := in.h.Slots(ctx)
-	if err != nil {
-		return nil, err
 	}
 	type row struct {
 		source int
@@ -33,17 +30,27 @@ func (in Intake) PendingSize(ctx context.Context, sources []int, bodies bool) (m
 		bytes = "SUM(LENGTH(body))"
 	}
 	query := "SELECT seq >> 48 AS src, COUNT(*), " + bytes + " FROM " + in.h.Dialect.Use("tasks", "line") + " WHERE slot = ? AND pos > ? AND seq >> 48 IN (" + tables.Marks(len(sources)) + ") GROUP BY src"
-	for _, slot := range slots {
-		bound, cancel := context.WithTimeout(ctx, pendingPatience)
-		rows, err := tables.Ask(bound, in.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.source, &v.Tasks, &v.Bytes) },
-			query, append([]any{slot.Slot, slot.Done}, tables.Args(sources)...)...)
-		cancel()
+	err := in.h.View(ctx, func(q dialect.Querier) error {
+		slots, err := in.h.Slots(ctx, q)
 		if err != nil {
-			return nil, fmt.Errorf("counting the pending tasks of slot %d: %w", slot.Slot, err)
+			return err
 		}
-		for _, v := range rows {
-			out[v.source] = out[v.source].Plus(v.Size)
+		for _, slot := range slots {
+			bound, cancel := context.WithTimeout(ctx, pendingPatience)
+			rows, err := tables.Ask(bound, q, func(r *sql.Rows, v *row) error { return r.Scan(&v.source, &v.Tasks, &v.Bytes) },
+				query, append([]any{slot.Slot, slot.Done}, tables.Args(sources)...)...)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("counting the pending tasks of slot %d: %w", slot.Slot, err)
+			}
+			for _, v := range rows {
+				out[v.source] = out[v.source].Plus(v.Size)
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return out, nil
 }

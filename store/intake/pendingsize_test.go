@@ -107,6 +107,14 @@ func TestBeyondAQuota(t *testing.T) {
 		require.ElementsMatch(t, []schemas.State{schemas.StateRejected, schemas.StateScheduled}, s.resolve())
 		require.Equal(t, 2, s.count("dead_letters"))
 		require.EqualValues(t, 1, s.pendingSize().Tasks)
+
+		b := s.batch(s.schedule("unkept"), s.schedule("malformed"))
+		b.Changes[0].Beyond, b.Changes[0].NoLetter = "pending-tasks", true
+		b.Changes[1] = task.Change{Seq: b.Changes[1].Seq, NoLetter: true, Rejected: &task.DeadLetter{Seq: b.Changes[1].Seq, Kind: schemas.KindRejected, Topic: "orders", TaskID: "malformed"}}
+		events := s.apply(b)
+		require.Len(t, events, 2, "each is told")
+		require.Equal(t, []schemas.State{schemas.StateRejected, schemas.StateRejected}, []schemas.State{events[0].State, events[1].State})
+		require.Equal(t, 2, s.count("dead_letters"), "and has no letter")
 		defaultID := s.schedule("in-0-77")
 		defaultID.GivenID = false
 		require.Equal(t, schemas.StateRejected, beyond(defaultID)[0].State)

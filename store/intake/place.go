@@ -155,5 +155,8 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 	if err := handle.DeleteTags(ctx, w.tx.ExecContext, tags); err != nil {
 		return err
 	}
-	return w.insertTasks(ctx, rows)
+	if err := w.insertTasks(ctx, rows); err != nil {
+		return err
+	}
+	return w.writeUnread(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/notyet/notyet/schemas"
 )
@@ -26,6 +27,8 @@ type refTask struct {
 	due, pos int64
 	created  int64
 	attempt  int
+	snoozed  int
+	idle     bool // of a retry: nothing of it is under way
 	value    string
 	list     []string // of an appending merge; nil: value counts
 	settings schemas.Settings
@@ -34,7 +37,7 @@ type refTask struct {
 
 func (t *refTask) ended() bool {
 	switch t.state {
-	case "", "delivered", "succeeded", "cancelled", "dead":
+	case "", "delivered", "succeeded", "cancelled", "stopped", "dead":
 		return true
 	}
 	return false
@@ -62,6 +65,9 @@ func (m *reference) take(id string, records ...any) (told []string) {
 	t := m.task(id)
 	queue := append(t.queue[:len(t.queue):len(t.queue)], records...)
 	behind := !t.ended() && t.state != "pending" && slices.ContainsFunc(t.queue, func(q any) bool { _, ok := q.(*schemas.Request); return ok })
+	if len(records) == 0 && t.stoppable() { // it is looked at
+		behind = false
+	}
 	t.queue = nil
 	for _, q := range queue {
 		var state schemas.State
@@ -84,6 +90,16 @@ func (m *reference) take(id string, records ...any) (told []string) {
 	return told
 }
 
+// stoppable tells whether all that waits for a task is requests, and the first of them ends it now.
+func (t *refTask) stoppable() bool {
+	reports := slices.ContainsFunc(t.queue, func(q any) bool { _, ok := q.(schemas.Report); return ok })
+	return !reports && len(t.queue) > 0 && t.queue[0].(*schemas.Request).Op == schemas.OpStop && t.waits()
+}
+
+func (t *refTask) waits() bool {
+	return t.state == "waiting_report" || t.state == "waiting_retry" && t.idle
+}
+
 func (m *reference) request(t *refTask, r *schemas.Request) (state schemas.State, wait bool) {
 	known := t.state != "" && !t.foretold
 	held := t.tomb && r.Version == t.version && r.Op == schemas.OpSchedule
@@ -92,6 +108,8 @@ func (m *reference) request(t *refTask, r *schemas.Request) (state schemas.State
 		state = schemas.StateStale
 	case r.Op == schemas.OpCancel:
 		return m.cancel(t, r), false
+	case r.Op == schemas.OpStop:
+		return m.stop(t, r)
 	case r.Op == schemas.OpFire:
 		return m.fire(t, r), false
 	case r.Settings.IfExists == schemas.Once && known:
@@ -182,12 +200,40 @@ func (m *reference) cancel(t *refTask, r *schemas.Request) schemas.State {
 	return schemas.StateCancelled
 }
 
+func (m *reference) stop(t *refTask, r *schemas.Request) (state schemas.State, wait bool) {
+	switch {
+	case t.state == "" || t.state == "pending" || t.state == "cancelled":
+		return m.cancel(t, r), false
+	case t.state != "stopped" && t.ended():
+		return schemas.StateTooLate, false
+	case t.state != "stopped" && !t.waits():
+		return "", true
+	}
+	if t.state != "stopped" || r.Version >= 0 {
+		t.tomb = r.Version >= 0
+	}
+	if r.Version >= 0 {
+		t.version = r.Version
+	}
+	t.state = "stopped"
+	return schemas.StateStopped, false
+}
+
 func (m *reference) fire(t *refTask, r *schemas.Request) schemas.State {
 	switch t.state {
 	case "", "cancelled":
 		return schemas.StateNotFound
 	case "pending":
 		t.due, t.pos = m.now, max(m.now, m.claimed+1)
+		if r.Version >= 0 {
+			t.version = r.Version
+		}
+		return schemas.StateFired
+	case "waiting_retry":
+		if !t.idle {
+			break
+		}
+		t.pos = max(m.now, m.claimed+1)
 		if r.Version >= 0 {
 			t.version = r.Version
 		}
@@ -212,20 +258,27 @@ func (m *reference) report(t *refTask, r schemas.Report) (state schemas.State, w
 		return "", r.Attempt <= t.attempt+1
 	}
 	late := r.Attempt < t.attempt || t.state == "waiting_retry"
+	snoozes := r.Status == schemas.StatusSnooze && t.snoozed < schemas.MaxSnoozes
 	switch {
 	case r.Attempt > t.attempt, late && r.Status != schemas.StatusOK:
 		return "", false
 	case r.Status == schemas.StatusOK:
 		t.state, state = "succeeded", schemas.StateSucceeded
-	case r.Status == schemas.StatusFail, t.attempt >= t.settings.MaxAttempts:
+	case r.Status == schemas.StatusFail, !snoozes && t.attempt-t.snoozed >= t.settings.MaxAttempts:
 		t.state, state = "dead", schemas.StateDead
 		m.letters++
 	default:
+		if snoozes {
+			t.snoozed++
+		}
 		pause := t.settings.Backoff.First
 		if r.RetryAfter >= 0 {
 			pause = r.RetryAfter
 		}
-		t.state, state = "waiting_retry", schemas.StateRetrying
+		if t.attempt >= 10 { // a task may not come again and again without a rest
+			pause = max(pause, 100*time.Millisecond)
+		}
+		t.state, t.idle, state = "waiting_retry", true, schemas.StateRetrying
 		t.pos = max(m.now+pause.Milliseconds(), m.claimed+1)
 	}
 	if t.settings.Events == schemas.EventsNone || t.settings.Events == schemas.EventsFinal && state == schemas.StateRetrying {

@@ -17,6 +17,8 @@ import (
 
 func TestReportsBesideTheirTimeouts(t *testing.T)     { holds(t, reportsAndTimeouts) }
 func TestLeavingBehindTheClaimIsNoticed(t *testing.T) { notices(t, noSharedLock, reportsAndTimeouts) }
+func TestStoppedIsDeliveredNoMore(t *testing.T)       { holds(t, stopsAndAttempts) }
+func TestStoppingTheClaimedIsNoticed(t *testing.T)    { notices(t, noSharedLock, stopsAndAttempts) }
 
 // delivery is what a consumer sees.
 type delivery struct {
@@ -27,10 +29,15 @@ type delivery struct {
 // reportsAndTimeouts lets consumers report on deliveries (in time, late, doubled, or not at all) while the owner's time-outs
 // run, new requests for the same ids come, and a third process decides what waits. In the end every task has ended, once, and
 // nothing is left behind. All of them change the same rows, in orders of their own: none may fail for that.
-func reportsAndTimeouts(s *fixture) *violations {
+func reportsAndTimeouts(s *fixture) *violations { return reportsBeside(s, schemas.OpSchedule) }
+
+// stopsAndAttempts lets consumers stop tasks as well: no attempt follows behind the one that the answer names.
+func stopsAndAttempts(s *fixture) *violations { return reportsBeside(s, schemas.OpStop) }
+
+func reportsBeside(s *fixture, op schemas.Op) *violations {
 	const tasks, reporters = 40, 3
 	v := &violations{}
-	o := &reportOwner{mover: newMover(s, v), deliveries: make(chan delivery, 10_000)}
+	o := &reportOwner{mover: newMover(s, v), op: op, deliveries: make(chan delivery, 10_000), last: map[string]int{}, stopped: map[string]int{}}
 	requests := make([]*schemas.Request, tasks)
 	for i := range requests {
 		requests[i] = soon(schemas.OpSchedule, fmt.Sprint(i))
@@ -62,12 +69,15 @@ func reportsAndTimeouts(s *fixture) *violations {
 // stored, it claims the next.
 type reportOwner struct {
 	*mover
-	closed     int64 // up to here all is settled; the exits are of what lies between it and from
+	op         schemas.Op // of requests that come beside the reports
+	closed     int64      // up to here all is settled; the exits are of what lies between it and from
 	exits      []line.Transition
 	deliveries chan delivery
 	open       atomic.Int64 // deliveries that a consumer has not yet done with
 	mu         sync.Mutex
 	final      map[string][]schemas.State
+	last       map[string]int // the latest attempt of each task
+	stopped    map[string]int // the attempt after which it was stopped
 }
 
 func (o *reportOwner) step() {
@@ -139,10 +149,13 @@ func (o *reportOwner) outcome(t task.Task, now int64) line.Transition {
 		e.State, e.Dead = task.StateDead, task.NewDeadLetter(t, schemas.KindDead, "no report", now)
 		e.Events = []schemas.Event{{Topic: t.Topic, ID: t.ID, State: schemas.StateDead}}
 	case t.State == task.StateReport:
-		e.State, e.Pos = task.StateRetry, now+3
+		e.State, e.Pos, e.Idle = task.StateRetry, now+3, true
 	default:
 		e.State, e.Attempt, e.Pos = task.StateReport, t.Attempt+1, now+15
 		o.open.Add(1)
+		o.mu.Lock()
+		o.last[t.ID] = e.Attempt
+		o.mu.Unlock()
 		o.deliveries <- delivery{t.ID, e.Attempt} // before the outcome is stored: reports may overtake it
 	}
 	return e
@@ -181,8 +194,8 @@ func (o *reportOwner) answer(w *writer, d delivery, late []delivery) []delivery 
 		w.offset++
 	}
 	o.apply(w.Intake, b)
-	if rand.IntN(4) == 0 { // a schedule for a task that may be under way or not
-		r := soon(schemas.OpSchedule, d.id)
+	if rand.IntN(4) == 0 { // about a task that may be under way or not
+		r := soon(o.op, d.id)
 		r.Settings.Ack, r.Settings.MaxAttempts, r.Settings.IfExists = schemas.AckReport, 3, schemas.Keep
 		_, events := w.bring(r)
 		o.told(events)
@@ -227,6 +240,14 @@ func (o *reportOwner) told(events []schemas.Event) {
 	}
 	for _, e := range events {
 		switch e.State {
+		case schemas.StateStopped:
+			if attempt, again := o.stopped[e.ID]; again && attempt != e.Attempt {
+				o.v.add("task %s was stopped after attempt %d, and after attempt %d", e.ID, attempt, e.Attempt)
+			} else if again {
+				continue
+			}
+			o.stopped[e.ID] = e.Attempt
+			o.final[e.ID] = append(o.final[e.ID], e.State)
 		case schemas.StateScheduled, schemas.StateSucceeded, schemas.StateDead:
 			o.final[e.ID] = append(o.final[e.ID], e.State)
 		}
@@ -265,7 +286,10 @@ func (o *reportOwner) compare(requests []*schemas.Request) {
 		if begins != ends {
 			o.v.add("task %s began %d times and ended %d times: %v", r.ID, begins, ends, o.final[r.ID])
 		}
-		if state := o.s.state(r.ID); !slices.Contains([]string{"succeeded", "dead"}, state) {
+		if attempt, stopped := o.stopped[r.ID]; stopped && o.last[r.ID] != attempt {
+			o.v.add("task %s was stopped after attempt %d, and attempt %d was made", r.ID, attempt, o.last[r.ID])
+		}
+		if state := o.s.state(r.ID); !slices.Contains([]string{"succeeded", "dead", "stopped"}, state) {
 			o.v.add("task %s is %s", r.ID, state)
 		}
 	}

@@ -271,6 +271,19 @@ func TestReportBeforeTheOutcome(t *testing.T) {
 	}
 }
 
+// A report that snoozes is counted although another one ends the task in the same piece.
+func TestSnoozeBesideAnOK(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.do(s.schedule("a", wantReport))
+		s.now = t0 + 1000
+		s.claim(s.now)
+		s.settle(s.now, s.transition("a", task.StateReport, s.now+5000, 1))
+		s.do(s.about(s.row("a"), 1, schemas.StatusSnooze), s.about(s.row("a"), 1, schemas.StatusOK))
+		require.Equal(t, "succeeded", s.state("a"))
+		require.Equal(t, 1, s.row("a").Snoozed)
+	})
+}
+
 // An ok that names the delivery proves it, so it ends a task that its owner still has. Nothing that the owner says later changes
 // the task or is told, though another task has the id by then. Where the delivery is told too, the ok waits for it, so that the events are in order.
 func TestReportEndsWhatIsInFlight(t *testing.T) {
@@ -392,7 +405,7 @@ func TestReportOfWhatMayBeSentAgainWaits(t *testing.T) {
 			for _, slot := range s.allSlots() {
 				had = append(had, line.Had{Slot: slot, Pos: s.now})
 			}
-			_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
+			_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", line.Known{Slots: had})
 			require.NoError(s.t, err)
 		},
 	} {
@@ -470,7 +483,7 @@ func TestReportAfterAForgottenClaimOfADeadOwner(t *testing.T) {
 		for _, slot := range s.allSlots() {
 			had = append(had, line.Had{Slot: slot, Reach: t0 + 30_000})
 		}
-		_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "you", had...)
+		_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "you", line.Known{Slots: had})
 		require.NoError(t, err)
 		for _, slot := range s.allSlots() {
 			_, err = s.db.ExecContext(s.ctx, fmt.Sprintf("UPDATE slots SET claimed = %d WHERE slot = %d AND epoch = %d", t0+2000, slot, s.epoch))
@@ -502,7 +515,7 @@ func TestReportOfWhatIsReadAgainWaits(t *testing.T) {
 			had = append(had, line.Had{Slot: slot, Pos: t0 + 1000, Reach: t0 + 4000})
 		}
 		s.epoch++
-		_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", had...)
+		_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch, "me", line.Known{Slots: had})
 		require.NoError(t, err)
 		s.do(r) // the scanner reads it again
 		require.Equal(t, sent.Seq, s.row("a").Seq)

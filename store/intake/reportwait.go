@@ -57,7 +57,7 @@ func (in Intake) decideReports(ctx context.Context, tx *sql.Tx, transitions []li
 	if len(list) == 0 {
 		return out, nil
 	}
-	if err := w.readKnown(ctx, list); err != nil {
+	if err := w.readKnown(ctx, list, "body"); err != nil {
 		return out, err
 	}
 	if err := w.knowSources(ctx, list); err != nil {
@@ -76,6 +76,7 @@ func (in Intake) decideReports(ctx context.Context, tx *sql.Tx, transitions []li
 			e.Events = nil
 		}
 		e.State, e.Pos, e.Attempt, e.Lane, e.Dead = id.now.State, id.now.Pos, id.now.Attempt, e.Lane.In(id.now.Class), nil
+		e.Idle, e.Snoozed = id.now.Idle, id.now.Snoozed
 		for _, d := range w.dead {
 			if d.Seq == e.Seq {
 				e.Dead = d

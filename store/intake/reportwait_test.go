@@ -84,12 +84,13 @@ func TestReportsBeforeTheSettlement(t *testing.T) {
 		then    string
 		told    []schemas.State
 	}{
-		"ok":             {[]schemas.Status{schemas.StatusOK}, "succeeded", []schemas.State{schemas.StateDispatched, schemas.StateSucceeded}},
-		"ok twice":       {[]schemas.Status{schemas.StatusOK, schemas.StatusOK}, "succeeded", []schemas.State{schemas.StateDispatched, schemas.StateSucceeded}},
-		"ok, then fail":  {[]schemas.Status{schemas.StatusOK, schemas.StatusFail}, "succeeded", []schemas.State{schemas.StateDispatched, schemas.StateSucceeded}},
-		"retry":          {[]schemas.Status{schemas.StatusRetry}, "waiting_retry", []schemas.State{schemas.StateDispatched, schemas.StateRetrying}},
-		"retry, then ok": {[]schemas.Status{schemas.StatusRetry, schemas.StatusOK}, "succeeded", []schemas.State{schemas.StateDispatched, schemas.StateRetrying, schemas.StateSucceeded}},
-		"fail, then ok":  {[]schemas.Status{schemas.StatusFail, schemas.StatusOK}, "dead", []schemas.State{schemas.StateDispatched, schemas.StateDead}},
+		"ok":              {[]schemas.Status{schemas.StatusOK}, "succeeded", []schemas.State{schemas.StateDispatched, schemas.StateSucceeded}},
+		"ok twice":        {[]schemas.Status{schemas.StatusOK, schemas.StatusOK}, "succeeded", []schemas.State{schemas.StateDispatched, schemas.StateSucceeded}},
+		"ok, then fail":   {[]schemas.Status{schemas.StatusOK, schemas.StatusFail}, "succeeded", []schemas.State{schemas.StateDispatched, schemas.StateSucceeded}},
+		"retry":           {[]schemas.Status{schemas.StatusRetry}, "waiting_retry", []schemas.State{schemas.StateDispatched, schemas.StateRetrying}},
+		"retry, then ok":  {[]schemas.Status{schemas.StatusRetry, schemas.StatusOK}, "succeeded", []schemas.State{schemas.StateDispatched, schemas.StateRetrying, schemas.StateSucceeded}},
+		"snooze, then ok": {[]schemas.Status{schemas.StatusSnooze, schemas.StatusOK}, "succeeded", []schemas.State{schemas.StateDispatched, schemas.StateRetrying, schemas.StateSucceeded}},
+		"fail, then ok":   {[]schemas.Status{schemas.StatusFail, schemas.StatusOK}, "dead", []schemas.State{schemas.StateDispatched, schemas.StateDead}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
@@ -108,6 +109,7 @@ func TestReportsBeforeTheSettlement(t *testing.T) {
 				require.Equal(t, c.then, s.state("a"))
 				require.Equal(t, c.told, toldOf(got, "a"))
 				require.Zero(t, s.count("waiting"))
+				require.Equal(t, c.reports[0] == schemas.StatusSnooze, s.row("a").Snoozed == 1)
 				require.Equal(t, "waiting_report", s.state("b"))
 				before := s.dump()
 				again, err := s.Settle(s.ctx, nil, exits, store.At(s.now))

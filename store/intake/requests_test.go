@@ -32,6 +32,10 @@ func (f *fixture) fire(id string, with ...option) *schemas.Request {
 	return f.request(schemas.OpFire, id, with)
 }
 
+func (f *fixture) stop(id string, with ...option) *schemas.Request {
+	return f.request(schemas.OpStop, id, with)
+}
+
 func in(d time.Duration) option {
 	return func(r *schemas.Request) { r.Due = r.Accepted + d.Milliseconds() }
 }

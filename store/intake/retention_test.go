@@ -38,7 +38,10 @@ func TestRetireForgetsEndedTasksOnly(t *testing.T) {
 	_, err = New(s).Line().Acquire(ctx, []int{0}, 1, "me")
 	require.NoError(t, err)
 	require.NoError(t, claimTo(ctx, s, []int{0}, 1, now))
-	res, err := New(s).Line().Settle(ctx, []line.Done{{Slot: 0, Epoch: 1, From: 0, To: now, Count: 2}}, nil, store.At(now))
+	var tally line.Tally
+	tally.Add(changes[0].Seq)
+	tally.Add(changes[1].Seq)
+	res, err := New(s).Line().Settle(ctx, []line.Done{{Slot: 0, Epoch: 1, From: 0, To: now, Tally: tally}}, nil, store.At(now))
 	require.NoError(t, err)
 	require.Empty(t, res.Mismatch)
 

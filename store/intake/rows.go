@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -55,10 +56,41 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 		return err
 	}
 	var tags []handle.Tag
+	waits := handle.Waits{}
 	for _, t := range tasks {
 		tags = append(tags, handle.TagsOf(t)...)
+		waits.Add(t.Seq, t.Idle, t.Snoozed)
+		if t.Unread.At > 0 {
+			w.notes(t)
+		}
+	}
+	if err := waits.Store(ctx, w.tx); err != nil {
+		return err
 	}
 	return w.intake.h.InsertTags(ctx, w.tx, tags)
+}
+
+// notes keeps the report about a task that could not be read.
+func (w *work) notes(t *task.Task) {
+	if w.unread == nil {
+		w.unread = map[int64]task.Unread{}
+	}
+	w.unread[t.Seq] = t.Unread
+}
+
+// writeUnread stores the reports that could not be read.
+func (w *work) writeUnread(ctx context.Context) error {
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(w.unread)), tables.MaxCases) {
+		a := make([]any, 0, 3*len(part))
+		for _, seq := range part {
+			a = append(a, seq, w.unread[seq].Encode())
+		}
+		_, err := w.tx.ExecContext(ctx, "UPDATE tasks SET unread = CASE seq"+strings.Repeat(" WHEN ? THEN ?", len(part))+" END WHERE seq IN ("+tables.Marks(len(part))+")", append(a, tables.Args(part)...)...)
+		if err != nil {
+			return fmt.Errorf("noting %d reports that cannot be read: %w", len(part), err)
+		}
+	}
+	return nil
 }
 
 // move is the new place and state of rows.

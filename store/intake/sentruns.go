@@ -54,7 +54,7 @@ func (m *maker) restore(ctx context.Context, runs []SentRun, same func(*task.Tas
 	for _, r := range runs {
 		key, run, ok := timerOf(r)
 		t := timers[key]
-		if !ok || t == nil || seen[task.Ident(r.Topic, r.ID)] {
+		if !ok || t == nil || t.Topic != r.Topic || timer.RunID(t.ID, run) != r.ID || seen[task.Ident(r.Topic, r.ID)] {
 			continue
 		}
 		again := t.RunAgain(run, m.now)

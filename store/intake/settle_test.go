@@ -88,10 +88,18 @@ func TestSettleRangesMustFit(t *testing.T) {
 		s.do(s.schedule("a", key("k"), in(1000*ms)), s.schedule("b", key("k"), in(2000*ms)), s.schedule("c", key("k"), in(3000*ms)))
 		slot := s.row("a").Slot
 		s.claim(t0 + 2500)
+		of := func(ids ...string) (t line.Tally) {
+			for _, id := range ids {
+				t.Add(s.row(id).Seq)
+			}
+			return t
+		}
 		for name, d := range map[string]line.Done{
-			"a gap passes a over":   {Slot: slot, Epoch: s.epoch, From: t0 + 1000, To: t0 + 2000, Count: 1},
-			"beyond claimed":        {Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 3000, Count: 3},
-			"beyond claimed, empty": {Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 2700, Count: 2},
+			"a gap passes a over":   {Slot: slot, Epoch: s.epoch, From: t0 + 1000, To: t0 + 2000, Tally: of("b")},
+			"beyond claimed":        {Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 3000, Tally: of("a", "b", "c")},
+			"beyond claimed, empty": {Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 2700, Tally: of("a", "b")},
+			"one too many":          {Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 2500, Tally: of("a", "b", "c")},
+			"another in its place":  {Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 2500, Tally: of("a", "c")},
 		} {
 			settled, err := s.Settle(s.ctx, []line.Done{d}, nil, store.At(s.now))
 			require.NoError(t, err)
@@ -100,7 +108,7 @@ func TestSettleRangesMustFit(t *testing.T) {
 		}
 		s.settle(t0 + 2500)
 		// A repetition of something older, in whatever state, moves nothing back.
-		settled, err := s.Settle(s.ctx, []line.Done{{Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 1000, Count: 1}}, nil, store.At(s.now))
+		settled, err := s.Settle(s.ctx, []line.Done{{Slot: slot, Epoch: s.epoch, From: 0, To: t0 + 1000, Tally: of("a")}}, nil, store.At(s.now))
 		require.NoError(t, err)
 		require.Empty(t, settled.Mismatch, "it is settled")
 		require.Equal(t, "delivered", s.state("b"))

@@ -116,12 +116,12 @@ func TestRelease(t *testing.T) {
 		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch+1), "under another epoch")
 		require.Equal(t, "me", slot(2).Owner)
 		for range 2 {
-			require.NoError(t, s.Abandon(s.ctx, []int{0, 2}, s.epoch, line.Had{Slot: 0, Pos: 900}, line.Had{Slot: 2, Pos: 40}))
+			require.NoError(t, s.Abandon(s.ctx, []int{0, 2}, s.epoch, line.Known{Slots: []line.Had{{Slot: 0, Pos: 900}, {Slot: 2, Pos: 40}}}))
 			require.Equal(t, still(store.Slot{Slot: 2, Epoch: s.epoch, Claimed: 60, Done: 50})[0], slot(2))
 			require.Equal(t, "you", slot(0).Owner)
 			require.Less(t, slot(0).Claimed, int64(900))
 		}
-		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch, line.Had{Slot: 2, Pos: 70}), "the database had forgotten some of it")
+		require.NoError(t, s.Abandon(s.ctx, []int{2}, s.epoch, line.Known{Slots: []line.Had{{Slot: 2, Pos: 70}}}), "the database had forgotten some of it")
 		require.EqualValues(t, 70, slot(2).Claimed)
 	})
 }
@@ -141,7 +141,7 @@ func TestWhatIsGivenBackIsFenced(t *testing.T) {
 				before := s.dump()
 				require.ErrorIs(t, claimTo(s.ctx, s.Store, []int{slot}, s.epoch, t0+1000), handle.ErrFenced)
 				require.ErrorIs(t, claimTo(s.ctx, s.Store, s.allSlots(), s.epoch, t0+1000), handle.ErrFenced)
-				settled, err := s.Settle(s.ctx, []line.Done{{Slot: slot, Epoch: s.epoch, From: t0, To: t0, Count: 0}}, nil, store.At(s.now))
+				settled, err := s.Settle(s.ctx, []line.Done{{Slot: slot, Epoch: s.epoch, From: t0, To: t0}}, nil, store.At(s.now))
 				require.NoError(t, err)
 				require.Equal(t, []int{slot}, settled.Fenced)
 				again, err := s.Acquire(s.ctx, []int{slot}, s.epoch, "me")

@@ -238,6 +238,13 @@ func (k *knownSources) position(seq int64) string {
 	return schemas.DefaultID(src.Topic, src.Partition, offset)
 }
 
+// topic returns the intake topic of a request; "": its source is not known.
+func (k *knownSources) topic(seq int64) string {
+	id, _ := task.SplitSeq(seq)
+	src, _ := k.get(id)
+	return src.Topic
+}
+
 func (w *work) newSource(id *identity) bool {
 	unknown := func(seq int64) bool {
 		src, _ := task.SplitSeq(seq)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -125,6 +126,21 @@ func TestStatementsForManyTasks(t *testing.T) {
 			exits := deliverMany(s, tasks)
 			return func() { s.settle(s.now, exits...) }
 		}, 25},
+		"deliveries to many targets": {func(s *fixture) func() {
+			exits, lanes := deliverMany(s, tasks), make([]task.Lane, tasks)
+			for i := range exits {
+				lane := task.LaneKey{}.Lane(fmt.Sprint(i), task.ClassNormal)
+				_, err := s.db.ExecContext(s.ctx, "UPDATE tasks SET lane = ? WHERE seq = ?", int64(lane), exits[i].Seq)
+				require.NoError(t, err)
+				lanes[i] = lane.In(task.ClassRetried)
+				exits[i].Lane = lanes[i]
+			}
+			slices.Sort(lanes)
+			return func() {
+				s.settle(s.now, exits...)
+				require.Equal(t, slices.Compact(lanes), s.lanesOf(target), "each keeps its target")
+			}
+		}, 26},
 		"deliveries whose reports are there": {func(s *fixture) func() {
 			exits := deliverMany(s, tasks)
 			reportAll(s, exits)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/store/look"
@@ -157,35 +156,16 @@ func TestCancelManyByTag(t *testing.T) {
 		s.do(s.schedule("a1", in(2*time.Hour), tagged("a")), s.schedule("a2", in(3*time.Hour), tagged("b,a")), s.schedule("b", in(time.Hour), tagged("b")), s.schedule("none", in(time.Hour)), other,
 			s.schedule("claimed", in(0), tagged("a")))
 		s.claim(s.row("claimed").Pos)
-		done := s.cancelAll(CancelFilter{Tag: "a", Topic: target, To: s.now + 3*time.Hour.Milliseconds()})
+		done := s.cancelAll(look.ListFilter{Tag: "a", Topic: target, To: s.now + 3*time.Hour.Milliseconds()})
 		require.EqualValues(t, 1, done.Cancelled)
 		require.EqualValues(t, 2, done.TooLate)
 		require.Equal(t, "cancelled", s.state("a1"))
-		done = s.cancelAll(CancelFilter{Tag: "a"})
+		done = s.cancelAll(look.ListFilter{Tag: "a"})
 		require.EqualValues(t, 2, done.Cancelled)
 		require.Equal(t, "cancelled", s.state("a2"))
 		require.Equal(t, "pending", s.state("b"))
 		require.Equal(t, "pending", s.state("none"))
 		require.ElementsMatch(t, []string{"a1", "a2", "other"}, s.listed(look.ListFilter{Tag: "a", State: "cancelled"}))
-	})
-}
-
-// Between the look and the lock, another request may have taken a task's place.
-func TestCancelManyByTagLeavesWhatHasLostTheTag(t *testing.T) {
-	each(t, func(t *testing.T, s *fixture) {
-		s.do(s.schedule("a", in(time.Hour), tagged("a")))
-		page, err := look.New(s.Store).List(s.ctx, look.ListFilter{Tag: "a"})
-		require.NoError(t, err)
-		s.do(s.schedule("a", in(time.Hour), tagged("b")))
-		var out Cancelled
-		tasks := []selected{{key: task.Ident(target, "a"), seq: page.Tasks[0].Seq}}
-		for _, left := range []int{1, 0} { // its row is gone; its identity has another
-			tasks, err = s.cancelTasks(s.ctx, tasks, CancelFilter{Tag: "a"}, store.At(s.now), map[[16]byte]int{}, &out)
-			require.NoError(t, err)
-			require.Len(t, tasks, left)
-		}
-		require.Zero(t, out.Cancelled)
-		require.Equal(t, "pending", s.state("a"))
 	})
 }
 
@@ -232,7 +212,7 @@ func TestRunsHaveTheTagsOfTheirTimer(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, s.listed(look.ListFilter{Tag: "b"}))
 		require.Len(t, s.listed(look.ListFilter{Tag: "c"}), 3)
-		require.EqualValues(t, 3, s.cancelAll(CancelFilter{Tag: "c"}).Cancelled)
+		require.EqualValues(t, 3, s.cancelAll(look.ListFilter{Tag: "c"}).Cancelled)
 	})
 }
 

@@ -79,8 +79,8 @@ func TestTagAmongMany(t *testing.T) {
 		}
 		return n
 	})
-	show("cancel rare", func() int { return int(f.cancelAll(CancelFilter{Tag: "rare"}).Cancelled) })
+	show("cancel rare", func() int { return int(f.cancelAll(look.ListFilter{Tag: "rare"}).Cancelled) })
 	show("cancel 100000 of all", func() int {
-		return int(f.cancelAll(CancelFilter{Tag: "all", To: t0 + 3_600_000 + int64(min(tasks, 100_000))}).Cancelled)
+		return int(f.cancelAll(look.ListFilter{Tag: "all", To: t0 + 3_600_000 + int64(min(tasks, 100_000))}).Cancelled)
 	})
 }

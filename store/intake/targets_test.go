@@ -164,8 +164,8 @@ func TestHeldTasks(t *testing.T) {
 			}
 		}
 
-		require.Zero(t, s.cancelAll(CancelFilter{Topic: target, From: t0 + 7, To: t0 + 20}))
-		require.EqualValues(t, 1, s.cancelAll(CancelFilter{Topic: target, From: t0 + 2, To: t0 + 3}).Cancelled, "the bounds are due times")
+		require.Zero(t, s.cancelAll(look.ListFilter{Topic: target, From: t0 + 7, To: t0 + 20}).Cancelled)
+		require.EqualValues(t, 1, s.cancelAll(look.ListFilter{Topic: target, From: t0 + 2, To: t0 + 3}).Cancelled, "the bounds are due times")
 		require.Equal(t, "cancelled", s.state("e"))
 
 		s.claim(s.now + time.Hour.Milliseconds())

@@ -159,7 +159,7 @@ func (w *work) readPending(ctx context.Context) error {
 			return fmt.Errorf("reading %d runs: %w", len(part), err)
 		}
 		for _, t := range rows {
-			if src, _ := task.SplitSeq(t.Seq); src == task.RunSource { // otherwise a caller has put a task of its own there
+			if task.IsRun(t.Seq) { // otherwise a caller has put a task of its own there
 				w.timers.pending = append(w.timers.pending, t)
 			}
 		}

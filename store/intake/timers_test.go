@@ -175,6 +175,38 @@ func TestTimerRequests(t *testing.T) {
 	})
 }
 
+// TestATimerThatIsSetAtEachStartOfAProgram: no run is added, none is moved, and none is written anew.
+func TestATimerThatIsSetAtEachStartOfAProgram(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		require.Equal(t, schemas.StateTimerSet, s.answer(s.timerRequest(schemas.OpTimer)))
+		s.make()
+		s.now += 23_000
+		s.deliver(s.now)
+		s.make()
+		pending, row := s.pending(), s.row(timer.RunID("t", t0+50_000))
+		for range 3 {
+			s.now += 1000
+			events := s.do(s.timerRequest(schemas.OpTimer))
+			require.Equal(t, []schemas.State{schemas.StateTimerSet}, states(events))
+			require.Equal(t, int64(t0+30_000), events[0].Due)
+			require.Equal(t, pending, s.pending())
+			require.Equal(t, row, s.row(timer.RunID("t", t0+50_000)))
+			require.Zero(t, s.make())
+		}
+		other := s.timerRequest(schemas.OpTimer, func(r *schemas.Request) { r.Value = []byte("other") })
+		require.Equal(t, int64(t0+30_000), s.do(other)[0].Due)
+		require.Empty(t, s.pending())
+		s.make()
+		require.Equal(t, pending, s.pending())
+		require.Equal(t, "other", string(s.body(timer.RunID("t", t0+50_000)).Value))
+
+		require.Equal(t, schemas.StateTimerDisabled, s.answer(s.timerRequest(schemas.OpTimerDisable)))
+		require.Zero(t, s.do(s.timerRequest(schemas.OpTimer))[0].Due)
+		require.Zero(t, s.make())
+		require.Empty(t, s.pending(), "it stays disabled")
+	})
+}
+
 func TestTimersThatMakeNoSenseAreRejected(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		past := int64(t0 - 1000)
@@ -387,7 +419,12 @@ func TestTimersDeliverExactlyTheirRuns(t *testing.T) {
 						r.Timer = schemas.Timer{Cron: "*/7 * * * * *", Timezone: "UTC", Misfire: schemas.MisfireAll}
 					}
 					require.Equal(t, schemas.StateTimerSet, s.answer(r))
-					def, since, enabled = timer.Definition{Cron: r.Timer.Cron, Every: r.Timer.Every, From: s.now}, s.now, true
+					next := timer.Definition{Cron: r.Timer.Cron, Every: r.Timer.Every, From: s.now}
+					if next.Every > 0 && next.Every == def.Every {
+						next.From = def.From // its rhythm
+					}
+					enabled = enabled || def == timer.Definition{}
+					def, since = next, s.now
 				case 1:
 					if s.answer(s.timerRequest(schemas.OpTimerDisable)) == schemas.StateTimerDisabled {
 						enabled = false
@@ -512,7 +549,7 @@ func TestAReplacementKeepsRunsThatWaitForTheirJitter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
-				jitter := func(r *schemas.Request) { r.Timer.Jitter = time.Hour }
+				jitter := func(r *schemas.Request) { r.Timer.Jitter, r.Timer.From = time.Hour, &r.Accepted }
 				s.do(s.timerRequest(schemas.OpTimer, jitter))
 				s.make()
 				s.now += 25_000
@@ -542,7 +579,7 @@ func TestAReplacementKeepsRunsThatWaitForTheirJitter(t *testing.T) {
 // TestOfEarlierDefinitionsTheLatestAreKnown: however often a timer is replaced, and whatever fits into its row.
 func TestOfEarlierDefinitionsTheLatestAreKnown(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		jitter := func(r *schemas.Request) { r.Timer.Jitter = time.Hour }
+		jitter := func(r *schemas.Request) { r.Timer.Jitter, r.Timer.From = time.Hour, &r.Accepted }
 		for range task.MostKept + 3 {
 			s.do(s.timerRequest(schemas.OpTimer, jitter))
 			s.make()

@@ -273,9 +273,9 @@ func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 
 // Resolvable looks at up to look identities behind after for which requests wait, and returns those
 // that can be decided now. A report can be decided once its task is not in flight any more, a cancel or a
-// fire once the task's slot is sure, anything else once the task has ended. Put the identities into Batch.Resolve. next is where the
-// next look goes on; the zero identity is the beginning. So all have their turn, however many
-// cannot be decided.
+// fire once the task's slot is sure, a stop also once the task waits, anything else once the task has ended. Put
+// the identities into Batch.Resolve. next is where the next look goes on; the zero identity is the beginning. So all
+// have their turn, however many cannot be decided.
 func (in Intake) Resolvable(ctx context.Context, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
 	type row struct {
 		key   [16]byte
@@ -301,11 +301,12 @@ func (in Intake) Resolvable(ctx context.Context, after [16]byte, look int) (read
 	return ready, next, nil
 }
 
-// answerable tells whether the first of the requests that wait for w.ident is a cancel or a fire. It came
-// while the task's slot was unsure, and is too late where the task was claimed meanwhile. Longer ones than
-// any client has reason to write wait until the task has ended.
-var answerable = fmt.Sprintf(`(SELECT x.size < 8192 AND INSTR(x.request, '"Op":%d,') + INSTR(x.request, '"Op":%d,') > 0 FROM waiting x WHERE x.ident = w.ident AND x.report = 0 ORDER BY x.arrived LIMIT 1)`,
-	schemas.OpCancel, schemas.OpFire)
+// answerable tells whether the first of the requests that wait for w.ident need not wait until the task has ended. A cancel or a fire
+// came while the task's slot was unsure, and is too late where the task was claimed meanwhile. A stop takes effect once the task waits, as
+// task.Decide has it. Longer ones than any client has reason to write wait until the task has ended.
+var answerable = fmt.Sprintf(`(SELECT x.size < 8192 AND (INSTR(x.request, '"Op":%d,') + INSTR(x.request, '"Op":%d,') > 0
+ OR t.pos > s.claimed AND (t.state = %d OR t.idle = t.pos) AND INSTR(x.request, '"Op":%d,') > 0) FROM waiting x WHERE x.ident = w.ident AND x.report = 0 ORDER BY x.arrived LIMIT 1)`,
+	schemas.OpCancel, schemas.OpFire, task.StateReport, schemas.OpStop)
 
 // resolvable reads one entry of the index for each identity, and one request where none of a task in flight is a report: a thousand requests may wait for each, for
 // hours, and every scanner looks again and again.

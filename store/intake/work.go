@@ -23,10 +23,11 @@ type work struct {
 	resolving bool // it also looks at what waits
 	mode
 
-	slots map[int]handle.Slot // locked
-	fresh []*task.Task        // no task of their identity was known
-	late  []*task.Task        // the same, but their due time is about to be claimed, or was
-	taken []int64             // of tasks in flight: see verdict
+	slots  map[int]handle.Slot   // locked
+	fresh  []*task.Task          // no task of their identity was known
+	late   []*task.Task          // the same, but their due time is about to be claimed, or was
+	taken  []int64               // of tasks in flight: see verdict
+	unread map[int64]task.Unread // by seq
 	outcomes
 	merged  merged
 	known   int // bytes that it has read: see knownBudget
@@ -81,7 +82,7 @@ type outcomes struct {
 	events map[int]*eventBox // for each source
 	full   []*eventBox
 	dead   []*task.DeadLetter
-	proven []schemas.Event // of no source: of tasks that evidence has settled, and of cancels by filter
+	proven []schemas.Event // of no source: of tasks that evidence has settled
 }
 
 // addEvent puts the event of a change into the box of its source. Time is a part of the box's number: a database that was set back decides
@@ -160,7 +161,7 @@ func (w *work) reads(body []byte) error {
 }
 
 func (w *work) scanTask(r *sql.Rows, t *task.Task) error {
-	if err := tables.ScanTask(r, t); err != nil {
+	if err := tables.ScanTaskUnread(r, t); err != nil {
 		return err
 	}
 	return w.reads(t.Body)

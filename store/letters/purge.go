@@ -32,23 +32,17 @@ func (ls Letters) Purge(ctx context.Context, f Filter) (deleted, next int64, err
 	}
 	var entry int64 // in the audit log
 	err = tables.Chunks(page.IDs, func(part []int64) error {
-		var n int64
-		var written int64
+		var n, written int64
 		err := ls.h.Transact(ctx, func(tx *sql.Tx) (err error) {
-			if n, err = ls.purgeIDs(ctx, tx, part, f.Replayed); err != nil || n == 0 {
-				return err
+			if n, err = ls.purgeIDs(ctx, tx, part, f.Replayed); err == nil {
+				written, err = ls.h.AuditMore(ctx, tx, entry, n)
 			}
-			if entry > 0 {
-				return ls.h.AuditMore(ctx, tx, entry, n)
-			}
-			written, err = ls.h.Audit(ctx, tx, n)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("purging %d dead letters: %w", len(part), err)
 		}
-		deleted += n
-		entry = max(entry, written)
+		deleted, entry = deleted+n, written
 		return nil
 	})
 	if err != nil {

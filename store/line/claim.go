@@ -75,6 +75,6 @@ func (l Line) Next(ctx context.Context, slots []int) ([]handle.Slot, []handle.Sl
 	for i, row := range rows {
 		claimed[i] = handle.SlotPos{Slot: row.Slot, Pos: row.Claimed}
 	}
-	next, err := l.h.Beyond(ctx, claimed)
+	next, err := l.h.Beyond(ctx, l.h.Reads(), claimed)
 	return rows, next, err
 }

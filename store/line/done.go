@@ -11,16 +11,31 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Done closes (From, To] of a slot: all of it was delivered, in Count tasks that are still in the line.
+// Done closes (From, To] of a slot: all of it was delivered, and the Tally is of the tasks that are still in the line.
 type Done struct {
 	Slot     int
 	Epoch    int64
 	From, To int64
-	Count    int
+	Tally
 }
 
-// moveDone moves done where the database counts as many tasks in the range as were settled. So done
-// cannot pass a task that was overlooked. The count reads the (slot, pos) index only. A range must
+// Tally tells tasks from others: how many they are, and a sum over their seqs, which name their contents.
+type Tally struct {
+	Count int
+	Sum   int64
+}
+
+// tallied is what a seq adds: the sum over a slot's claimed tasks stays far below the largest integer.
+const tallied = 1<<31 - 1
+
+// Add counts a task.
+func (t *Tally) Add(seq int64) {
+	t.Count++
+	t.Sum += seq % tallied
+}
+
+// moveDone moves done where the database has the very tasks in the range that were settled. So done
+// cannot pass a task that was overlooked, or replaced. The look reads the (slot, pos) index only. A range must
 // begin at done, and must not reach beyond claimed, where writers still put tasks. A range that is
 // settled already is ignored.
 func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]handle.Slot) (mismatch []int, stands map[int]int64, err error) {
@@ -32,7 +47,7 @@ func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]handle.Sl
 	for i, d := range done {
 		ranges[i] = Range{d.Slot, d.From, d.To}
 	}
-	counts, err := countRanges(ctx, tx, ranges)
+	there, err := tallies(ctx, tx, ranges, fmt.Sprintf("SUM(seq %% %d)", tallied))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -46,7 +61,7 @@ func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]handle.Sl
 			stands[d.Slot] = s.Done
 			continue
 		}
-		if d.From > s.Done || d.To > s.Claimed || counts[d.Slot] != d.Count {
+		if d.From > s.Done || d.To > s.Claimed || there[d.Slot] != d.Tally {
 			mismatch = append(mismatch, d.Slot)
 			continue
 		}

@@ -117,23 +117,32 @@ func (l Line) addDues(ctx context.Context, entries []Entry, wanted func(i int) b
 
 // Count returns how many tasks stand in each piece; a slot without any is left out. It reads the index only.
 func (l Line) Count(ctx context.Context, ranges []Range) (map[int]int, error) {
-	return countRanges(ctx, l.h.DB, ranges)
+	found, err := tallies(ctx, l.h.DB, ranges, "0")
+	counts := make(map[int]int, len(found))
+	for slot, t := range found {
+		counts[slot] = t.Count
+	}
+	return counts, err
 }
 
-func countRanges(ctx context.Context, q dialect.Querier, ranges []Range) (map[int]int, error) {
-	counts := make(map[int]int, len(ranges))
-	type count struct{ slot, n int }
+func tallies(ctx context.Context, q dialect.Querier, ranges []Range, sum string) (map[int]Tally, error) {
+	found := make(map[int]Tally, len(ranges))
+	type row struct {
+		slot int
+		Tally
+	}
 	for part := range slices.Chunk(ranges, tables.MaxRanges) {
 		where, a := rangesWhere(part)
-		rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, c *count) error { return r.Scan(&c.slot, &c.n) }, "SELECT slot, COUNT(*) FROM tasks WHERE "+where+" GROUP BY slot", a...)
+		rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, t *row) error { return r.Scan(&t.slot, &t.Count, &t.Sum) }, "SELECT slot, COUNT(*), "+sum+" FROM tasks WHERE "+where+" GROUP BY slot", a...)
 		if err != nil {
 			return nil, fmt.Errorf("counting %d ranges: %w", len(ranges), err)
 		}
 		for _, r := range rows {
-			counts[r.slot] += r.n
+			t := found[r.slot]
+			found[r.slot] = Tally{t.Count + r.Count, t.Sum + r.Sum}
 		}
 	}
-	return counts, nil
+	return found, nil
 }
 
 // Nth returns the place of the n-th task (from 1) of a piece, and whether there are that many. A

@@ -109,11 +109,14 @@ func (d *starting) decide(ctx context.Context, starts []Start) error {
 		if note.seq == 0 {
 			continue
 		}
-		key := task.Ident(r.Topic, r.Timer)
+		t, key := d.timer(r), task.Ident(r.Topic, r.Timer)
+		if t == nil {
+			continue
+		}
 		if _, err := d.tx.ExecContext(ctx, "UPDATE timers SET running = ? WHERE ident = ?", note.seq, key[:]); err != nil {
 			return fmt.Errorf("starting a run: %w", err)
 		}
-		d.timers[key].running, d.runs[note.seq] = note.seq, note
+		t.running, d.runs[note.seq] = note.seq, note
 	}
 	for _, t := range d.timers {
 		if t.missed {
@@ -125,9 +128,17 @@ func (d *starting) decide(ctx context.Context, starts []Start) error {
 	return nil
 }
 
+// timer returns the timer of a run; nil: it is not known.
+func (d *starting) timer(r Start) *startingTimer {
+	if t := d.timers[task.Ident(r.Topic, r.Timer)]; t != nil && t.Topic == r.Topic && t.ID == r.Timer {
+		return t
+	}
+	return nil
+}
+
 // missed has the timer remember that a run was dropped, and why.
 func (d *starting) missed(r Start, why Refusal) {
-	t := d.timers[task.Ident(r.Topic, r.Timer)]
+	t := d.timer(r)
 	if t == nil || t.State == task.TimerDeleted {
 		return
 	}
@@ -192,7 +203,7 @@ func scanStarting(r *sql.Rows, t *startingTimer) error {
 
 // of decides about one run: why it is dropped, and which run its timer is to remember from now on.
 func (d *starting) of(ctx context.Context, r Start, behind []Start) (why Refusal, note runTask, err error) {
-	t := d.timers[task.Ident(r.Topic, r.Timer)]
+	t := d.timer(r)
 	if t == nil {
 		if r.Missed && r.Skip {
 			why = RunMissed
@@ -242,7 +253,7 @@ func (d *starting) standIn(ctx context.Context, t *startingTimer, r Start, behin
 	tasks, err := d.tasks(ctx, "ident", tables.Idents(runs, t.RunIdent))
 	for _, run := range runs {
 		for _, one := range tasks {
-			if src, _ := task.SplitSeq(one.seq); src == task.RunSource && one.id == timer.RunID(t.ID, run) && (one.unfinished || one.sent) {
+			if task.IsRun(one.seq) && one.id == timer.RunID(t.ID, run) && (one.unfinished || one.sent) {
 				return one, true, nil
 			}
 		}
@@ -265,7 +276,7 @@ func (d *starting) tasks(ctx context.Context, column string, keys []any) ([]runT
 		var ahead sql.NullInt64 // of what its slot's owner has settled; NULL: it is out of the line
 		err := r.Scan(&t.seq, &t.id, &state, &ahead)
 		t.unfinished = ahead.Valid && ahead.Int64 > 0
-		t.sent = ahead.Valid && ahead.Int64 <= 0 || state == task.StateSucceeded
+		t.sent = ahead.Valid && ahead.Int64 <= 0 || state == task.StateSucceeded || state.Stopped()
 		return err
 	}, "SELECT t.seq, t.id, t.state, t.pos - s.done FROM tasks t LEFT JOIN slots s ON s.slot = t.slot WHERE t."+column+" IN ("+tables.Marks(len(keys))+")", keys...)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
 )
 
 // Acquire makes owner the owner of the slots under epoch, and returns them as they were before, in
@@ -17,16 +18,19 @@ import (
 // back under epoch. From the commit on, all writes of the previous owner fail, and the slots are
 // sure. Repeating the call after a lost reply is harmless.
 //
-// had is what owner knows of slots. Where the database was set back and has less claimed, owner
-// claims as much again: what may have been sent is in doubt then, and no longer pending. Where it may have
+// known is what owner knows of the slots. Where the database was set back and has less claimed, owner
+// claims as much again: what it has delivered is in doubt then, and no longer pending. Where it may have
 // forgotten that tasks had moved to another slot, owner claims what that slot's owner may have claimed.
-func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner string, had ...Had) ([]handle.Slot, error) {
+func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner string, known ...Known) ([]handle.Slot, error) {
 	if owner == "" {
 		return nil, errors.New("acquiring slots: the owner must have a name, for a slot without one is free")
 	}
 	var before []handle.Slot
 	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
-		var err error
+		sent, err := l.lockSent(ctx, tx, known)
+		if err != nil {
+			return err
+		}
 		before, err = tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+l.h.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND (epoch < ? OR (epoch = ? AND owner = ?)) ORDER BY slot"+l.h.Locking(handle.LockExclusive), append(tables.Args(slots), epoch, epoch, []byte(owner))...)
 		if err != nil || len(before) == 0 {
 			return err
@@ -37,21 +41,10 @@ func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner strin
 			taken = append(taken, b.Slot)
 		}
 		_, err = tx.ExecContext(ctx, "UPDATE slots SET doubt = CASE WHEN "+l.h.Unsure("slots")+" THEN ? ELSE claimed END, epoch = ?, owner = ?, doubt_epoch = ?, life_epoch = ?, life = "+l.h.Life+" WHERE slot IN ("+tables.Marks(len(before))+")", taken...)
-		for i := range before {
-			b := &before[i]
-			to := b.Claimed
-			for _, h := range had {
-				if h.Slot == b.Slot {
-					to = max(to, h.claimed(*b))
-				}
-			}
-			if to == b.Claimed || err != nil {
-				continue
-			}
-			b.Claimed = to
-			_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN doubt < ? THEN ? ELSE doubt END WHERE slot = ?", b.Claimed, b.Claimed, b.Claimed, b.Slot)
+		if err != nil {
+			return err
 		}
-		return err
+		return remember(ctx, tx, before, known, sent)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("acquiring %d slots: %w", len(slots), err)
@@ -59,7 +52,88 @@ func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner strin
 	return before, nil
 }
 
-// Had is what whoever takes a slot, or gives it up, knows of it that the database may have forgotten.
+// Known is what whoever takes slots, or gives them up, knows of them that the database may have forgotten.
+type Known struct {
+	Slots []Had
+	Sent  []Sent // what its producers have, wherever it stands: nobody can cancel or stop that
+}
+
+// Sent is an attempt that a producer has.
+type Sent struct {
+	Seq    int64
+	Number int32 // see task.SendNumber
+}
+
+// had is what is known of slots.
+func had(known []Known) (out []Had) {
+	for _, k := range known {
+		out = append(out, k.Slots...)
+	}
+	return out
+}
+
+// lockSent locks the tasks that producers have, before any slot, as all writers do.
+func (l Line) lockSent(ctx context.Context, tx *sql.Tx, known []Known) (sent []task.Task, err error) {
+	for _, k := range known {
+		err = tables.Chunks(k.Sent, func(part []Sent) error {
+			seqs := make([]any, len(part))
+			for i, one := range part {
+				seqs[i] = one.Seq
+			}
+			rows, err := tables.Fetch(ctx, tx, func(r *sql.Rows, t *task.Task) error {
+				return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Attempt, &t.Replay)
+			}, "SELECT seq, slot, pos, state, attempt, replay FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+l.h.Locking(handle.LockExclusive), seqs...)
+			sent = append(sent, rows...)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("locking %d tasks that producers have: %w", len(k.Sent), err)
+		}
+	}
+	return sent, nil
+}
+
+// remember has the locked slots claimed as far as is known, and makes retries of the tasks in them that producers have: of those that
+// are pending, and of those that wait and of which the attempt was forgotten.
+func remember(ctx context.Context, tx *sql.Tx, slots []handle.Slot, known []Known, sent []task.Task) error {
+	done := make(map[int]int64, len(slots))
+	for i := range slots {
+		s := &slots[i]
+		done[s.Slot] = s.Done
+		to := s.Claimed
+		for _, h := range had(known) {
+			if h.Slot == s.Slot {
+				to = max(to, h.claimed(*s))
+			}
+		}
+		if to == s.Claimed {
+			continue
+		}
+		s.Claimed = to
+		if _, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN doubt < ? THEN ? ELSE doubt END WHERE slot = ?", to, to, to, s.Slot); err != nil {
+			return err
+		}
+	}
+	numbers := map[int64]int32{}
+	for _, k := range known {
+		for _, one := range k.Sent {
+			numbers[one.Seq] = one.Number
+		}
+	}
+	var seqs []any
+	for _, t := range sent {
+		forgotten := t.State <= task.StateReport && task.SendNumber(t.Replay, t.Attempt) < numbers[t.Seq]
+		if to, ours := done[t.Slot]; ours && t.Pos > to && (t.State == task.StateLine || forgotten) {
+			seqs = append(seqs, t.Seq)
+		}
+	}
+	return tables.Chunks(seqs, func(part []any) error {
+		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, idle = 0 WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{int(task.StateRetry)}, part...)...)
+		return err
+	})
+}
+
+// Had is what is known of one slot.
 type Had struct {
 	Slot int
 	Pos  int64 // it was claimed up to there
@@ -79,17 +153,17 @@ func (h Had) claimed(s handle.Slot) int64 {
 
 // Release gives back the slots of epoch that are drained, that is, all that was claimed is settled.
 // It keeps and returns the others: their owner has something to settle, or a claim whose reply was
-// lost has moved claimed. It also keeps a slot of which the database has forgotten a part: had is as with
+// lost has moved claimed. It also keeps a slot of which the database has forgotten a part: known is as with
 // Acquire. It may be repeated.
 //
 // From the commit on, all later writes under the epoch fail, claims too. So if a claim and a
 // release of one slot both succeed, the claim came first, and then the slot is not drained.
-func (l Line) Release(ctx context.Context, slots []int, epoch int64, had ...Had) (kept []int, err error) {
+func (l Line) Release(ctx context.Context, slots []int, epoch int64, known ...Known) (kept []int, err error) {
 	err = l.h.Transact(ctx, func(tx *sql.Tx) error {
 		where := " WHERE slot IN (" + tables.Marks(len(slots)) + ") AND epoch = ? AND LENGTH(owner) > 0"
 		a := append(tables.Args(slots), epoch)
-		whole, known := remembered(had)
-		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+l.h.Conditions.Drained+whole, slices.Concat([]any{[]byte{}}, a, known)...); err != nil {
+		whole, args := remembered(had(known))
+		if _, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ?"+where+l.h.Conditions.Drained+whole, slices.Concat([]any{[]byte{}}, a, args)...); err != nil {
 			return err
 		}
 		kept, err = tables.Fetch(ctx, tx, func(r *sql.Rows, slot *int) error { return r.Scan(slot) }, "SELECT slot FROM slots"+where+" ORDER BY slot", a...)
@@ -116,20 +190,21 @@ func remembered(had []Had) (clause string, args []any) {
 
 // Abandon gives up the slots that are still held under epoch, drained or not. What is claimed and
 // not settled in them is in doubt; the next owner deals with it. From the commit on, all later
-// writes under the epoch fail. It may be repeated. had is as with Acquire.
-func (l Line) Abandon(ctx context.Context, slots []int, epoch int64, had ...Had) error {
+// writes under the epoch fail. It may be repeated. known is as with Acquire.
+func (l Line) Abandon(ctx context.Context, slots []int, epoch int64, known ...Known) error {
 	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
-		a := append([]any{[]byte{}}, tables.Args(slots)...)
-		_, err := tx.ExecContext(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+tables.Marks(len(slots))+") AND epoch = ?", append(a, epoch)...)
-		for _, h := range had {
-			if err == nil {
-				_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot = ? AND epoch = ? AND claimed < ?", h.Pos, h.Slot, epoch, h.Pos)
-			}
-			if err == nil && h.Turn > 0 {
-				_, err = tx.ExecContext(ctx, "UPDATE slots SET claimed = ? WHERE slot = ? AND epoch = ? AND claimed < ? AND turn < ?", h.Reach, h.Slot, epoch, h.Reach, h.Turn)
-			}
+		sent, err := l.lockSent(ctx, tx, known)
+		if err != nil {
+			return err
 		}
-		return err
+		rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+l.h.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") AND epoch = ? ORDER BY slot"+l.h.Locking(handle.LockExclusive), append(tables.Args(slots), epoch)...)
+		if err != nil {
+			return err
+		}
+		if _, err = tx.ExecContext(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+tables.Marks(len(slots))+") AND epoch = ?", append(append([]any{[]byte{}}, tables.Args(slots)...), epoch)...); err != nil {
+			return err
+		}
+		return remember(ctx, tx, rows, known, sent)
 	})
 	if err != nil {
 		return fmt.Errorf("abandoning %d slots: %w", len(slots), err)

@@ -48,7 +48,7 @@ func (l Line) Retire(ctx context.Context, r Range) (n int, rest Range, err error
 
 // NextEnded returns when the first task ended out of the line beyond the given time (Unix ms): one dive into the index.
 func (l Line) NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error) {
-	next, err := l.h.Beyond(ctx, []handle.SlotPos{{Slot: task.OutOfLine, Pos: after}})
+	next, err := l.h.Beyond(ctx, l.h.Reads(), []handle.SlotPos{{Slot: task.OutOfLine, Pos: after}})
 	if err != nil || len(next) == 0 {
 		return 0, false, err
 	}

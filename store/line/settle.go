@@ -27,6 +27,8 @@ type Transition struct {
 	State   task.State
 	Pos     int64
 	Attempt int
+	Idle    bool // of a retry: see task.Task
+	Snoozed int  // set where a report decides
 	Lane    task.Lane
 	Dead    *task.DeadLetter
 	// MaybeSent says that an earlier owner may have sent the task that becomes a dead letter. The row of a timer's run then counts one
@@ -65,7 +67,7 @@ func (e Transition) Applies(row task.Task, s handle.Slot) bool {
 // Settled is what Settle found.
 type Settled struct {
 	Fenced   []int // slots that have another owner: nothing was written for them, nor for any other
-	Mismatch []int // slots whose range holds another number of tasks than was settled, or is not theirs: their done stays
+	Mismatch []int // slots whose range holds other tasks than were settled, or is not theirs: their done stays
 	// Stands is where done stands in slots in which an earlier settlement, whose reply was lost,
 	// has moved it beyond From. Settled tasks may be replaced, so count the rest from there, the
 	// next time.
@@ -204,10 +206,10 @@ func (l Line) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Tra
 	return rows, tables.Chunks(transitions, func(part []Transition) error {
 		list, err := tables.Fetch(ctx, tx, func(r *sql.Rows, t *Row) error {
 			var key []byte
-			err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt)
+			err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt, &t.Idle, &t.Snoozed)
 			copy(t.Ident[:], key)
 			return err
-		}, "SELECT seq, ident, slot, pos, state, attempt FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+l.h.Locking(handle.LockExclusive), seqsOf(part)...)
+		}, "SELECT seq, ident, slot, pos, state, attempt, idle = pos, snoozed FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+l.h.Locking(handle.LockExclusive), seqsOf(part)...)
 		for _, t := range list {
 			rows[t.Seq] = t
 		}
@@ -226,6 +228,7 @@ func seqsOf(transitions []Transition) []any {
 // writeTransitions writes the transitions of tasks that stand as their owners know them, and returns the events of those.
 func (l Line) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]Row, slots map[int]handle.Slot, now int64, out *Settled) (told []schemas.Event, err error) {
 	var dead []*task.DeadLetter
+	waits := handle.Waits{}
 	leaving := map[transitionGroup][]Transition{}
 	for _, e := range transitions {
 		row, claimed := rows[e.Seq].Task, slots[e.Slot].Claimed
@@ -241,21 +244,25 @@ func (l Line) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Tr
 		told = append(told, e.Events...)
 		if e.inLine() {
 			if e.State == task.StateLine {
-				e.State, e.Attempt = row.State, row.Attempt
+				e.State, e.Attempt, e.Idle = row.State, row.Attempt, row.Idle
 			}
+			waits.Add(e.Seq, e.Idle, max(e.Snoozed, row.Snoozed))
 			e.Attempt = max(e.Attempt, row.Attempt) // another owner may have made the latest
 			e.Pos = max(e.Pos, claimed+1)
 			out.Moved = append(out.Moved, handle.NewPlace(e.Slot, e.Pos, e.Seq, e.Pos))
 		} else {
 			e.Pos = now
-			if source, _ := task.SplitSeq(e.Seq); e.MaybeSent && source == task.RunSource {
+			if e.Snoozed > row.Snoozed {
+				waits.Add(e.Seq, false, e.Snoozed)
+			}
+			if e.MaybeSent && task.IsRun(e.Seq) {
 				e.Attempt = max(e.Attempt, 1)
 			}
 		}
 		if e.Dead != nil {
 			dead = append(dead, e.Dead)
 		}
-		alike := transitionGroup{e.inLine(), e.State, e.Lane, e.Attempt}
+		alike := transitionGroup{e.inLine(), e.State, e.Lane.Class(), e.Attempt}
 		leaving[alike] = append(leaving[alike], e)
 	}
 	for alike, transitions := range leaving {
@@ -265,14 +272,17 @@ func (l Line) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Tr
 			}
 		}
 	}
+	if err := waits.Store(ctx, tx); err != nil {
+		return nil, err
+	}
 	return told, l.h.InsertDead(ctx, tx, dead)
 }
 
-// transitionGroup is what transitions that are written together have in common; their places differ.
+// transitionGroup is what transitions that are written together have in common; their targets and places differ.
 type transitionGroup struct {
 	inLine  bool
 	state   task.State
-	lane    task.Lane
+	class   task.Class
 	attempt int
 }
 
@@ -285,7 +295,7 @@ func (d transitionGroup) rows() int {
 }
 
 func (d transitionGroup) write(ctx context.Context, tx *sql.Tx, transitions []Transition) error {
-	a := []any{int(d.state), int64(d.lane), d.attempt}
+	a := []any{int(d.state), int(d.class), d.attempt}
 	var place string
 	if d.inLine {
 		place = "pos = CASE seq" + strings.Repeat(" WHEN ? THEN ?", len(transitions)) + " END"
@@ -296,6 +306,6 @@ func (d transitionGroup) write(ctx context.Context, tx *sql.Tx, transitions []Tr
 		place = "pos = ?, slot = ?"
 		a = append(a, transitions[0].Pos, task.OutOfLine)
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = ?, attempt = ?, "+place+" WHERE seq IN ("+tables.Marks(len(transitions))+")", append(a, seqsOf(transitions)...)...)
+	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, lane = lane - lane % 256 + ?, attempt = ?, "+place+" WHERE seq IN ("+tables.Marks(len(transitions))+")", append(a, seqsOf(transitions)...)...)
 	return err
 }

@@ -169,11 +169,11 @@ func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]handle
 	for p, leavers := range alike {
 		err := tables.Chunks(leavers, func(part []leaver) error {
 			set, a := "slot = ?", []any{p.slot}
-			if p.pos != 0 {
-				set, a = "slot = ?, pos = ?", []any{p.slot, p.pos}
+			if p.pos != 0 { // idle is compared before pos changes
+				set, a = "slot = ?, idle = CASE WHEN idle = pos THEN ? ELSE 0 END, pos = ?", []any{p.slot, p.pos, p.pos}
 			}
 			if p.doubt {
-				set, a = set+", state = CASE WHEN state = ? THEN ? ELSE state END", append(a, int(task.StateLine), int(task.StateRetry))
+				set, a = set+", idle = 0, state = CASE WHEN state = ? THEN ? ELSE state END", append(a, int(task.StateLine), int(task.StateRetry))
 			}
 			_, err := m.tx.ExecContext(ctx, "UPDATE tasks SET "+set+" WHERE seq IN ("+tables.Marks(len(part))+")", append(a, seqsOfLeavers(part)...)...)
 			return err

@@ -4,11 +4,8 @@ import "context"
 
 // PageCost is how many entries of indexes, and how many rows, one page reads.
 func (r Reader) PageCost(ctx context.Context, f ListFilter) (page ListPage, entries, looked int, err error) {
-	l, err := r.lister(ctx, f)
-	if err != nil {
-		return ListPage{}, 0, 0, err
-	}
-	page, err = l.run(ctx)
+	l := &lister{f: f}
+	page, err = r.list(ctx, l)
 	return page, l.entries, l.looked, err
 }
 

@@ -36,28 +36,31 @@ func upTo(most, n int64) Bounded { return Bounded{min(n, most), n > most} }
 // settled, up to a limit. oldest is the place of the first of them, 0 if there is none. Held tasks
 // are not among them. It reads the index of the line only.
 func (r Reader) CountOverdue(ctx context.Context, before, most int64) (found Bounded, oldest int64, err error) {
-	done, first, err := r.open(ctx)
-	if err != nil {
-		return Bounded{}, 0, err
-	}
 	var total int64
-	for _, p := range first {
-		if p.Pos >= before {
-			continue
+	err = r.view(ctx, func(v view) error {
+		first, err := v.open(ctx)
+		for _, p := range first {
+			if p.Pos >= before {
+				continue
+			}
+			if oldest == 0 || p.Pos < oldest {
+				oldest = p.Pos
+			}
+			if total > most {
+				continue
+			}
+			var n int64
+			err := v.q.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM tasks WHERE slot = ? AND pos >= ? AND pos < ? LIMIT ?) AS overdue",
+				p.Slot, p.Pos, before, most+1-total).Scan(&n)
+			if err != nil {
+				return err
+			}
+			total += n
 		}
-		if oldest == 0 || p.Pos < oldest {
-			oldest = p.Pos
-		}
-		if total > most {
-			continue
-		}
-		var n int64
-		err := r.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM tasks WHERE slot = ? AND pos > ? AND pos < ? LIMIT ?) AS overdue",
-			p.Slot, done[p.Slot], before, most+1-total).Scan(&n)
-		if err != nil {
-			return Bounded{}, 0, fmt.Errorf("counting overdue tasks: %w", err)
-		}
-		total += n
+		return err
+	})
+	if err != nil {
+		return Bounded{}, 0, fmt.Errorf("counting overdue tasks: %w", err)
 	}
 	return upTo(most, total), oldest, nil
 }

@@ -45,8 +45,13 @@ func (r Reader) Forecast(ctx context.Context, f ForecastFilter) (steps []Forecas
 	if f.Tag != "" {
 		most = stretchTagged
 	}
-	c := counter{h: r.h, f: f, rows: cmp.Or(f.Stretch, most), counts: map[int64]int64{}}
-	if next, err = c.run(ctx); err != nil {
+	c := counter{f: f, rows: cmp.Or(f.Stretch, most), counts: map[int64]int64{}}
+	err = r.view(ctx, func(v view) (err error) {
+		c.view = v
+		next, err = c.run(ctx)
+		return err
+	})
+	if err != nil {
 		return nil, 0, fmt.Errorf("counting what falls due: %w", err)
 	}
 	for at, n := range c.counts {
@@ -57,9 +62,8 @@ func (r Reader) Forecast(ctx context.Context, f ForecastFilter) (steps []Forecas
 }
 
 type counter struct {
-	h      *handle.Handle
+	view
 	f      ForecastFilter
-	slots  []handle.Slot
 	lanes  []any           // of the topic; none: all topics
 	beyond int64           // from here on, all that is in the lanes is to come
 	rows   int64           // see ForecastFilter.Stretch
@@ -106,23 +110,23 @@ func (c *counter) run(ctx context.Context) (next int64, err error) {
 	return 0, nil
 }
 
-// begin reads where each slot stands.
+// begin finds the topic's lanes.
 //
 // A lane also holds what has ended, in places up to now: tasks that were cancelled, and those
 // before done. Beyond the place that every slot has claimed or passed, and beyond now, all of
 // it is to come. Before it, the slots' lines tell them apart.
 func (c *counter) begin(ctx context.Context) (err error) {
-	if c.slots, err = c.h.Slots(ctx); err != nil || c.f.Topic == "" || c.f.Tag != "" {
-		return err
+	if c.f.Topic == "" || c.f.Tag != "" {
+		return nil
 	}
-	key, err := c.h.LaneKey(ctx)
+	key, err := c.h.LaneKeyIn(ctx, c.q)
 	if err != nil {
 		return err
 	}
 	for _, lane := range key.Lanes(c.f.Topic) {
 		c.lanes = append(c.lanes, int64(lane))
 	}
-	now, err := c.h.Time(ctx)
+	now, err := c.h.TimeIn(ctx, c.q)
 	c.beyond = now.UnixMilli() + 1
 	for _, slot := range c.slots {
 		c.beyond = max(c.beyond, slot.Claimed+1, slot.Done+1)
@@ -184,7 +188,7 @@ func (c *counter) countTagged(ctx context.Context, counts map[int64]int64, from,
 // read adds what a statement counts, and returns how many entries it has read.
 func (c *counter) read(ctx context.Context, counts map[int64]int64, query string, args []any) (n int64, err error) {
 	type row struct{ step, n, counts int64 }
-	rows, err := tables.Ask(ctx, c.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
+	rows, err := tables.Ask(ctx, c.q, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
 	for _, r := range rows {
 		if r.counts > 0 {
 			counts[r.step] += r.counts

@@ -1,6 +1,7 @@
 package look
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
@@ -16,10 +17,18 @@ import (
 type History struct {
 	Events  []schemas.Event     // as task.History returns them
 	Changes []handle.AuditEntry // through API and command line, the latest last
-	Waiting int                 // requests and reports that wait until its delivery has ended
+	Waiting []Waiting           // the first requests and reports that are decided later, each kind in its order
+	Waits   int                 // how many there are
 }
 
-// historyOf is how many dead letters and changes a history goes back.
+// Waiting is a request or a report that is decided later.
+type Waiting struct {
+	Op      string // of the request; "report"
+	Request string // its place in the intake: topic/partition/offset
+	For     string // what it waits for
+}
+
+// historyOf is how many dead letters, changes and waiting requests a history has.
 const historyOf = 20
 
 // GetHistory reads the newest task of a topic and id with its history. It uses indexes of the id, and
@@ -36,9 +45,8 @@ func (r Reader) GetHistory(ctx context.Context, topic, id string) (View, History
 	}
 	slices.Reverse(letters)
 	h := History{Events: task.History(&t, t.Phase(slot.Claimed, slot.Done), letters)}
-	key := task.Ident(topic, id)
-	if err := r.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM waiting WHERE ident = ?", key[:]).Scan(&h.Waiting); err != nil {
-		return View{}, History{}, fmt.Errorf("counting what waits for the task: %w", err)
+	if h.Waiting, h.Waits, err = r.waiting(ctx, &t, t.Phase(slot.Claimed, slot.Done)); err != nil {
+		return View{}, History{}, err
 	}
 	page, err := r.ListAudit(ctx, AuditFilter{Topic: topic, TaskID: id, Limit: historyOf})
 	if err != nil {
@@ -49,6 +57,46 @@ func (r Reader) GetHistory(ctx context.Context, topic, id string) (View, History
 	return viewOf(&t, slot), h, nil
 }
 
+// waiting reads what waits for a task. The beginning of what is stored of a request names its op.
+func (r Reader) waiting(ctx context.Context, t *task.Task, ph task.Phase) (out []Waiting, n int, err error) {
+	key := task.Ident(t.Topic, t.ID)
+	if err := r.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM waiting WHERE ident = ?", key[:]).Scan(&n); err != nil {
+		return nil, 0, fmt.Errorf("counting what waits for the task: %w", err)
+	}
+	if n == 0 {
+		return nil, 0, nil
+	}
+	type row struct {
+		seq    int64
+		report bool
+		begin  []byte
+		topic  sql.NullString
+		part   sql.NullInt32
+	}
+	rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.seq, &v.report, &v.begin, &v.topic, &v.part) },
+		"SELECT w.seq, w.report, SUBSTR(w.request, 1, 100), s.topic, s.part FROM waiting w LEFT JOIN sources s ON s.src = w.seq >> 48 WHERE w.ident = ? ORDER BY w.report, w.arrived LIMIT ?", key[:], historyOf)
+	if err != nil {
+		return nil, 0, fmt.Errorf("reading what waits for the task: %w", err)
+	}
+	for i, v := range rows {
+		w := Waiting{Op: "report", For: "the outcome of its delivery"}
+		if !v.report {
+			_, after, _ := bytes.Cut(v.begin, []byte(`"Op":`))
+			var op schemas.Op
+			_, _ = fmt.Sscan(string(after), &op) // up to the comma
+			w.Op, w.For = op.String(), t.Awaits(ph, op)
+			if i > 0 {
+				w.For = "the request before it"
+			}
+		}
+		if _, offset := task.SplitSeq(v.seq); v.topic.Valid {
+			w.Request = schemas.DefaultID(v.topic.String, v.part.Int32, offset)
+		}
+		out = append(out, w)
+	}
+	return out, n, nil
+}
+
 // get reads the newest task of a topic and id with the offsets of its slot. It is one statement, so one
 // moment: between two, a task could leave its place and the slot's done pass it.
 func (r Reader) get(ctx context.Context, topic, id string) (task.Task, handle.Slot, error) {
@@ -57,13 +105,15 @@ func (r Reader) get(ctx context.Context, topic, id string) (task.Task, handle.Sl
 		task task.Task
 		slot handle.Slot
 	}
-	rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *seen) error { return tables.ScanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done) },
-		"SELECT "+tables.TaskColumns+", COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0)"+
+	rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *seen) error {
+		return tables.ScanTaskUnread(r, &v.task, &v.slot.Claimed, &v.slot.Done)
+	},
+		"SELECT "+tables.TaskAndUnread+", COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0)"+
 			" FROM tasks WHERE ident = ?", key[:])
 	if err != nil {
 		return task.Task{}, handle.Slot{}, fmt.Errorf("reading the task: %w", err)
 	}
-	if len(rows) == 0 {
+	if len(rows) == 0 || rows[0].task.Topic != topic || rows[0].task.ID != id {
 		return task.Task{}, handle.Slot{}, ErrNotFound
 	}
 	return rows[0].task, rows[0].slot, nil

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	stdslices "slices"
 	"strings"
 
@@ -18,13 +19,12 @@ import (
 type ListFilter struct {
 	Topic    string
 	IDPrefix string
-	Tag      string // one of the task's. The order is then that of due times, see openTag
+	Tag      string // one of the task's. The order is then that of due times, see beginTag
 	State    string // one of View's; "": all that are to come, or all that have ended
 	From, To int64  // place in the line, with a tag the due time, at or after, and before, Unix ms; 0: no bound
 	Limit    int    // 0: 100
 	Ended    bool   // the latest settled ones first, instead of the next to come
 	Body     bool   // with their content
-	Sizes    bool   // with how many bytes that has
 	After    *ListPlace
 	// Allowed tells whether a task of the topic may be listed. nil: all.
 	Allowed func(topic string) bool
@@ -35,6 +35,9 @@ type ListPlace struct {
 	Pos  int64
 	Lane task.Lane
 	Seq  int64
+	// Settled divides the order of a list by tag, see beginTag; 0: no tag. It is that of the first page: read anew, it may
+	// have risen or fallen, and tasks would change sides.
+	Settled int64
 }
 
 func (p ListPlace) compare(o ListPlace) int {
@@ -58,64 +61,59 @@ const (
 )
 
 // ErrState says that no task is ever in that state.
-var ErrState = errors.New("state is none of pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled, dead")
+var ErrState = errors.New("state is none of pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled, stopped, dead")
 
 // endedStates tells which states are those of tasks that have ended.
 var endedStates = map[string]bool{
 	"pending": false, "claimed": false, "waiting_report": false, "waiting_retry": false,
-	"delivered": true, "succeeded": true, "cancelled": true, "dead": true,
+	"delivered": true, "succeeded": true, "cancelled": true, "stopped": true, "dead": true,
 }
 
 // List reads one page of the tasks that come next, or that were settled last, in the order of their
 // place. It reads and merges index entries of the topic's lanes, or of the slots' lines. However
 // long the lines are, it looks at no more rows than the page and its limits allow.
+//
+// A page is of one state of the database. A move to another slot leaves a task at its place, or puts it
+// at a later one. So no move takes a task from a page to come to one that was read.
 func (r Reader) List(ctx context.Context, f ListFilter) (ListPage, error) {
-	l, err := r.lister(ctx, f)
-	if err != nil {
-		return ListPage{}, err
+	return r.list(ctx, &lister{f: f})
+}
+
+func (r Reader) list(ctx context.Context, l *lister) (page ListPage, err error) {
+	l.f.Limit = cmp.Or(max(l.f.Limit, 0), 100)
+	if l.f.State != "" {
+		ended, known := endedStates[l.f.State]
+		if !known {
+			return page, ErrState
+		}
+		l.f.Ended = ended
 	}
-	page, err := l.run(ctx)
+	err = r.view(ctx, func(v view) error {
+		l.view = v
+		if err := l.begin(ctx); err != nil {
+			return err
+		}
+		if page, err = l.run(ctx); err == nil && l.also != nil {
+			err = l.also(v, page.Tasks)
+		}
+		return err
+	})
 	if err != nil {
 		return ListPage{}, fmt.Errorf("listing tasks: %w", err)
 	}
 	return page, nil
 }
 
-func (r Reader) lister(ctx context.Context, f ListFilter) (*lister, error) {
-	if f.Limit <= 0 {
-		f.Limit = 100
-	}
-	if f.State != "" {
-		ended, known := endedStates[f.State]
-		if !known {
-			return nil, ErrState
-		}
-		f.Ended = ended
-	}
-	all, err := r.h.Slots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l := &lister{h: r.h, f: f, slots: map[int]handle.Slot{task.OutOfLine: {Slot: task.OutOfLine}}}
-	for _, slot := range all {
-		l.slots[slot.Slot] = slot
-	}
-	lanes, err := r.h.LaneKey(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l.open(all, lanes)
-	return l, nil
-}
-
 // lister merges streams of index entries.
 type lister struct {
-	h       *handle.Handle
+	view
 	f       ListFilter
-	slots   map[int]handle.Slot
 	streams []*stream
-	entries int // read from indexes
-	looked  int // rows
+	least   int64                    // the place before which no task is to come; of a list of ended tasks: none
+	settled int64                    // see ListPlace
+	entries int                      // read from indexes
+	looked  int                      // rows
+	also    func(view, []View) error // reads more of the same state; nil: nothing
 }
 
 // stream is a run of an index: of one slot's line, of one lane, or of a tag.
@@ -130,74 +128,85 @@ type stream struct {
 	end      bool
 }
 
-func (l *lister) open(all []handle.Slot, lanes task.LaneKey) {
+// begin opens the streams. Held tasks stand behind all others, by the instants at which they should have
+// been released.
+func (l *lister) begin(ctx context.Context) error {
+	l.least = math.MinInt64
 	from, to := l.f.From, task.Held(0)-1
 	if l.f.To > 0 {
 		to = min(to, l.f.To-1)
 	}
-	add := func(column string, value, from, to int64) {
-		if from <= to {
-			l.streams = append(l.streams, &stream{column: column, value: value, from: from, to: to, after: l.f.After})
+	if l.f.Topic == "" && l.f.Tag == "" {
+		for _, s := range l.slots {
+			if l.f.Ended {
+				l.add("slot", int64(s.Slot), from, min(to, s.Done))
+			} else {
+				l.add("slot", int64(s.Slot), max(from, s.Done+1), to)
+				l.add("slot", int64(s.Slot), task.Held(l.f.From), task.Held(to))
+			}
 		}
+		if l.f.Ended {
+			l.add("slot", task.OutOfLine, from, to)
+		}
+		return nil
 	}
-	// Held tasks stand behind all others, by the instants at which they should have been released.
-	addHeld := func(column string, value int64) {
-		if !l.f.Ended {
-			add(column, value, task.Held(l.f.From), task.Held(to))
+	if !l.f.Ended {
+		if err := l.findLeast(ctx); err != nil || l.least == math.MaxInt64 {
+			return err
 		}
 	}
 	if l.f.Tag != "" {
-		l.openTag(all, max(from, 0), to)
-		return
+		l.beginTag(max(from, 0), to)
+		return nil
 	}
-	if l.f.Topic != "" {
-		// No slot has a task to come at or before the lowest done. The places of ended tasks have no such limit.
+	lanes, err := l.h.LaneKeyIn(ctx, l.q)
+	for _, lane := range lanes.Lanes(l.f.Topic) {
+		l.add("lane", int64(lane), max(from, l.least), to)
 		if !l.f.Ended {
-			least := to
-			for _, s := range all {
-				least = min(least, s.Done+1)
-			}
-			from = max(from, least)
-		}
-		for _, lane := range lanes.Lanes(l.f.Topic) {
-			add("lane", int64(lane), from, to)
-			addHeld("lane", int64(lane))
-		}
-		return
-	}
-	for _, s := range all {
-		if l.f.Ended {
-			add("slot", int64(s.Slot), from, min(to, s.Done))
-		} else {
-			add("slot", int64(s.Slot), max(from, s.Done+1), to)
-			addHeld("slot", int64(s.Slot))
+			l.add("lane", int64(lane), task.Held(l.f.From), task.Held(to))
 		}
 	}
-	if l.f.Ended {
-		add("slot", task.OutOfLine, from, to)
+	return err
+}
+
+func (l *lister) findLeast(ctx context.Context) error {
+	l.least = math.MaxInt64
+	open, err := l.open(ctx)
+	for _, p := range open {
+		l.least = min(l.least, p.Pos)
+	}
+	return err
+}
+
+// beginTag opens two streams, because tasks of the tag that were delivered may be many. Of tasks that are to come, nearly all
+// have a due time behind what is settled in all slots. The others come again, wait for a report, or are held: they come last, as
+// held ones do. Of tasks that have ended, nearly all have a due time up to the most that is settled, and come first.
+func (l *lister) beginTag(from, to int64) {
+	switch {
+	case l.f.After != nil:
+		l.settled = l.f.After.Settled
+	case l.f.Ended:
+		for _, s := range l.slots {
+			l.settled = max(l.settled, s.Done)
+		}
+	default:
+		l.settled = l.least - 1
+	}
+	l.settled = max(l.settled, 1)
+	l.addTag(max(from, l.settled+1), to, 0)
+	l.addTag(from, min(to, l.settled), task.Held(0))
+}
+
+func (l *lister) add(column string, value, from, to int64) {
+	if from <= to {
+		l.streams = append(l.streams, &stream{column: column, value: value, from: from, to: to, after: l.f.After})
 	}
 }
 
-// openTag opens two streams, because tasks of the tag that were delivered may be many. Of tasks that are to come, nearly all
-// have a due time behind the least that is settled. The others come again, wait for a report, or are held: they come last, as
-// held ones do. Of tasks that have ended, nearly all have a due time up to the most that is settled, and come first.
-func (l *lister) openTag(all []handle.Slot, from, to int64) {
-	settled := int64(0)
-	for i, s := range all {
-		if i == 0 || l.f.Ended {
-			settled = max(settled, s.Done)
-		}
-		if !l.f.Ended {
-			settled = min(settled, s.Done)
-		}
+func (l *lister) addTag(from, to, offset int64) {
+	if from <= to {
+		l.streams = append(l.streams, &stream{column: "tag", tag: []byte(l.f.Tag), from: from + offset, to: to + offset, offset: offset, after: l.f.After})
 	}
-	add := func(from, to, offset int64) {
-		if from <= to {
-			l.streams = append(l.streams, &stream{column: "tag", tag: []byte(l.f.Tag), from: from + offset, to: to + offset, offset: offset, after: l.f.After})
-		}
-	}
-	add(max(from, settled+1), to, 0)
-	add(from, min(to, settled), task.Held(0))
 }
 
 // run takes entries in order, as many at a time as the page has room for, and looks at their rows.
@@ -226,15 +235,20 @@ func (l *lister) run(ctx context.Context) (ListPage, error) {
 				bytes += len(v.Body)
 			}
 			if len(page.Tasks) == l.f.Limit || bytes >= listBodyBytes {
-				page.More = &e
+				page.More = l.endAt(e)
 				return page, nil
 			}
 		}
 		if l.looked >= ListExamined {
-			page.More = &entries[len(entries)-1]
+			page.More = l.endAt(entries[len(entries)-1])
 			return page, nil
 		}
 	}
+}
+
+func (l *lister) endAt(e ListPlace) *ListPlace {
+	e.Settled = l.settled
+	return &e
 }
 
 func (l *lister) wanted(v View) bool {
@@ -293,7 +307,7 @@ func (l *lister) fill(ctx context.Context, n int) error {
 			stream int
 			at     ListPlace
 		}
-		rows, err := tables.Ask(ctx, l.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&v.stream, &v.at.Pos, &v.at.Lane, &v.at.Seq) },
+		rows, err := tables.Ask(ctx, l.q, func(r *sql.Rows, v *row) error { return r.Scan(&v.stream, &v.at.Pos, &v.at.Lane, &v.at.Seq) },
 			strings.Join(queries, " UNION ALL "), a...)
 		if err != nil {
 			return err
@@ -358,16 +372,15 @@ func (s *stream) query(i int, descending bool, n int) (queries []string, a []any
 	return queries, a
 }
 
-const listColumns = "seq, slot, pos, lane, due, state, attempt, replay, version, created, topic, id"
-
-// rows reads the tasks of entries, with their bodies, or the sizes of these, where they are wanted.
+// rows reads the tasks of entries, with their bodies where they are wanted. It leaves out tasks that
+// have ended, where others are listed: with a tag, they may be nearly all.
 func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View, error) {
-	body, size := "''", "0"
+	body, open := "''", ""
 	if l.f.Body {
 		body = "body"
 	}
-	if l.f.Sizes {
-		size = "LENGTH(body)"
+	if !l.f.Ended {
+		open = fmt.Sprintf(" AND slot <> %d AND pos >= %d", task.OutOfLine, l.least)
 	}
 	out := make(map[int64]View, len(entries))
 	seqs := make([]int64, 0, len(entries))
@@ -375,17 +388,15 @@ func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View,
 		seqs = append(seqs, e.Seq)
 	}
 	err := tables.Chunks(seqs, func(part []int64) error {
-		_, err := tables.Ask(ctx, l.h.Reads(), func(r *sql.Rows, v *View) error {
+		_, err := tables.Ask(ctx, l.q, func(r *sql.Rows, v *View) error {
 			var t task.Task
-			var size int
-			if err := tables.ScanTaskAnd(r, &t, &size); err != nil {
+			if err := tables.ScanTask(r, &t); err != nil {
 				return err
 			}
-			*v = viewOf(&t, l.slots[t.Slot])
-			v.Size = size
+			*v = viewOf(&t, l.bySlot[t.Slot])
 			out[t.Seq] = *v
 			return nil
-		}, "SELECT "+listColumns+", "+body+", "+size+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
+		}, "SELECT "+tables.TaskHead+body+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")"+open, tables.Args(part)...)
 		return err
 	})
 	return out, err

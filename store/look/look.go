@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 )
 
@@ -41,17 +42,39 @@ func gather[T any](limit, most, atOnce int, read func(n int) ([]T, error), keep 
 	return kept, true, nil
 }
 
-// open returns how far the slots are settled, and the first place behind that which holds a task, of the slots that have one.
-func (r Reader) open(ctx context.Context) (done map[int]int64, first []handle.SlotPos, err error) {
-	all, err := r.h.Slots(ctx)
-	if err != nil {
-		return nil, nil, err
+// view is one state of the database, with its slots.
+type view struct {
+	h      *handle.Handle
+	q      dialect.Querier
+	slots  []handle.Slot
+	bySlot map[int]handle.Slot
+}
+
+// view runs f on one state of the database.
+func (r Reader) view(ctx context.Context, f func(v view) error) error {
+	return r.h.View(ctx, func(q dialect.Querier) error {
+		all, err := r.h.Slots(ctx, q)
+		if err != nil {
+			return err
+		}
+		v := view{r.h, q, all, make(map[int]handle.Slot, len(all))}
+		for _, s := range all {
+			v.bySlot[s.Slot] = s
+		}
+		return f(v)
+	})
+}
+
+// open returns the first open place of each slot that has one. A slot's done alone does not say where
+// to begin: done stays where it is while nobody uses the slot.
+func (v view) open(ctx context.Context) ([]handle.SlotPos, error) {
+	return v.beyond(ctx, func(s handle.Slot) int64 { return s.Done })
+}
+
+func (v view) beyond(ctx context.Context, offset func(handle.Slot) int64) ([]handle.SlotPos, error) {
+	places := make([]handle.SlotPos, len(v.slots))
+	for i, s := range v.slots {
+		places[i] = handle.SlotPos{Slot: s.Slot, Pos: offset(s)}
 	}
-	places := make([]handle.SlotPos, len(all))
-	done = make(map[int]int64, len(all))
-	for i, slot := range all {
-		done[slot.Slot], places[i] = slot.Done, handle.SlotPos{Slot: slot.Slot, Pos: slot.Done}
-	}
-	first, err = r.h.Beyond(ctx, places)
-	return done, first, err
+	return v.h.Beyond(ctx, v.q, places)
 }

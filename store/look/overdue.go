@@ -14,38 +14,30 @@ type Behind struct {
 }
 
 // Overdue returns the slots that are behind the given time, Unix ms.
-func (r Reader) Overdue(ctx context.Context, before int64) (Behind, error) {
-	all, err := r.h.Slots(ctx)
-	if err != nil {
-		return Behind{}, err
-	}
-	bySlot := make(map[int]handle.Slot, len(all))
-	claimed, done := make([]handle.SlotPos, len(all)), make([]handle.SlotPos, len(all))
-	for i, slot := range all {
-		bySlot[slot.Slot] = slot
-		claimed[i], done[i] = handle.SlotPos{Slot: slot.Slot, Pos: slot.Claimed}, handle.SlotPos{Slot: slot.Slot, Pos: slot.Done}
-	}
-	next, err := r.h.Beyond(ctx, claimed)
-	if err != nil {
-		return Behind{}, err
-	}
-	open, err := r.h.Beyond(ctx, done)
-	if err != nil {
-		return Behind{}, err
-	}
-	var out Behind
-	for _, n := range next {
-		if n.Pos < before {
-			out.Unclaimed = append(out.Unclaimed, bySlot[n.Slot])
+func (r Reader) Overdue(ctx context.Context, before int64) (out Behind, err error) {
+	err = r.view(ctx, func(v view) error {
+		next, err := v.beyond(ctx, func(s handle.Slot) int64 { return s.Claimed })
+		if err != nil {
+			return err
 		}
-	}
-	for _, o := range open {
-		if out.Next == 0 || o.Pos < out.Next {
-			out.Next = o.Pos
+		open, err := v.open(ctx)
+		if err != nil {
+			return err
 		}
-		if slot := bySlot[o.Slot]; o.Pos < before && o.Pos <= slot.Claimed {
-			out.Unsettled = append(out.Unsettled, slot)
+		for _, n := range next {
+			if n.Pos < before {
+				out.Unclaimed = append(out.Unclaimed, v.bySlot[n.Slot])
+			}
 		}
-	}
-	return out, nil
+		for _, o := range open {
+			if out.Next == 0 || o.Pos < out.Next {
+				out.Next = o.Pos
+			}
+			if slot := v.bySlot[o.Slot]; o.Pos < before && o.Pos <= slot.Claimed {
+				out.Unsettled = append(out.Unsettled, slot)
+			}
+		}
+		return nil
+	})
+	return out, err
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -14,21 +15,22 @@ import (
 // the same lane count too. Behind now, nothing in a lane has ended.
 func (r Reader) CountPending(ctx context.Context, topic string, after, most int64) (Bounded, error) {
 	table := r.h.Dialect.Use("tasks", "lane")
-	key, err := r.h.LaneKey(ctx)
-	if err != nil {
-		return Bounded{}, err
-	}
 	var total int64
-	for _, lane := range key.Lanes(topic) {
-		var n int64
-		err := r.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" WHERE lane = ? AND pos > ? LIMIT ?) AS pending",
-			int64(lane), after, most+1-total).Scan(&n)
-		if err != nil {
-			return Bounded{}, fmt.Errorf("counting the tasks of a target: %w", err)
+	err := r.h.View(ctx, func(q dialect.Querier) error {
+		key, err := r.h.LaneKeyIn(ctx, q)
+		for _, lane := range key.Lanes(topic) {
+			if err != nil || total > most {
+				return err
+			}
+			var n int64
+			err = q.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM "+table+" WHERE lane = ? AND pos > ? LIMIT ?) AS pending",
+				int64(lane), after, most+1-total).Scan(&n)
+			total += n
 		}
-		if total += n; total > most {
-			break
-		}
+		return err
+	})
+	if err != nil {
+		return Bounded{}, fmt.Errorf("counting the tasks of a target: %w", err)
 	}
 	return upTo(most, total), nil
 }
@@ -48,36 +50,39 @@ func (r Reader) OldestOverdue(ctx context.Context, topics []string, before int64
 			of[target] = append(of[target], topic)
 		}
 	}
-	done, first, err := r.open(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
 	type entry struct {
 		lane task.Lane
 		pos  int64
 	}
 	oldest = map[string]int64{}
 	sooner := func(a, b int64) bool { return b == 0 || a < b }
-	for _, p := range first {
-		if p.Pos >= before {
-			continue
-		}
-		rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *entry) error { return r.Scan(&v.lane, &v.pos) },
-			"SELECT lane, MIN(pos) FROM (SELECT lane, pos FROM tasks WHERE slot = ? AND pos > ? AND pos < ? ORDER BY pos LIMIT ?) AS overdue GROUP BY lane", p.Slot, done[p.Slot], before, perSlot)
-		if err != nil {
-			return nil, 0, fmt.Errorf("looking for the oldest overdue tasks: %w", err)
-		}
-		for _, row := range rows {
-			named := of[row.lane.Target()]
-			for _, topic := range named {
-				if sooner(row.pos, oldest[topic]) {
-					oldest[topic] = row.pos
+	err = r.view(ctx, func(v view) error {
+		first, err := v.open(ctx)
+		for _, p := range first {
+			if p.Pos >= before {
+				continue
+			}
+			rows, err := tables.Fetch(ctx, v.q, func(r *sql.Rows, v *entry) error { return r.Scan(&v.lane, &v.pos) },
+				"SELECT lane, MIN(pos) FROM (SELECT lane, pos FROM tasks WHERE slot = ? AND pos >= ? AND pos < ? ORDER BY pos LIMIT ?) AS overdue GROUP BY lane", p.Slot, p.Pos, before, perSlot)
+			if err != nil {
+				return err
+			}
+			for _, row := range rows {
+				named := of[row.lane.Target()]
+				for _, topic := range named {
+					if sooner(row.pos, oldest[topic]) {
+						oldest[topic] = row.pos
+					}
+				}
+				if len(named) == 0 && sooner(row.pos, others) {
+					others = row.pos
 				}
 			}
-			if len(named) == 0 && sooner(row.pos, others) {
-				others = row.pos
-			}
 		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("looking for the oldest overdue tasks: %w", err)
 	}
 	return oldest, others, nil
 }

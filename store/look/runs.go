@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
 
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -32,7 +31,7 @@ func (r Reader) GetRuns(ctx context.Context, topic string, ids []string) (map[st
 		rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *seen) error {
 			return tables.ScanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done, &v.kind)
 		},
-			"SELECT "+strings.TrimSuffix(tables.TaskColumns, "body")+"'', COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0),"+
+			"SELECT "+tables.TaskHead+"'', COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0),"+
 				" (SELECT d.kind FROM dead_letters d WHERE d.seq = tasks.seq ORDER BY d.replay DESC LIMIT 1) FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")", keys...)
 		for _, v := range rows {
 			out[v.task.ID] = Run{View: viewOf(&v.task, v.slot), Place: v.task.Pos, Dead: v.kind.String, Dropped: v.task.WasDropped() && !v.kind.Valid}

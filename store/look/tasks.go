@@ -12,21 +12,21 @@ import (
 type View struct {
 	Topic   string `json:"topic"`
 	ID      string `json:"id"`
-	State   string `json:"state"` // pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled, dead
+	State   string `json:"state"` // pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled, stopped, dead
 	Due     int64  `json:"due"`   // Unix ms
 	Next    int64  `json:"next"`  // when something happens to it next, Unix ms; 0 once it has ended
 	Attempt int    `json:"attempt"`
+	Snoozed int    `json:"snoozed,omitempty"` // of these
 	Replay  int    `json:"replay,omitempty"`
 	Version *int64 `json:"version,omitempty"`
 	Created int64  `json:"created"`
 	Slot    int    `json:"slot"` // -1: out of the line
 	Body    []byte `json:"-"`
-	Size    int    `json:"-"` // of the content, in bytes, where a list has sizes
 	Seq     int64  `json:"-"` // of its row
 }
 
 func viewOf(t *task.Task, s handle.Slot) View {
-	v := View{Topic: t.Topic, ID: t.ID, Due: t.Due, Attempt: t.Attempt, Replay: t.Replay, Created: t.Created, Slot: t.Slot, Body: t.Body, Seq: t.Seq}
+	v := View{Topic: t.Topic, ID: t.ID, Due: t.Due, Attempt: t.Attempt, Snoozed: t.Snoozed, Replay: t.Replay, Created: t.Created, Slot: t.Slot, Body: t.Body, Seq: t.Seq}
 	if t.Version >= 0 {
 		v.Version = &t.Version
 	}
@@ -41,8 +41,16 @@ func viewOf(t *task.Task, s handle.Slot) View {
 			v.State = "waiting_report"
 		}
 	case task.Ended:
-		v.State = map[task.State]string{task.StateCancelled: "cancelled", task.StateTombstone: "cancelled", task.StateSucceeded: "succeeded", task.StateDead: "dead"}[t.State]
-		if v.State == "" {
+		switch {
+		case t.State.Cancelled():
+			v.State = "cancelled"
+		case t.State.Stopped():
+			v.State = "stopped"
+		case t.State == task.StateSucceeded:
+			v.State = "succeeded"
+		case t.State == task.StateDead:
+			v.State = "dead"
+		default:
 			v.State, v.Attempt = "delivered", t.Attempt+1
 		}
 	}

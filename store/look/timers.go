@@ -21,7 +21,7 @@ func (r Reader) GetTimer(ctx context.Context, topic, id string) (task.Timer, err
 	if err != nil {
 		return task.Timer{}, fmt.Errorf("reading the timer: %w", err)
 	}
-	if len(rows) == 0 || rows[0].State == task.TimerDeleted {
+	if len(rows) == 0 || rows[0].State == task.TimerDeleted || rows[0].Topic != topic || rows[0].ID != id {
 		return task.Timer{}, ErrNoTimer
 	}
 	return rows[0], nil

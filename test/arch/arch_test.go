@@ -104,7 +104,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"a double may use its library":            {"test/zkfake/server_test.go", "github.com/go-zookeeper/zk", ""},
 		"a test may use a double":                 {"scanner/run_test.go", module + "test/tracingtest", ""},
 		"a simulator may use a double":            {"test/sim/world.go", module + "test/zkfake", ""},
-		"the program that measures may measure":   {"cmd/notyet-bench/main.go", module + "test/bench", ""},
+		"the program that measures may measure":   {"test/bench/notyet-bench/main.go", module + "test/bench", ""},
 
 		"a question imports an index":      {"store/look/list.go", module + "internal/index", "store/look may import only schemas, task, store/internal, store of ours"},
 		"a stage opens the store's handle": {"scanner/run.go", module + "store/internal/handle", "scanner may import only"},
@@ -121,7 +121,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"an import of a part without a row":    {"scanner/run.go", module + "internal/util", "internal/util belongs to no part"},
 		"a library away from its home":         {"scanner/run.go", "gorm.io/gorm", "the home of gorm.io/ is store"},
 		"a library in another's test":          {"scanner/run_test.go", "github.com/redis/go-redis/v9", "is internal/index"},
-		"kong outside cmd":                     {"internal/config/flags.go", "github.com/alecthomas/kong", "is cmd"},
+		"kong outside cmd":                     {"internal/config/flags.go", "github.com/alecthomas/kong", "is internal/command"},
 		"pebble outside the send log":          {"dispatcher/log.go", "github.com/cockroachdb/pebble/v2", "is internal/sendlog"},
 		"the ZooKeeper client in a stage":      {"dispatcher/ownership.go", "github.com/go-zookeeper/zk", "is internal/election"},
 		"spans made in a stage":                {"scanner/run.go", "go.opentelemetry.io/otel/trace", "is internal/tracing"},

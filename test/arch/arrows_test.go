@@ -47,8 +47,8 @@ var arrows = map[string][]string{
 	"internal/config":   {"schemas", "internal/defaults", "internal/reload"},
 	"internal/reload":   {},
 	"internal/figures":  {},
-	"internal/access":   {"internal/reload"},
-	"internal/ops":      {"internal/access", "internal/defaults", "internal/reload"},
+	"internal/access":   {"internal/reload", "internal/loop", "internal/share"},
+	"internal/ops":      {"internal/access", "internal/defaults", "internal/reload", "internal/share"},
 	"internal/kafka":    {"schemas", "internal/defaults", "internal/loop"},
 	"internal/tracing":  {},
 	"internal/embedded": {"internal/kafka"},
@@ -58,19 +58,21 @@ var arrows = map[string][]string{
 
 	"internal/machine":    {},
 	"internal/loop":       {},
-	"internal/faultpoint": {}, // named by whoever has a place to die at
+	"internal/command":    {anything}, // flags and settings of the programs
+	"internal/faultpoint": {},         // named by whoever has a place to die at
 
-	"api":      {"schemas", "task", "timer", "store", "store/intake", "store/admin", "store/look", "store/letters", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop"},
-	"console":  {"schemas", "api", "deadletter", "internal/access", "store", "store/admin", "store/look", "task"}, // the last four in tests, which fill a database
+	"api":      {"schemas", "task", "timer", "store", "store/intake", "store/admin", "store/look", "store/letters", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop", "internal/share"},
+	"console":  {"schemas", "api", "deadletter", "internal/access", "internal/share", "store", "store/admin", "store/look", "task"}, // the last four in tests, which fill a database
 	"doctor":   {"schemas", "store", "store/admin", "store/look", "internal/access", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time
 	// Fault runs look at what the program leaves behind, and never run it in their own process.
-	"test/chaos": {"schemas", "internal/index", "internal/sendlog", "internal/kafka", "internal/machine"},
-	"test/bench": {"schemas", "internal/kafka", "internal/loop"},
-	"cmd":        {anything},
-	measuring:    {anything},
-	"examples":   {"schemas", "producer", "consumer"}, // what people copy
+	"test/chaos":   {"schemas", "internal/index", "internal/sendlog", "internal/kafka", "internal/machine"},
+	"test/bench":   {"schemas", "internal/kafka", "internal/loop"},
+	"test/mutants": {}, // mistakes in other packages' rules
+	"cmd":          {anything},
+	measuring:      {anything},
+	"examples":     {"schemas", "producer", "consumer"}, // what people copy
 
 	// Tests use these: doubles of servers, certificates, databases, counters.
 	"test/zkfake":      {},
@@ -86,11 +88,12 @@ var arrows = map[string][]string{
 	// Tests of the built program, in a process of its own.
 	"test/program":  {},
 	"test/browser":  {"test/program"},
+	"test/clients":  {"test/program"},
 	"test/watching": {"schemas", "test/program"},
 }
 
 // measuring is the one program that imports something of test: what it measures with.
-const measuring = "cmd/notyet-bench"
+const measuring = "test/bench/notyet-bench"
 
 // stages may not meet in a test either: what needs two of them is a test of the assembled program, in cmd. Substrate
 // may: a stage's test runs on the embedded one.
@@ -105,7 +108,7 @@ var homes = map[string][]string{
 	"github.com/redis/go-redis/":     {"internal/index"},
 	"github.com/go-zookeeper/zk":     {"internal/election", "test/zkfake"},
 	"github.com/cockroachdb/pebble/": {"internal/sendlog"},
-	"github.com/alecthomas/kong":     {"cmd", measuring},
+	"github.com/alecthomas/kong":     {"internal/command", "cmd", measuring},
 	"code.dny.dev/ssrf":              {"callback"},
 	"github.com/go-jose/":            {"internal/access", "test/oidctest"},
 	"go.opentelemetry.io/":           {"internal/tracing", "test/tracingtest"},

@@ -81,6 +81,46 @@ func TestCommentsNameFilesThatAreThere(t *testing.T) {
 	require.Greater(t, found, 20)
 }
 
+var (
+	// noticed is a test or a plant that a row of the page of mistakes names.
+	noticed  = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]+|[a-z]+-[a-z-]+)`")
+	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z]\w+)\(`)
+)
+
+func TestFoundMistakesHaveTests(t *testing.T) {
+	root, tests, rows := filepath.Join("..", ".."), map[string]bool{}, 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range testFunc.FindAllStringSubmatch(string(text), -1) {
+			tests[m[1]] = true
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "test", "mistakes.md"))
+	require.NoError(t, err)
+	for row := range strings.Lines(string(page)) {
+		named := noticed.FindAllStringSubmatch(row, -1)
+		if !strings.HasPrefix(row, "| ") || strings.HasPrefix(row, "| mistake |") {
+			continue
+		}
+		rows++
+		require.NotEmpty(t, named, row)
+		for _, m := range named {
+			if !tests[m[1]] {
+				require.FileExists(t, filepath.Join(root, "test", "sim", "plants", m[1]+".plant"))
+			}
+		}
+	}
+	require.Greater(t, rows, 20)
+}
+
 // The first two pages that a stranger reads stay short; the rest is in docs/.
 func TestFirstPagesStayShort(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,12 +14,13 @@ import (
 // standIns take the place of what scripts/test runs. Each call is a line of $CALLS. A line of the status is longer than a pipe holds: a
 // reader that stops at the first one leaves the writer with a broken pipe.
 var standIns = map[string]string{
-	"scripts/need":  `exit 0`,
-	"scripts/retry": `exec "$@"`,
+	"scripts/need":      `exit 0`,
+	"scripts/retry":     `exec "$@"`,
+	"scripts/toolchain": ``,
 
 	"scripts/prometheus": `echo of-debian`,
 	"scripts/servers": `
-echo "servers $* set=${SERVERS_DIR##*/} empty=$SERVERS_EMPTY" >>"$CALLS"
+echo "servers $* set=${SERVERS_DIR##*/} empty=$SERVERS_EMPTY${SERVERS_KAFKA:+ kafka=$SERVERS_KAFKA}" >>"$CALLS"
 up=$UP
 [[ -z $SERVERS_DIR ]] || up=
 case $1 in
@@ -31,7 +33,8 @@ case $1 in
   env) echo 'export NOTYET_KAFKA_BROKERS=of-the-set' ;;
 esac`,
 	"bin/go": `[[ $PROMETHEUS_DIR == of-debian ]] || exit
-[[ $1 == mod ]] || echo "go $1 brokers=$NOTYET_KAFKA_BROKERS" >>"$CALLS"`,
+[[ $* != *-race* ]] || race=" race cgo=$CGO_ENABLED"
+[[ $1 == mod ]] || echo "go $1 brokers=$NOTYET_KAFKA_BROKERS${NOTYET_LONG:+ long=$NOTYET_LONG}$race" >>"$CALLS"`,
 }
 
 func TestWhichServersTheTestsUse(t *testing.T) {
@@ -39,13 +42,17 @@ func TestWhichServersTheTestsUse(t *testing.T) {
 	for name, c := range map[string]struct {
 		up   string
 		env  []string
+		args []string
 		want []string
 	}{
 		"all run":    {up: "kafka mariadb redis zookeeper", want: []string{"servers up set= empty=", "go test brokers=of-the-set"}},
 		"some run":   {up: "kafka redis", want: []string{"servers up set= empty=", "go test brokers=of-the-set", "servers down mariadb zookeeper set= empty="}},
 		"none runs":  {want: []string{"servers up set=servers-test empty=1", "go test brokers=of-the-set", "servers down kafka mariadb redis zookeeper set=servers-test empty="}},
 		"others are": {env: real4, want: []string{"go test brokers=mine"}},
-		"only some":  {env: real4[:3], up: "kafka mariadb redis zookeeper", want: []string{"servers up set= empty=", "go test brokers=of-the-set"}},
+		"long": {args: []string{"--long"}, want: []string{"servers up set=servers-test empty=1 kafka=4.3", "go test brokers=of-the-set long=1 race cgo=1",
+			"servers down kafka mariadb redis zookeeper set=servers-test empty= kafka=4.3"}},
+		"long, and all run": {args: []string{"--long"}, up: "kafka mariadb redis zookeeper", want: []string{"servers up set= empty=", "go test brokers=of-the-set long=1 race cgo=1"}},
+		"only some":         {env: real4[:3], up: "kafka mariadb redis zookeeper", want: []string{"servers up set= empty=", "go test brokers=of-the-set"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -60,7 +67,7 @@ func TestWhichServersTheTestsUse(t *testing.T) {
 				write(path, "#!/usr/bin/env bash\n"+text+"\n")
 			}
 			calls := filepath.Join(root, "calls")
-			cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/test"), "./store")
+			cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/test"), append(c.args, "./store")...)
 			cmd.Env = append([]string{"HOME=" + root, "PATH=" + root + "/bin:" + os.Getenv("PATH"), "CALLS=" + calls, "UP=" + c.up}, c.env...)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
@@ -108,4 +115,66 @@ export NOTYET_REDIS_MASTER='notyet'
 			require.Equal(t, c.want, string(out))
 		})
 	}
+}
+
+// The machine's own Go may be older than that of go.mod, and forbidden to fetch another.
+func TestEachScriptAndTheImageUseTheGoOfTheModule(t *testing.T) {
+	gomod, err := os.ReadFile("../../go.mod")
+	require.NoError(t, err)
+	toolchain := regexp.MustCompile(`(?m)^toolchain go((\d+\.\d+)\.\d+)$`).FindSubmatch(gomod)
+	require.NotNil(t, toolchain)
+
+	files, err := filepath.Glob("../../scripts/*")
+	require.NoError(t, err)
+	runsGo, found := regexp.MustCompile(`(?m)^[^#\n]*\bgo (build|run|test|mod|tool|install|env) `), 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil && runsGo.Match(text) {
+			require.Contains(t, string(text), "\nsource scripts/toolchain\n", file)
+			found++
+		}
+	}
+	require.Greater(t, found, 4)
+	script := exec.CommandContext(t.Context(), "bash", "-c", "source scripts/toolchain && printenv GOTOOLCHAIN")
+	script.Dir = "../.."
+	script.Env = append(os.Environ(), "GOTOOLCHAIN=local")
+	out, err := script.Output()
+	require.NoError(t, err)
+	require.Equal(t, "go"+string(toolchain[1])+"\n", string(out))
+	makefile := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-f", "Makefile", "-f", "-", "print-toolchain")
+	makefile.Dir, makefile.Env = script.Dir, script.Env
+	makefile.Stdin = strings.NewReader("print-toolchain:\n\t@printenv GOTOOLCHAIN\n")
+	made, err := makefile.Output()
+	require.NoError(t, err)
+	require.Equal(t, string(out), string(made))
+
+	dockerfile, err := os.ReadFile("../../Dockerfile")
+	require.NoError(t, err)
+	require.Contains(t, string(dockerfile), " golang:"+string(toolchain[2])+"-")
+}
+
+func TestKafkaOfTheStackIsThatOfTheTests(t *testing.T) {
+	script, err := os.ReadFile("../../scripts/servers.d/kafka.sh")
+	require.NoError(t, err)
+	compose, err := os.ReadFile("../../docker-compose.yml")
+	require.NoError(t, err)
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	lists, err := filepath.Glob("../../scripts/servers.d/kafka-*.sha256")
+	require.NoError(t, err)
+	require.Len(t, lists, 2)
+	defaults := 0
+	for _, list := range lists {
+		release := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(list), "kafka-"), ".sha256")
+		sums, err := os.ReadFile(list)
+		require.NoError(t, err)
+		jar := regexp.MustCompile(`  kafka_2\.13-(` + regexp.QuoteMeta(release) + `\.\d+)\.jar\n`).FindSubmatch(sums)
+		require.NotNil(t, jar, list)
+		require.Contains(t, string(readme), release)
+		if strings.Contains(string(script), "${SERVERS_KAFKA:-"+release+"}") {
+			defaults++
+			require.Contains(t, string(compose), "image: apache/kafka:"+string(jar[1])+"\n")
+		}
+	}
+	require.Equal(t, 1, defaults)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/test/recordtest"
 )
@@ -135,5 +136,48 @@ func TestBeyondTheQuotaOfPendingTasksRequestsAreRejected(t *testing.T) {
 		letters, err := look.New(s.store).CountKinds(t.Context(), []string{schemas.KindRejected}, 1000)
 		require.NoError(t, err)
 		require.EqualValues(t, flood-quota, letters[schemas.KindRejected].N)
+	})
+}
+
+// One tenant names topics that do not exist, each in a request of its own. As many names as the quota says are taken, and their tasks tried;
+// the others are rejected, by the quota's name. Once the tasks are dead letters, or the topic is there, other names have room.
+func TestBeyondTheQuotaOfUnknownTargetsRequestsAreRejected(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		const names, quota = 30, 3
+		noisy, there := s.name+".noisy", s.name+".there"
+		s.judging(1, noisy, there)
+		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake, noisy}, Reports: s.reports, Results: s.results,
+			Quotas: map[string]scanner.Quota{noisy: {UnknownTargets: quota}}})
+		require.NoError(t, err)
+		s.start(sc.Run)
+		s.dispatcher("one")
+		send := func(target, id, delay string) {
+			s.client.Produce(context.Background(), keyed(request(noisy, target, schemas.HeaderID, id, schemas.HeaderDelay, delay, schemas.HeaderEvents, "all"), "key", "value"), nil)
+		}
+		missing := func(i int) string { return s.name + ".missing-" + strconv.Itoa(i) }
+		rejected := map[string]schemas.State{}
+		for i := range names {
+			send(missing(i), strconv.Itoa(i), "1h")
+			if i >= quota {
+				rejected[strconv.Itoa(i)] = schemas.StateRejected
+			}
+		}
+		send(there, "there", "0s")
+		for id, e := range s.answers(rejected) {
+			require.Contains(t, e.Reason, `quota "unknown-targets"`, id)
+		}
+		s.read(s.reader([]string{there}), 2*time.Minute, func(r *kgo.Record) bool { return recordtest.Header(r, schemas.HeaderID) == "there" })
+		for i := range quota {
+			send(missing(i), "again-"+strconv.Itoa(i), "1h")
+		}
+		require.Len(t, s.answers(map[string]schemas.State{"again-0": schemas.StateScheduled, "again-1": schemas.StateScheduled, "again-2": schemas.StateScheduled}), quota)
+
+		s.judging(1, missing(0))
+		require.Eventually(t, func() bool { // the scanner sweeps twice a minute
+			names, err := intake.New(s.store).UnknownTargets(t.Context(), noisy)
+			return err == nil && len(names) == quota-1
+		}, 2*time.Minute, 100*time.Millisecond)
+		send(missing(names), "late", "0s")
+		require.Equal(t, schemas.KindUndeliverable, s.answers(map[string]schemas.State{"late": schemas.StateDead})["late"].Kind)
 	})
 }

@@ -6,16 +6,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
@@ -102,32 +101,17 @@ func Publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.C
 	return command.ConnectKafka(ctx, cfg, log, kafka.NewSoloProducer, kgo.RecordPartitioner(api.Partitioner()))
 }
 
-// unindexTimeout limits the update of the index. It is a hint: what it does not learn, dispatchers find out.
-const unindexTimeout = 2 * time.Second
-
-// Local returns the backend of the API that works on the database, in the name of who. Without an index, dispatchers find replayed and
-// cancelled tasks at their next look. client reaches Kafka, which knows how far the intake is stored.
+// Local returns the backend of the API that works on the database, in the name of who. Without an index, dispatchers find replayed
+// tasks at their next look. client reaches Kafka, which takes cancels of many, and knows how far the intake is stored.
 func Local(cfg *config.Config, st *store.Store, ix Index, who string, client func(context.Context) (*kgo.Client, error), log *zap.Logger) *api.Local {
 	local := api.NewLocal(st, deadletter.NewLocal(st, ix, who, log))
-	if ix != nil {
-		local.Unindex = func(ctx context.Context, gone []store.Place) {
-			ctx, cancel := context.WithTimeout(ctx, unindexTimeout)
-			defer cancel()
-			entries := make([]index.Entry, 0, len(gone))
-			for _, p := range gone {
-				entries = append(entries, p.Place)
-			}
-			if err := ix.Remove(ctx, entries); err != nil {
-				log.Warn("the index did not learn of cancelled tasks; dispatchers find that out", zap.Int("tasks", len(gone)), zap.Error(err))
-			}
-		}
-	}
+	local.Cancels.Topic, local.Cancels.Kafka = cfg.Cancels.Topic, client
 	local.Lag = func(ctx context.Context) ([]api.Lag, error) {
 		kafka, err := client(ctx)
 		if err != nil {
 			return nil, err
 		}
-		found, err := (&scanner.Operator{Kafka: kafka, Store: st, Topics: append(cfg.IntakeNames(), cfg.Reports.Topic)}).Partitions(ctx)
+		found, err := (&scanner.Operator{Kafka: kafka, Store: st, Topics: cfg.ReadTopics()}).Partitions(ctx)
 		out := make([]api.Lag, 0, len(found))
 		for _, p := range found {
 			out = append(out, api.Lag{Topic: p.Topic, Partition: p.Partition, State: p.State, Detail: p.Detail, Next: p.Next, End: p.End, Lag: p.Lag})

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/api"
-	"github.com/notyet/notyet/cmd/internal/command"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/loop"
@@ -57,7 +57,7 @@ func Dev(a *command.App, cfg *config.Config, log *zap.Logger, ready func(addr st
 	}
 	defer s.close()
 	s.kafka.AllowAutoTopicCreation = true
-	if err := s.addScanner(); err != nil {
+	if err := s.AddScanner(); err != nil {
 		return err
 	}
 	member := fmt.Sprintf("dev-%d-%d", os.Getpid(), time.Now().UnixMilli())

@@ -20,9 +20,9 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/console"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/internal/index"
@@ -154,6 +154,7 @@ func (s *Service) mountAPI() error {
 	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
 	console.Mount(s.http.Mux(), command.Version())
 	s.life.add("refusals", s.noteRefusals) // stops after http
+	s.life.add("issuer", func(ctx context.Context) error { s.guard.Run(ctx); return nil })
 	s.life.add("http", s.http.Run)
 	return nil
 }
@@ -194,7 +195,7 @@ func (s *Service) run(ctx context.Context) error {
 // opsConfig configures the HTTP server of a service. common is asked once the service has its store.
 func opsConfig(cfg *config.Config, common func() console.Common, log *zap.Logger) (ops.Config, error) {
 	h := cfg.HTTP
-	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof}
+	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof, GuardMetrics: cfg.Metrics.NeedToken}
 	if h.TLS.Enabled {
 		if h.TLS.Cert == "" {
 			return out, command.Usage("http.tls.enabled needs a certificate in a service: set http.tls.cert and http.tls.key to PEM files")
@@ -204,7 +205,7 @@ func opsConfig(cfg *config.Config, common func() console.Common, log *zap.Logger
 		}
 		out.Certificate, out.Key = h.TLS.Cert, h.TLS.Key
 	}
-	acfg := access.Config{Tokens: h.Tokens, Hosts: h.Hosts}
+	acfg := access.Config{Tokens: h.Tokens, Hosts: h.Hosts, Intakes: cfg.IntakeNames()}
 	var err error
 	if acfg.JWT, err = jwtConfig(cfg, log); err != nil {
 		return out, err
@@ -224,7 +225,7 @@ func opsConfig(cfg *config.Config, common func() console.Common, log *zap.Logger
 func jwtConfig(cfg *config.Config, log *zap.Logger) (access.JWT, error) {
 	j := cfg.HTTP.JWT
 	t, err := command.TLSConfig("http.jwt", config.TLS{Enabled: true, CA: j.CA}, log)
-	return access.JWT{Issuer: j.Issuer, Audience: j.Audience, GroupsClaim: j.GroupsClaim, NameClaim: j.NameClaim, TLS: t}, err
+	return access.JWT{Issuer: j.Issuer, Audience: j.Audience, GroupsClaim: j.GroupsClaim, NameClaim: j.NameClaim, KeysMaxAge: j.KeysMaxAge, TLS: t}, err
 }
 
 // takeLimits has the limits of the intakes count from now on. They also say what URLs this installation calls. Commands do not know that:

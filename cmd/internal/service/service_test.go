@@ -34,7 +34,7 @@ func fileWith(t *testing.T, name, text string) string {
 func TestRefusalsAreNoted(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	log := zap.New(core)
-	guard, err := access.New(access.Config{Tokens: fileWith(t, "tokens.yaml", "- {name: a, sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08, role: read}\n")}, log)
+	guard, err := access.New(access.Config{Tokens: fileWith(t, "tokens.yaml", "- {name: a, sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08, role: read, topics: ['*']}\n")}, log)
 	require.NoError(t, err)
 	open := func() *store.Store {
 		st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, log)

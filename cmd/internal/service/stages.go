@@ -12,8 +12,8 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/callback"
-	"github.com/notyet/notyet/cmd/internal/command"
 	"github.com/notyet/notyet/dispatcher"
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/kafka"
@@ -27,7 +27,7 @@ import (
 
 func scannerConfig(cfg *config.Config, intakes []api.Intake) scanner.Config {
 	return scanner.Config{
-		Group: cfg.Scanner.Group, Intake: cfg.IntakeNames(), Reports: cfg.Reports.Topic, Results: cfg.Results.Topic,
+		Group: cfg.Scanner.Group, Intake: cfg.IntakeNames(), Reports: cfg.Reports.Topic, Results: cfg.Results.Topic, Cancels: cfg.Cancels.Topic,
 		IntakeLimits: limits(intakes), Window: cfg.Window,
 	}
 }
@@ -44,7 +44,7 @@ func limits(intakes []api.Intake) map[string]schemas.Limits {
 func quotas(cfg *config.Config) map[string]scanner.Quota {
 	out := map[string]scanner.Quota{}
 	for _, in := range cfg.Intake.Topics {
-		out[in.Topic] = scanner.Quota{RequestsPerSecond: in.RequestsPerSecond, PendingTasks: in.PendingTasks, PendingBytes: int64(in.PendingBytes), Reject: in.Beyond == config.BeyondReject}
+		out[in.Topic] = scanner.Quota{RequestsPerSecond: in.RequestsPerSecond, PendingTasks: in.PendingTasks, PendingBytes: int64(in.PendingBytes), Reject: in.Beyond == config.BeyondReject, UnknownTargets: in.UnknownTargets}
 	}
 	return out
 }
@@ -59,23 +59,8 @@ func CatchUpConfig(cfg *config.Config) scanner.Config {
 	return scannerConfig(cfg, intakes)
 }
 
-// warnUnrestricted warns of intake topics whose writers may write, cancel and replace everywhere.
-func (s *Service) warnUnrestricted(cfg *config.Config) {
-	if names := cfg.Unrestricted(); len(names) > 0 {
-		s.log.Warn("who may write these intake topics may deliver to, cancel and replace tasks of every topic that notyet may write: set intake.allowed-targets, or set it to * where that is meant",
-			zap.Strings("intake", names))
-	}
-}
-
-// AddScanner adds the scanner, with a warning if its intakes are unrestricted.
+// AddScanner adds the scanner to the parts.
 func (s *Service) AddScanner() error {
-	s.warnUnrestricted(s.cfg)
-	s.take = append(s.take, s.warnUnrestricted)
-	return s.addScanner()
-}
-
-// addScanner adds the scanner to the parts.
-func (s *Service) addScanner() error {
 	scfg := scannerConfig(s.cfg, *s.in.Load())
 	scfg.Installation = s.installation
 	scfg.Quotas = quotas(s.cfg)
@@ -234,7 +219,7 @@ func (s *Service) checkGroup() error {
 	ctx, cancel := context.WithTimeout(context.Background(), command.DialTimeout)
 	defer cancel()
 	group := s.cfg.Scanner.Group
-	owner, err := kafka.GroupOwner(ctx, client, group, append(s.cfg.IntakeNames(), s.cfg.Reports.Topic)...)
+	owner, err := kafka.GroupOwner(ctx, client, group, s.cfg.ReadTopics()...)
 	switch {
 	case err != nil:
 		s.log.Warn("whose the consumer group is, Kafka does not say: the scanner joins it", zap.String("group", group), zap.Error(err))

@@ -86,7 +86,7 @@ func TestWrongCallbackSettings(t *testing.T) {
 		"callback.allowed-hosts=https://a":            "callback.allowed-hosts",
 		"callback.allowed-hosts=[":                    "callback.allowed-hosts",
 		"callback.allowed-ports=0":                    "callback.allowed-ports",
-		"callback.max-in-flight=2000":                 "callback.max-in-flight",
+		"callback.max-in-flight=3000":                 "callback.max-in-flight",
 		"callback.max-timeout=0s":                     "callback.max-timeout",
 		"intake.allowed-targets=https://a/b":          "it has a path",
 	} {

@@ -37,7 +37,7 @@ type AuditEntry struct {
 	ID int64
 	At int64 // Unix ms, by the database's clock
 	Actor
-	What   string // schedule, cancel, fire, replay, …
+	What   string // schedule, cancel, stop, fire, replay, …
 	Topic  string // target topic; "": several
 	TaskID string // of one task; "": several, or not known yet
 	Detail string // a JSON object, see AuditDetail
@@ -84,15 +84,18 @@ func (h *Handle) Audit(ctx context.Context, tx *sql.Tx, n int64) (id int64, err 
 	return h.InsertAudit(ctx, tx, []AuditEntry{e})
 }
 
-// AuditMore adds to the count of an entry whose change takes several transactions.
-func (h *Handle) AuditMore(ctx context.Context, tx *sql.Tx, id, n int64) error {
-	if id == 0 || n == 0 {
-		return nil
+// AuditMore is Audit for a change that takes several transactions: id is the entry of the first that changed something.
+func (h *Handle) AuditMore(ctx context.Context, tx *sql.Tx, id, n int64) (int64, error) {
+	if n == 0 {
+		return id, nil
+	}
+	if id == 0 {
+		return h.Audit(ctx, tx, n)
 	}
 	if err := h.ColdIn(ctx, tx, "audit").Where("id = ?", id).Update("amount", gorm.Expr("amount + ?", n)).Error; err != nil {
-		return fmt.Errorf("counting in the audit log: %w", err)
+		return id, fmt.Errorf("counting in the audit log: %w", err)
 	}
-	return nil
+	return id, nil
 }
 
 // The widths of the columns. Nobody has checked these texts before.

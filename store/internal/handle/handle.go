@@ -87,16 +87,22 @@ func (h *Handle) Memory(first func() any) any {
 	return h.memory.of
 }
 
-// Reads is for statements that only read, outside any transaction.
+// Reads is for statements that only read, each by itself. Several about slots, lanes or tags need a View.
 func (h *Handle) Reads() dialect.Querier { return h.DB }
 
 // Time asks the database for its time. With SQLite, that is this machine's.
-func (h *Handle) Time(ctx context.Context) (time.Time, error) {
+func (h *Handle) Time(ctx context.Context) (time.Time, error) { return h.TimeIn(ctx, h.DB) }
+
+// TimeIn is Time. q is the caller's view or transaction: whoever has one must not wait for another connection.
+func (h *Handle) TimeIn(ctx context.Context, q dialect.Querier) (time.Time, error) {
 	if h.Now != nil {
 		return h.Now(), nil
 	}
-	return h.Dialect.Time(ctx, h.DB)
+	return h.Dialect.Time(ctx, q)
 }
+
+// InstallationID is the name in the table meta of the installation's id: 128 random bits, made once, by Migrate.
+const InstallationID = "installation.id"
 
 // LanesKey is the name in the table meta of the key of the hash in lanes: 128 random bits, made once, by Migrate. It never
 // leaves the database and the processes, other than the installation's id, which many read.

@@ -123,8 +123,8 @@ func (h *Handle) SlotCount(ctx context.Context) (int, error) {
 }
 
 // Slots reads all slots, in order: also those that were given up and of which tasks that have ended are remembered.
-func (h *Handle) Slots(ctx context.Context) ([]Slot, error) {
-	out, err := tables.Fetch(ctx, h.DB, ScanSlot, "SELECT "+h.SlotColumns()+" FROM slots ORDER BY slot")
+func (h *Handle) Slots(ctx context.Context, q dialect.Querier) ([]Slot, error) {
+	out, err := tables.Fetch(ctx, q, ScanSlot, "SELECT "+h.SlotColumns()+" FROM slots ORDER BY slot")
 	if err != nil {
 		return nil, fmt.Errorf("reading the slots: %w", err)
 	}
@@ -135,7 +135,7 @@ func (h *Handle) Slots(ctx context.Context) ([]Slot, error) {
 // if there is one. Each costs one dive into the (slot, pos) index. The places are literals: if they
 // came from another table's column, the server would read the slot from its beginning, with all
 // that was ever settled in it.
-func (h *Handle) Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error) {
+func (h *Handle) Beyond(ctx context.Context, q dialect.Querier, places []SlotPos) ([]SlotPos, error) {
 	type row struct {
 		slot int
 		pos  sql.NullInt64
@@ -147,7 +147,7 @@ func (h *Handle) Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error
 			a = append(a, p.Slot, p.Slot, p.Pos)
 		}
 		dives := strings.Repeat(" UNION ALL SELECT ?, (SELECT pos FROM tasks WHERE slot = ? AND pos > ? ORDER BY pos LIMIT 1)", len(part))
-		rows, err := tables.Fetch(ctx, h.DB, func(r *sql.Rows, v *row) error { return r.Scan(&v.slot, &v.pos) }, dives[len(" UNION ALL "):], a...)
+		rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *row) error { return r.Scan(&v.slot, &v.pos) }, dives[len(" UNION ALL "):], a...)
 		if err != nil {
 			return nil, fmt.Errorf("looking for the next tasks: %w", err)
 		}

@@ -78,6 +78,25 @@ func (h *Handle) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return nil
 }
 
+// View runs f on one state of the database: all that f reads through q was committed when f began to
+// read. Whoever walks slots, lanes or tags by several statements reads in a view. Between two states a
+// task may go from where the walk has not come to where the walk has been.
+func (h *Handle) View(ctx context.Context, f func(q dialect.Querier) error) error {
+	caller := ctx
+	if h.Serial {
+		ctx = context.WithoutCancel(ctx) // see once
+	}
+	tx, err := h.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return fmt.Errorf("beginning to read: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // there is nothing to commit
+	if err := f(tx); err != nil {
+		return err
+	}
+	return caller.Err()
+}
+
 // Exec runs one statement that writes, by itself. The end of the context is an error, as in once.
 func (h *Handle) Exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if h.Serial {

@@ -6,8 +6,22 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// TaskColumns are those of tasks that ScanTask reads.
-const TaskColumns = "seq, slot, pos, lane, due, state, attempt, replay, version, created, topic, id, body"
+// TaskColumns are those of tasks that ScanTask reads; TaskHead are those before the body.
+const (
+	TaskHead    = "seq, slot, pos, lane, due, state, attempt, replay, version, created, idle = pos, snoozed, topic, id, "
+	TaskColumns = TaskHead + "body"
+)
+
+// TaskAndUnread are TaskColumns and the report that could not be read, which ScanTaskUnread reads with the task.
+const TaskAndUnread = TaskColumns + ", unread"
+
+// ScanTaskUnread reads TaskAndUnread, and columns that follow.
+func ScanTaskUnread(r *sql.Rows, t *task.Task, more ...any) error {
+	var unread []byte
+	err := ScanTaskAnd(r, t, append([]any{&unread}, more...)...)
+	t.Unread = task.DecodeUnread(unread)
+	return err
+}
 
 // ScanTask reads a task.
 func ScanTask(r *sql.Rows, t *task.Task) error { return ScanTaskAnd(r, t) }
@@ -15,7 +29,7 @@ func ScanTask(r *sql.Rows, t *task.Task) error { return ScanTaskAnd(r, t) }
 // ScanTaskAnd also scans columns that follow the task's.
 func ScanTaskAnd(r *sql.Rows, t *task.Task, more ...any) error {
 	var lane task.Lane
-	err := r.Scan(append([]any{&t.Seq, &t.Slot, &t.Pos, &lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Topic, &t.ID, &t.Body}, more...)...)
+	err := r.Scan(append([]any{&t.Seq, &t.Slot, &t.Pos, &lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Idle, &t.Snoozed, &t.Topic, &t.ID, &t.Body}, more...)...)
 	t.Class = lane.Class()
 	return err
 }

@@ -1,0 +1,70 @@
+package flight
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// A topic that no producer has met is looked up when a task is to be sent to it. Until it is met, its
+// outlet counts for the tenant of that task. A tenant's tasks for more topics than unmetMost are put
+// off unasked. Such tasks come again after a second, and unaskedEach after one another.
+const unmetMost, unaskedEach = 2000, time.Second / 2000
+
+// topicSpreads is within what time each broker knows a topic that was created.
+const topicSpreads = 4 * time.Second
+
+// unmet counts a tenant's topics that no producer has met. At next, the next task for one too many
+// comes again.
+type unmet struct {
+	topics int
+	next   time.Time
+}
+
+// oneTooMany counts the outlet of a task whose topic no producer has met, or says for how long the task
+// is put off because its tenant has too many of those.
+func (outs *outlets) oneTooMany(g *Outlet, t *Task) time.Duration {
+	if g.partition >= 0 || g.origin || g.sending > 0 || g.unmet != nil || outs.where.Knows(g.topic) {
+		return 0
+	}
+	u := outs.unmet[t.tenant]
+	if u == nil {
+		u = &unmet{}
+		outs.unmet[t.tenant] = u
+	}
+	if u.topics < unmetMost {
+		u.topics++
+		g.unmet = u
+		return 0
+	}
+	now := time.Now()
+	if u.next = u.next.Add(unaskedEach); u.next.Before(now.Add(time.Second)) {
+		u.next = now.Add(time.Second)
+	}
+	return u.next.Sub(now)
+}
+
+// met says that an outlet counts no more.
+func (g *Outlet) met() {
+	if g.unmet != nil {
+		g.unmet.topics--
+		g.unmet = nil
+	}
+}
+
+// refusals are targets that refuse records, found since the log was told, and the latest of them.
+type refusals struct {
+	n     int
+	topic string
+	err   error
+	told  time.Time
+}
+
+// tellRefusals has one line in the log for all of a second.
+func (outs *outlets) tellRefusals() {
+	if r, now := outs.refusals, time.Now(); r.n > 0 && now.Sub(r.told) >= time.Second {
+		outs.log.Warn("targets do not exist or may not be written: their tasks are tried for a while, then they are dead letters",
+			zap.Int("topics", r.n), zap.String("one", r.topic), zap.Duration("undeliverable_after", outs.cfg.UndeliverableAfter), zap.Error(r.err))
+		outs.refusals = refusals{told: now}
+	}
+}

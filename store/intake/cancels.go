@@ -1,0 +1,146 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// runCancels decides the cancels of one record, unless another installation wrote it. They hold for the
+// tasks as they were listed, so outside a recovery no body is read, and none waits in the table of waiting
+// requests: a task that is being delivered is too late at once, whatever is to follow it. Where a cancel
+// would have to wait, all of them come later.
+func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kept map[Place]Extent) error {
+	if id, err := tables.ReadMeta(ctx, w.tx, handle.InstallationID); err != nil || string(id) != many.Installation {
+		return err
+	}
+	comes, err := w.toCome(ctx, kept) // before the tasks are read: what is stored by then is seen
+	if err != nil {
+		return err
+	}
+	for source, next := range many.Stored {
+		if next > 0 && comes(task.Seq(source, next-1)) {
+			return fmt.Errorf("the intake is to be read again up to where it stood when tasks were listed: %w", ErrLater)
+		}
+	}
+	listed, list := make(map[[16]byte]task.Listed, len(many.Tasks)), []*identity(nil)
+	for _, l := range many.Tasks {
+		listed[[16]byte(l.Ident)] = l
+	}
+	for key := range listed {
+		list = append(list, &identity{key: key})
+	}
+	slices.SortFunc(list, inOrder)
+	body := "''"
+	if w.intake.evidence != nil {
+		body = "body" // says what follows from a delivery that is proven
+	}
+	if err := w.readKnown(ctx, list, body); err != nil {
+		return err
+	}
+	if err := w.lockSlots(ctx, list); err != nil {
+		return err
+	}
+	if err := tables.Chunks(list, func(part []*identity) error { return w.countWaiting(ctx, part) }); err != nil {
+		return fmt.Errorf("looking for waiting requests: %w", err)
+	}
+	set, err := w.timersOf(ctx, list, listed)
+	if err != nil {
+		return err
+	}
+	w.now = w.clock()
+	cancelled := int64(0)
+	for _, id := range list {
+		if err := w.cancelListed(id, seq, listed[id.key], set[id.key], comes); err != nil {
+			return err
+		}
+		if id.now != id.before && id.now.State.Cancelled() {
+			cancelled++
+		}
+	}
+	if err := w.write(ctx, list); err != nil {
+		return err
+	}
+	if _, err := w.intake.h.AuditMore(ctx, w.tx, many.Audit, cancelled); err != nil {
+		return err
+	}
+	return w.finish(ctx)
+}
+
+// timersOf reads the seqs of the definitions that timers have, by their runs that were not listed as they are now. The runs
+// are locked, so nobody sets their timers anew.
+func (w *work) timersOf(ctx context.Context, list []*identity, listed map[[16]byte]task.Listed) (map[[16]byte]int64, error) {
+	var timers [][16]byte
+	of := map[[16]byte][16]byte{}
+	for _, id := range list {
+		if l := listed[id.key]; l.Timer > 0 && id.before != nil && id.before.Seq != l.Seq && task.IsRun(id.before.Seq) {
+			of[id.key] = task.TimerOf(id.before.Topic, id.before.ID)
+			timers = append(timers, of[id.key])
+		}
+	}
+	set, err := tables.TimerSeqs(ctx, w.tx, timers)
+	out := map[[16]byte]int64{}
+	for key, timer := range of {
+		out[key] = set[timer]
+	}
+	return out, err
+}
+
+// cancelListed decides one of them, as a cancel without a version. ErrLater: the database was set back, and does
+// not know what was listed yet, or whether a dispatcher has it; or requests that came before are still to be decided.
+func (w *work) cancelListed(id *identity, seq int64, l task.Listed, timer int64, comes func(seq int64) bool) error {
+	id.now = id.before
+	if !l.Is(id.now, timer) {
+		if comes(max(l.Seq, l.Timer)) {
+			return fmt.Errorf("the intake is to be read again up to where it scheduled a task: %w", ErrLater)
+		}
+		return nil
+	}
+	if w.phase(id) == task.Pending && id.queue.requests > 0 {
+		return fmt.Errorf("requests wait for a task: %w", ErrLater)
+	}
+	w.closeFullBoxes()
+	r := schemas.NewRequest(schemas.OpCancel, id.now.Topic, id.now.ID)
+	if !w.decideOne(id, task.Change{Seq: seq, Request: &r}, false) {
+		return fmt.Errorf("the dispatchers have not compared their slots with the database: %w", ErrLater)
+	}
+	return nil
+}
+
+// toCome tells of a seq whether its record may still be stored. Where Kafka has lost the record, or its partition is
+// read no more, the record is not to come. A source that the database does not know is that of a partition that has
+// records and no source yet, or of a partition that was made anew.
+func (w *work) toCome(ctx context.Context, kept map[Place]Extent) (func(seq int64) bool, error) {
+	all, err := tables.Fetch(ctx, w.tx, scanSource, "SELECT "+sourceColumns+" FROM sources")
+	if err != nil {
+		return nil, fmt.Errorf("reading how far the intake is stored: %w", err)
+	}
+	sources, without := make(map[int]Source, len(all)), maps.Clone(kept)
+	maps.DeleteFunc(without, func(_ Place, e Extent) bool { return e.From >= e.To })
+	for _, s := range all {
+		if sources[s.ID] = s; s.Retired == 0 {
+			delete(without, Place{s.Topic, s.Partition})
+		}
+	}
+	return func(seq int64) bool {
+		id, offset := task.SplitSeq(seq)
+		if id < firstSource || id > lastSource {
+			return false
+		}
+		s, known := sources[id]
+		extent, read := kept[Place{s.Topic, s.Partition}]
+		switch {
+		case !known:
+			return kept == nil || len(without) > 0
+		case s.Retired > 0 || offset < s.Next:
+			return false
+		}
+		return kept == nil || read && offset >= extent.From && offset < extent.To
+	}, nil
+}

@@ -1,0 +1,189 @@
+package intake
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// Unknown says which changes of a batch are for target topics that do not exist. An intake has a row
+// for each name of such a topic that its tasks and timers have.
+type Unknown struct {
+	Changes []int          // their places in Batch.Changes, ascending
+	Most    map[string]int // rows, by intake; without one, an intake has any number and no rows
+	// Letter tells whether one more rejection of an intake has a dead letter. nil: each has.
+	Letter func(intake string) bool
+}
+
+// unknownNames are the names of one intake in a batch.
+type unknownNames struct {
+	in      string
+	most    int
+	list    []string // in the order of the batch, each once
+	changes []int
+	have    map[string]bool // there is a row
+}
+
+// boundUnknown returns the changes of a batch, with a mark on those whose target topic's name is beyond
+// the quota of their intake.
+func (w *work) boundUnknown(ctx context.Context, b Batch) ([]task.Change, error) {
+	byIntake, seen := map[string]*unknownNames{}, map[[2]string]bool{}
+	for _, place := range b.Unknown.Changes {
+		in := w.intake.known.topic(b.Changes[place].Seq)
+		if b.Unknown.Most[in] <= 0 {
+			continue
+		}
+		if byIntake[in] == nil {
+			byIntake[in] = &unknownNames{in: in, most: b.Unknown.Most[in]}
+		}
+		n, name := byIntake[in], b.Changes[place].Request.Topic
+		n.changes = append(n.changes, place)
+		if !seen[[2]string{in, name}] {
+			seen[[2]string{in, name}], n.list = true, append(n.list, name)
+		}
+	}
+	if len(byIntake) == 0 {
+		return b.Changes, nil
+	}
+	changes := slices.Clone(b.Changes) // another try begins without marks
+	for _, in := range slices.Sorted(maps.Keys(byIntake)) {
+		n := byIntake[in]
+		if err := w.takeNames(ctx, n); err != nil {
+			return nil, fmt.Errorf("bounding the unknown targets of %s: %w", in, err)
+		}
+		for _, place := range n.changes {
+			if c := &changes[place]; !n.have[c.Request.Topic] {
+				c.Beyond = task.QuotaUnknownTargets
+				c.NoLetter = c.NoLetter || b.Unknown.Letter != nil && !b.Unknown.Letter(in)
+			}
+		}
+	}
+	return changes, nil
+}
+
+// takeNames adds rows for names as far as there is room. Writers of one intake do so one after the other. Where there is no room,
+// nothing is locked but the rows that are there: an intake at its quota must not delay others whose requests are in the same batch.
+func (w *work) takeNames(ctx context.Context, n *unknownNames) error {
+	if err := w.readNames(ctx, n); err != nil || len(n.have) == len(n.list) {
+		return err
+	}
+	if rows, err := w.countNames(ctx, n.in); err != nil || rows >= n.most {
+		return err
+	}
+	if err := w.addNames(ctx, n.in, []string{""}); err != nil { // locked from now on
+		return err
+	}
+	rows, err := w.countNames(ctx, n.in)
+	if err != nil {
+		return err
+	}
+	if err := w.readNames(ctx, n); err != nil {
+		return err
+	}
+	var add []string
+	for _, name := range n.list {
+		if !n.have[name] && rows+len(add) < n.most {
+			n.have[name] = true
+			add = append(add, name)
+		}
+	}
+	return tables.Chunks(add, func(part []string) error { return w.addNames(ctx, n.in, part) })
+}
+
+func (w *work) addNames(ctx context.Context, in string, names []string) error {
+	var values []any
+	for _, name := range names {
+		values = append(values, []byte(in), []byte(name))
+	}
+	_, err := w.tx.ExecContext(ctx, "INSERT INTO unknown_targets (intake, topic) VALUES "+strings.Repeat(",(?,?)", len(names))[1:]+w.intake.h.Dialect.Keep("intake, topic", "topic"), values...)
+	return err
+}
+
+// readNames reads which names have a row, and keeps these rows from being deleted.
+func (w *work) readNames(ctx context.Context, n *unknownNames) error {
+	n.have = map[string]bool{}
+	return tables.Chunks(n.list, func(part []string) error {
+		values := []any{[]byte(n.in)}
+		for _, name := range part {
+			values = append(values, []byte(name))
+		}
+		found, err := tables.Fetch(ctx, w.tx, scanName, "SELECT topic FROM unknown_targets WHERE intake = ? AND topic IN ("+tables.Marks(len(part))+")"+w.intake.h.Locking(handle.LockShared), values...)
+		for _, name := range found {
+			n.have[name] = true
+		}
+		return err
+	})
+}
+
+func (w *work) countNames(ctx context.Context, in string) (n int, err error) {
+	return n, w.tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM unknown_targets WHERE intake = ? AND topic <> ?", []byte(in), []byte{}).Scan(&n)
+}
+
+func scanName(r *sql.Rows, name *string) error { return r.Scan(name) }
+
+// UnknownTargets returns the names that an intake has rows for.
+func (in Intake) UnknownTargets(ctx context.Context, intake string) ([]string, error) {
+	names, err := tables.Fetch(ctx, in.h.Reads(), scanName, "SELECT topic FROM unknown_targets WHERE intake = ? AND topic <> ? ORDER BY topic", []byte(intake), []byte{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the unknown targets of %s: %w", intake, err)
+	}
+	return names, nil
+}
+
+// ForgetUnknown deletes the row of a name whose topic exists by now, or for which the intake has no task
+// that is to come, and no timer.
+func (in Intake) ForgetUnknown(ctx context.Context, intake, topic string, exists bool) error {
+	err := in.h.Transact(ctx, func(tx *sql.Tx) error {
+		key := []any{[]byte(intake), []byte(topic)}
+		// A batch that counts on the row holds it until its tasks are there.
+		rows, err := tables.Fetch(ctx, tx, scanName, "SELECT topic FROM unknown_targets WHERE intake = ? AND topic = ?"+in.h.Locking(handle.LockExclusive), key...)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		if !exists {
+			if lives, err := in.livesFor(ctx, tx, intake, topic); err != nil || lives {
+				return err
+			}
+		}
+		_, err = tx.ExecContext(ctx, "DELETE FROM unknown_targets WHERE intake = ? AND topic = ?", key...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("forgetting the unknown target %s of %s: %w", topic, intake, err)
+	}
+	return nil
+}
+
+// livesFor tells whether an intake has a timer for a topic, or a task that is to come.
+func (in Intake) livesFor(ctx context.Context, tx *sql.Tx, intake, topic string) (bool, error) {
+	key, err := in.h.LaneKeyIn(ctx, tx)
+	if err != nil {
+		return false, err
+	}
+	var settled int64 // in all slots
+	if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MIN(done), 0) FROM slots").Scan(&settled); err != nil {
+		return false, err
+	}
+	of := " AND seq >> 48 IN (SELECT src FROM sources WHERE sources.topic = ?) LIMIT 1"
+	found := func(query string, args ...any) bool {
+		rows, asked := tables.Fetch(ctx, tx, func(r *sql.Rows, one *int) error { return r.Scan(one) }, query+of, append(args, []byte(intake))...)
+		err = asked
+		return len(rows) > 0 || err != nil
+	}
+	if found("SELECT 1 FROM timers WHERE topic = ? AND state <> ?", []byte(topic), int(task.TimerDeleted)) {
+		return true, err
+	}
+	for _, lane := range key.Lanes(topic) {
+		if found("SELECT 1 FROM "+in.h.Dialect.Use("tasks", "lane")+" JOIN slots ON slots.slot = tasks.slot WHERE lane = ? AND pos > ? AND pos > done AND topic = ?", int64(lane), settled, []byte(topic)) {
+			return true, err
+		}
+	}
+	return false, nil
+}
