@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/test/freeport"
 	"github.com/notyet/notyet/test/mysqltest"
 )
 
@@ -171,10 +171,9 @@ func forgetfulMariaDB(t *testing.T) (port string) {
 	require.NoError(t, err, string(out))
 	init := filepath.Join(home, "init.sql")
 	require.NoError(t, os.WriteFile(init, []byte("CREATE DATABASE IF NOT EXISTS notyet;\nCREATE USER 'notyet'@'%' IDENTIFIED BY 'geheim';\nGRANT ALL ON notyet.* TO 'notyet'@'%';\n"), 0o600))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr()
 	require.NoError(t, err)
-	port = strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, listener.Close())
+	_, port, _ = net.SplitHostPort(addr)
 	cmd := exec.CommandContext(t.Context(), "mariadbd", append(options, "--init-file="+init, "--socket=m.sock", "--bind-address=127.0.0.1", "--port="+port,
 		"--innodb-flush-log-at-trx-commit=2", "--log-bin=log", "--sync-binlog=0", "--innodb-buffer-pool-size=16M")...)
 	cmd.Dir = home

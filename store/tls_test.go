@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/test/freeport"
 	"github.com/notyet/notyet/test/testcert"
 )
 
@@ -35,10 +35,9 @@ func startSecured(t *testing.T, certs testcert.Files) (port string) {
 	require.NoError(t, err, string(out))
 	init := filepath.Join(home, "init.sql")
 	require.NoError(t, os.WriteFile(init, []byte("CREATE DATABASE notyet;\nCREATE USER 'notyet'@'%' IDENTIFIED BY 'geheim' REQUIRE X509;\nGRANT ALL ON notyet.* TO 'notyet'@'%';\n"), 0o600))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr()
 	require.NoError(t, err)
-	port = strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, listener.Close())
+	_, port, _ = net.SplitHostPort(addr)
 	cmd := exec.Command("mariadbd", append(options, "--init-file="+init, "--socket=m.sock", "--bind-address=127.0.0.1", "--port="+port,
 		"--ssl-ca="+certs.CA, "--ssl-cert="+certs.ServerCert, "--ssl-key="+certs.ServerKey, "--innodb-flush-method=nosync")...)
 	cmd.Dir = home

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/index"
+	"github.com/notyet/notyet/test/freeport"
 	"github.com/notyet/notyet/test/testcert"
 )
 
@@ -35,10 +35,9 @@ func startRedis(t *testing.T, settings []string, args ...string) (port string) {
 	if err != nil {
 		t.Skip("redis-server is not installed")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr()
 	require.NoError(t, err)
-	port = strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, listener.Close())
+	_, port, _ = net.SplitHostPort(addr)
 	home := t.TempDir()
 	settings = append([]string{"bind 127.0.0.1", "dir " + home}, settings...)
 	for i := range settings {

@@ -256,10 +256,23 @@ func (c *Cluster) AwaitReady(ctx context.Context, bound time.Duration) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not whole after %v: %s", bound, problem)
+			return fmt.Errorf("not whole after %v: %s%s", bound, problem, c.logsOfUnready())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// logsOfUnready returns the last lines of the processes that are not ready.
+func (c *Cluster) logsOfUnready() string {
+	var out strings.Builder
+	for _, n := range c.nodes {
+		if !n.ready(context.Background()) {
+			log, err := os.ReadFile(n.log())
+			lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+			fmt.Fprintf(&out, "\n%s: %s %v", n.name, strings.Join(lines[max(0, len(lines)-10):], "\n"), err)
+		}
+	}
+	return out.String()
 }
 
 // broken returns what is wrong, or "".

@@ -18,14 +18,10 @@ func joinSecond(b *breaker) error {
 	env := append(b.env(), b.reach(b.Servers.addr)...)
 	env = append(env, "NOTYET_MYSQL_DSN="+strings.TrimSuffix(b.dsn(b.Servers.addr(mysqlServer)), database)+second, "NOTYET_DISPATCHER_MEMBER_ID="+second, "NOTYET_SENDLOG_DIR="+b.dir+"/"+second)
 	run := func(command string) (string, error) {
-		addr, err := freeAddr()
-		if err != nil {
-			return "", err
-		}
 		ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, b.binary, command)
-		cmd.Env = append(env, "NOTYET_HTTP_ADDR="+addr)
+		cmd.Env = append(env, "NOTYET_HTTP_ADDR=127.0.0.1:0")
 		out, err := cmd.CombinedOutput()
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("%s of a second installation ran on", command)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/notyet/notyet/internal/machine/clockfile"
 	"github.com/notyet/notyet/test/chaos/proxy"
+	"github.com/notyet/notyet/test/freeport"
 )
 
 // node is one process of the program, with a proxy of its own in front of each server.
@@ -68,7 +68,7 @@ func (c *Cluster) newNode(name, role string) (*node, error) {
 		n.proxies[server] = p
 	}
 	var err error
-	if n.http, err = freeAddr(); err != nil {
+	if n.http, err = freeport.Addr(); err != nil {
 		return nil, err
 	}
 	if n.clocks, err = clockfile.Open(filepath.Join(n.dir, n.name+".clocks")); err != nil {
@@ -80,13 +80,7 @@ func (c *Cluster) newNode(name, role string) (*node, error) {
 	return n, nil
 }
 
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
+func (n *node) log() string { return filepath.Join(n.dir, n.name+".log") }
 
 func (n *node) sendlog() string { return filepath.Join(n.dir, n.name+"-sendlog") }
 
@@ -133,7 +127,7 @@ func (n *node) start() error {
 
 // spawn needs mu.
 func (n *node) spawn() error {
-	log, err := os.OpenFile(filepath.Join(n.dir, n.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(n.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
