@@ -190,23 +190,25 @@ func (w *world) topicTrouble(r *rand.Rand, t trouble) trouble {
 	return t
 }
 
+const failingInPart = "failing in part"
+
 // patchySeeds is the first seed in which requests fail in part.
 const patchySeeds = regimeSeeds + 2
 
 // patchy lets each partition of the targets fail for itself, in half of the requests. So any part of what is sent together may fail.
 func (w *world) patchy() trouble {
 	r := rand.New(rand.NewPCG(w.seed, 901))
-	t := trouble{kind: "failing in part", target: "all targets", at: time.Duration(r.Int64N(int64(w.load))), lasts: spans[1+r.IntN(4)], copies: true}
-	faults := map[string]*kerr.Error{}
+	t := trouble{kind: failingInPart, target: "all targets", at: time.Duration(r.Int64N(int64(w.load))), lasts: spans[1+r.IntN(4)], copies: true}
+	w.patched = map[string]*kerr.Error{}
 	for _, topic := range plainTopics {
-		faults[topic] = pick(r, kerr.NotEnoughReplicas, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend)
+		w.patched[topic] = pick(r, kerr.NotEnoughReplicas, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend)
 	}
 	var handles []*kfake.FaultHandle
 	t.begin = func() {
 		for i, topic := range plainTopics {
 			for part := range w.partitions {
 				coin := rand.New(rand.NewPCG(w.seed, uint64(i)<<32|uint64(part))) // the broker has one goroutine
-				handles = append(handles, w.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Partitions: []int32{part}, Err: faults[topic], Count: -1,
+				handles = append(handles, w.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Partitions: []int32{part}, Err: w.patched[topic], Count: -1,
 					When: func(kmsg.Request) bool { return coin.IntN(2) == 0 }}))
 			}
 		}

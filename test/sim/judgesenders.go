@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/chaos/history"
@@ -86,7 +88,8 @@ func (w *world) judgeDoubled(h *history.History, before, s sending) {
 		return
 	}
 	for _, f := range h.Faults {
-		aboutTopic := f.Target == s.r.Topic || strings.HasPrefix(f.Target, s.r.Topic+"/") || slices.Contains(f.Only, s.r.Topic)
+		aboutTopic := f.Target == s.r.Topic || strings.HasPrefix(f.Target, s.r.Topic+"/") || slices.Contains(f.Only, s.r.Topic) ||
+			f.Kind == failingInPart && w.patched[s.r.Topic] == kerr.NotEnoughReplicasAfterAppend // stored, and answered with an error
 		if f.Rewinds || (f.Target == w.kafkaSrv.name || aboutTopic) && f.Start-1000 <= s.from.UnixMilli() && f.End+1000 >= before.from.UnixMilli() {
 			return
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
@@ -90,10 +91,11 @@ type world struct {
 	electionSrv *server
 	electorate  *electorate
 	loss        loss
-	zookeeper   *zkfake.Server // instead, likewise
-	admin       *store.Store   // of nobody: it meets no fault
-	looks       *sql.DB        // likewise, for the judge's own questions
-	client      *kgo.Client    // likewise
+	patched     map[string]*kerr.Error // how requests to a topic fail in part
+	zookeeper   *zkfake.Server         // instead, likewise
+	admin       *store.Store           // of nobody: it meets no fault
+	looks       *sql.DB                // likewise, for the judge's own questions
+	client      *kgo.Client            // likewise
 
 	nodes []*node
 
