@@ -6,12 +6,12 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// circuit counts an origin's failures. After failuresToOpen in a row it is open: one request at a
-// time asks the origin, after a pause that doubles, until one of them is answered. The requests that
-// wait meanwhile make no attempt, so an outage does not use up the attempts of all tasks.
+// circuit counts an origin's failures. After failuresToOpen in a row the circuit is open: one
+// request at a time asks the origin, after a doubling pause, until the origin answers one. Waiting
+// requests make no attempt, so an outage does not use up the attempts of all tasks.
 //
-// It is our own because a caller must learn for how long to put a task off, and because the pause
-// grows and follows Retry-After. The known libraries do neither. The room's lock guards it.
+// The known libraries do not tell a caller for how long to put a task off. Their pause neither
+// grows nor follows Retry-After. The room's lock guards a circuit.
 type circuit struct {
 	failures int
 	open     bool
@@ -33,14 +33,14 @@ func (c *circuit) wait(now time.Time) time.Duration {
 	return 0
 }
 
-// enter notes that a request is sent, and returns whether it is the one that asks. wait must have
+// enter notes a sent request, and returns whether this request asks an open origin. wait must have
 // returned 0.
 func (c *circuit) enter() (probe bool) {
 	c.probing = c.probing || c.open
 	return c.open
 }
 
-// change is what an outcome did to a circuit.
+// change is the effect of an outcome to a circuit.
 type change uint8
 
 const (

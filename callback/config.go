@@ -12,38 +12,39 @@ import (
 	"github.com/notyet/notyet/internal/defaults"
 )
 
-// Config holds a Sender's settings. The zero value works, and refuses every URL until URLRules.Enabled
-// is set.
+// Config holds a Sender's settings. The zero value works, and refuses every URL until
+// URLRules.Enabled is set.
 type Config struct {
 	// URLRules say which URLs are called.
 	URLRules URLRules
 
-	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to these origins are
-	// signed. It is read again when it changes. Write a new version to another file and rename it:
-	// half of a file can be a valid one with fewer origins. Default none: nothing is signed.
+	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to the listed
+	// origins are signed. A changed file is read again. Write a new version to another file and
+	// rename it: half of a file can be a valid one with fewer origins. Default none: nothing is
+	// signed.
 	Secrets string
 
 	// MaxInFlight limits the requests to one origin at a time, of all senders together (see
-	// Sender.Share), and the connections to it. Default 64.
+	// Sender.Share), and the connections to the origin. Default 64.
 	MaxInFlight int
 
 	// MaxInFlightTotal limits the requests to all origins at a time, and the idle connections.
 	// Default 2048.
 	MaxInFlightTotal int
 
-	// MaxTimeout limits the time of one request, whatever its task asks for. Otherwise a task with
-	// notyet-ack-timeout 1000h could hold a connection for as long. Default 5m.
+	// MaxTimeout limits the time of one request. Without this bound a task with notyet-ack-timeout
+	// 1000h could hold a connection for as long. Default 5m.
 	MaxTimeout time.Duration
 
 	// UserAgent is sent unless the task has a User-Agent header of its own. Default "notyet".
 	UserAgent string
 
-	// Now is the clock for signatures, which receivers compare with their own clocks, and for dates in
-	// answers. Default this machine's.
+	// Now is the clock for signatures, and for dates in answers. Receivers compare signatures with
+	// their own clocks. Default this machine's.
 	Now func() time.Time
 
-	// Dial connects instead of the network, for tests. The address that it connects to is not checked.
-	// Default the guard's own, which checks it.
+	// Dial connects instead of the network, for tests. Its address is not checked. Default the
+	// guard's dial, with a check.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// TLS configures HTTPS connections. Default the system's authorities.

@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Kinds of what fails below HTTP, as a label of metrics.
+// Kinds of failures below HTTP, as a label of metrics.
 const (
 	failedDNS     = "dns"
 	failedTLS     = "tls"
@@ -21,8 +21,8 @@ const (
 	failedOther   = "failed"
 )
 
-// failed returns the outcome of an attempt without an answer, and its kind for metrics. Everything
-// below HTTP may pass, also a certificate that has expired, and is tried again. Only the guard's
+// failed returns the outcome of an attempt without an answer, and the failure's kind for metrics.
+// Everything below HTTP may pass, even an expired certificate, and is tried again. Only the guard's
 // refusal is final. sent is whether a connection was made for the request.
 func failed(origin string, err error, sent bool, timeout time.Duration) (Outcome, string) {
 	if refused, ok := errors.AsType[*refusedError](err); ok {
@@ -32,13 +32,13 @@ func failed(origin string, err error, sent bool, timeout time.Duration) (Outcome
 	return Outcome{Verdict: Retry, Sent: sent, Reason: origin + " " + text}, kind
 }
 
-// refusal is the outcome of a request that this installation does not make.
+// refusal is the outcome of a request not allowed by this installation.
 func refusal(reason string) Outcome {
 	return Outcome{Verdict: Dead, Kind: schemas.KindCallback, Reason: reason}
 }
 
-// describe says what went wrong, without the addresses that Go's errors have: the task's owner
-// reads it, and must not learn what names resolve to here.
+// describe names the failure, without the addresses of Go's errors: the task's owner reads the
+// text, and must not learn to which addresses names resolve here.
 func describe(err error, timeout time.Duration) (kind, text string) {
 	var (
 		timed   net.Error
@@ -75,7 +75,7 @@ func describe(err error, timeout time.Duration) (kind, text string) {
 	return failedOther, "failed: " + cut(err.Error())
 }
 
-// cut bounds what an error says: some repeat what the receiver sent.
+// cut bounds an error's text: some errors repeat bytes of the receiver.
 func cut(text string) string {
 	const most = 300
 	return printable([]byte(schemas.CutUTF8(text, most)))

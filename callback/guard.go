@@ -27,26 +27,25 @@ type URLRules struct {
 	AllowHTTP bool
 
 	// AllowedHosts are patterns as of path.Match for a URL's host without its port:
-	// "hooks.example.com", "*.example.com". They are compared in lower case. Default empty: every
-	// host.
+	// "hooks.example.com", "*.example.com". Compared in lower case. Default empty: every host.
 	AllowedHosts []string
 
-	// AllowedNetworks are called although they are not public: loopback, private and other special
-	// networks are refused otherwise. They do not restrict public addresses. Default none.
+	// AllowedNetworks are exceptions to the refusal of loopback, private and other special
+	// networks. Public addresses are not restricted. Default none.
 	AllowedNetworks []netip.Prefix
 
-	// AllowedPorts are the ports that are called. Default empty: every port.
+	// AllowedPorts are the permitted ports. Default empty: every port.
 	AllowedPorts []uint16
 }
 
-// wireServer is an address at which Azure serves virtual machines' metadata. It looks public.
+// wireServer serves virtual machines' metadata in Azure, at a seemingly public address.
 var wireServer = netip.MustParsePrefix("168.63.129.16/32")
 
 // dialTimeout limits the lookup of a name and the connection to one of its addresses.
 const dialTimeout = 10 * time.Second
 
-// Guard refuses URLs by URLRules. What is checked when a connection is made decides: it is the
-// address that is connected to, after the last lookup of its name. It is safe for concurrent use.
+// Guard refuses URLs by URLRules. The check at each connection decides, with the very address and
+// after the last lookup of the name. Safe for concurrent use.
 type Guard struct {
 	rules     URLRules
 	addresses *ssrf.Guardian
@@ -87,9 +86,8 @@ func NewGuard(p URLRules) (*Guard, error) {
 	)}, nil
 }
 
-// Check refuses what can be refused without a lookup. The scanner asks it about each request for a
-// callback, and the Sender about each attempt, because the rules may have changed in between. Its
-// answer depends only on the rules and the URL.
+// Check refuses without a lookup, by the rules and the URL alone. The scanner checks each request
+// for a callback, and the Sender each attempt, because the rules may have changed in between.
 func (g *Guard) Check(c schemas.CallbackURL) *schemas.Rejection {
 	refuse := func(problem, fix string) *schemas.Rejection {
 		return &schemas.Rejection{Header: schemas.HeaderURL, Value: c.Origin, Problem: problem, Fix: fix}
@@ -117,8 +115,8 @@ func (g *Guard) allowsHost(host string) bool {
 	})
 }
 
-// allowsLiteral reports whether a host that is an address, or means one by itself, may be called. A
-// name of which nothing is known yet may.
+// allowsLiteral reports whether a literal address, or a name of fixed meaning, may be called. Any
+// other name passes.
 func (g *Guard) allowsLiteral(host string) bool {
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // RFC 6761: always loopback
 		v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
@@ -128,16 +126,17 @@ func (g *Guard) allowsLiteral(host string) bool {
 	return err != nil || g.addresses.SafeAddr(addr) == nil
 }
 
-// refusedError means that every address that a name had was refused. It does not contain them: the
-// reason of a dead letter reaches the task's owner, who must not learn what names resolve to here.
+// refusedError means that every address of a name was refused. The text omits the addresses: a dead
+// letter's reason reaches the task's owner, and must not reveal to which addresses names resolve
+// here.
 type refusedError struct{ cause error }
 
 func (e *refusedError) Error() string {
 	return "its address is not public, and callback.allowed-networks does not name it"
 }
 
-// dial connects like a net.Dialer, but only to addresses that the rules allow. The dialer asks
-// before each connection, after the lookup, so a name cannot change what it means after the check.
+// dial connects like a net.Dialer, but only to addresses allowed by the rules. The dialer asks
+// before each connection, after the lookup, so a name cannot change its meaning after the check.
 func (g *Guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var permitted atomic.Bool
 	var refusal atomic.Pointer[refusedError]

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics have no label that a caller can make grow: an origin is never one.
+// metrics have no label of unbounded values: an origin is never one.
 type metrics struct {
 	requests *prometheus.CounterVec   // result, circuit
 	seconds  *prometheus.HistogramVec // circuit

@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Verdict says what becomes of a task after an attempt.
+// Verdict is an attempt's effect on the task.
 type Verdict uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	// task is to be offered again after Outcome.After.
 	NotSent Verdict = iota
 
-	// Delivered: the receiver answered 2xx. The task is done, or waits for its report.
+	// Delivered: the receiver answered 2xx. The task is done, or waits for a report.
 	Delivered
 
 	// Retry: the attempt failed, and a later one may succeed. The next one is due after
@@ -38,7 +38,7 @@ func (v Verdict) String() string {
 	return [...]string{"not sent", "delivered", "retry", "dead", "interrupted"}[v]
 }
 
-// Outcome is what came of a Request.
+// Outcome is the result of a Request.
 type Outcome struct {
 	Verdict Verdict
 
@@ -46,33 +46,32 @@ type Outcome struct {
 	Status int
 
 	// After is how long to wait at least: with NotSent until the task is offered again, with Retry
-	// what the receiver asked for (Retry-After, at most an hour).
+	// the receiver's Retry-After, at most an hour.
 	After time.Duration
 
-	// Kind is that of the dead letter: schemas.KindCallback with Dead, otherwise "".
+	// Kind of the dead letter: schemas.KindCallback with Dead, otherwise "".
 	Kind schemas.Kind
 
-	// Reason says what happened, for events and dead letters: at most 4096 bytes of valid UTF-8. It
-	// has the status and the first KiB of the answer. It is "" with Delivered.
+	// Reason describes the failure, for events and dead letters, in at most 4096 bytes of valid
+	// UTF-8: status and first KiB of the answer. Reason is "" with Delivered.
 	Reason string
 
-	// Failure is the kind of what went wrong below HTTP, one of few words; "" if there was an answer.
+	// Failure is the kind of a failure below HTTP, one of few words; "" if there was an answer.
 	Failure string
 
-	// Sent is false if it is certain that no byte has reached the receiver. A cancel may still win
-	// then.
+	// Sent is false if certainly no byte has reached the receiver. Then a cancel may still win.
 	Sent bool
 
-	// Down is above 0 if the origin does not answer, and is then how long nothing is sent to it.
+	// Down is above 0 if the origin does not answer: for so long nothing is sent to the origin.
 	Down time.Duration
 }
 
-// Pause returns how long after a failed attempt the next one is due: the task's backoff, or what the
-// receiver asked for where that is longer.
+// Pause returns how long after a failed attempt the next one is due: the longer of the task's
+// backoff and the receiver's wish.
 func (o Outcome) Pause(backoff time.Duration) time.Duration { return max(backoff, o.After) }
 
 const (
-	// maxRetryAfter limits how long a receiver can put off its tasks.
+	// maxRetryAfter limits for how long a receiver can put off tasks.
 	maxRetryAfter = time.Hour
 
 	// reasonBytes is how much of an answer a reason has.
@@ -82,7 +81,7 @@ const (
 	locationBytes = 256
 )
 
-// judge returns the outcome of an answer. start is the beginning of its body.
+// judge returns the outcome of an answer. start is the beginning of the body.
 func judge(origin string, status int, header http.Header, start []byte, now time.Time) Outcome {
 	o := Outcome{Status: status, Sent: true}
 	switch {

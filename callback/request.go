@@ -19,26 +19,26 @@ import (
 
 // Request is one attempt of a callback.
 type Request struct {
-	// URL and Method are those of the task. An empty Method is POST.
+	// URL and Method come from the task. An empty Method is POST.
 	URL, Method string
 
-	// Body is the task's value. It is sent byte for byte; null is sent as an empty one. It must not
+	// Body is the task's value, sent byte for byte; null is sent as an empty one. Body must not
 	// change until Send has returned.
 	Body []byte
 
-	// Headers are the task's own. Those that are valid in HTTP, do not concern the connection and
-	// are not notyet's are sent.
+	// Headers are the task's own. Send omits headers that are not valid in HTTP, concern the
+	// connection or are notyet's.
 	Headers []kgo.RecordHeader
 
 	// Delivery names the attempt. Its Key is the idempotency key.
 	Delivery schemas.Delivery
 
 	// Timeout limits the request from the dial to the answer: notyet-ack-timeout. 0:
-	// schemas.DefaultCallbackTimeout. Config.MaxTimeout limits it in turn.
+	// schemas.DefaultCallbackTimeout. Config.MaxTimeout is a further limit.
 	Timeout time.Duration
 }
 
-// Headers that a Sender sets. A task's own headers of these names are not sent.
+// Headers of a Sender. A task's own headers of these names are not sent.
 const (
 	headerID        = "Notyet-Id"
 	headerEncoding  = "Notyet-Id-Encoding"
@@ -52,7 +52,7 @@ const (
 )
 
 // withheld are the headers of a task that are not sent: notyet sets them, or they concern one
-// connection only (RFC 9110, 7.6.1). Those that a Connection header names are added to them.
+// connection only (RFC 9110, 7.6.1). Names in a Connection header are withheld too.
 var withheld = map[string]bool{
 	headerID: true, headerEncoding: true, headerDue: true, headerAttempt: true, headerTag: true, headerKey: true,
 	headerWebhookID: true, headerTimestamp: true, headerSignature: true,
@@ -66,8 +66,9 @@ var withheld = map[string]bool{
 // five minutes, so each attempt is signed anew.
 func httpRequest(ctx context.Context, r Request, target schemas.CallbackURL, keys signers, userAgent string, at time.Time) (*http.Request, error) {
 	method := cmp.Or(r.Method, schemas.DefaultMethod)
-	// A *bytes.Reader lets the transport send the body again. It does so when the server has closed a
-	// reused connection without an answer, and only because the request has an Idempotency-Key.
+	// A *bytes.Reader lets the transport send the body again, after the server has closed a reused
+	// connection without an answer. The transport does so only because of the request's
+	// Idempotency-Key.
 	req, err := http.NewRequestWithContext(ctx, method, target.URL().String(), bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, fmt.Errorf("making the request: %w", err)
@@ -101,7 +102,7 @@ func httpRequest(ctx context.Context, r Request, target schemas.CallbackURL, key
 	return req, nil
 }
 
-// ownHeaders returns those of the task's headers that are sent. Values of one name keep their order.
+// ownHeaders returns the task's headers to send. Values of one name keep their order.
 func ownHeaders(headers []kgo.RecordHeader) http.Header {
 	out := make(http.Header, len(headers)+8)
 	var named []string // by Connection headers
@@ -125,10 +126,10 @@ func ownHeaders(headers []kgo.RecordHeader) http.Header {
 	return out
 }
 
-// encodeID returns an id as the value of a header, and whether it is percent-encoded. An ASCII id stays
-// as it is. What HTTP cannot carry is encoded as a whole: other characters, controls, and blanks at the
-// ends, which receivers strip. An ASCII id can look like an encoded one, so a header of its own says
-// which it is.
+// encodeID returns an id as the value of a header, and whether the value is percent-encoded. An
+// ASCII id stays plain. An id that HTTP cannot carry is encoded as a whole: other characters,
+// controls, and blanks at the ends, which receivers strip. A header of its own tells the two forms
+// apart, because an ASCII id can look like an encoded one.
 func encodeID(id string) (value string, encoded bool) {
 	if strings.TrimSpace(id) != id || strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return url.PathEscape(id), true

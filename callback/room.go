@@ -7,9 +7,9 @@ import (
 	"github.com/notyet/notyet/internal/share"
 )
 
-// room decides which requests may be in flight: so many to one origin, and of the seats of all origins what the
-// request's tenant and its origin may have (see share.Room). So an origin that is slow or does not answer delays
-// only itself, and a tenant with many of them only itself.
+// room admits requests: so many to one origin, and of the seats of all origins the share of the
+// request's tenant and origin (see share.Room). So a slow or silent origin delays only itself, and
+// a tenant with many such origins only itself.
 type room struct {
 	mu        sync.Mutex
 	ofAll     int     // to one origin from all dispatchers together
@@ -21,7 +21,6 @@ type room struct {
 	open      int // open circuits
 }
 
-// originState is what is known of an origin.
 type originState struct {
 	share.Holder
 	circuit circuit
@@ -29,14 +28,13 @@ type originState struct {
 }
 
 const (
-	// maxOrigins limits the memory, about 300 bytes each. It must be above the requests in flight.
+	// maxOrigins limits the memory, about 300 bytes each. Must be above the requests in flight.
 	maxOrigins = 10_000
 
-	// fullPause is how long a request is put off that has no room. An answer makes room earlier.
+	// fullPause is for how long a request without room is put off. An answer makes room earlier.
 	fullPause = 100 * time.Millisecond
 )
 
-// permit is a request's seat.
 type permit struct {
 	origin *originState
 	seat   *share.Seat
@@ -47,7 +45,7 @@ func newRoom(perOrigin, total int) *room {
 	return &room{ofAll: perOrigin, part: 1, perOrigin: perOrigin, seats: share.Room{Total: total}, tenants: map[string]*share.Holder{}, origins: map[string]*originState{}}
 }
 
-// limit sets other numbers. What is in flight beyond them ends first.
+// limit sets other numbers. Requests in flight beyond them end first.
 func (r *room) limit(ofAll, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +53,7 @@ func (r *room) limit(ofAll, total int) {
 	r.perOrigin = share.Of(r.ofAll, r.part)
 }
 
-// share sets this dispatcher's part of the requests to one origin: at least one.
+// share sets the dispatcher's part of the requests to one origin: at least one.
 func (r *room) share(part float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +68,8 @@ const (
 	whyCircuit = "circuit"     // its origin does not answer
 )
 
-// enter takes a seat on account of a tenant, or returns why there is none and for how long to put the request off.
+// enter takes a seat on account of a tenant. Without a seat, enter returns the cause and for how
+// long to put the request off.
 func (r *room) enter(origin, tenant string, now time.Time) (p permit, why string, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +110,8 @@ func (r *room) blocked(origin, tenant string, now time.Time) (why string, wait t
 	return "", 0
 }
 
-// leave gives a seat back. down is how long the origin's circuit lets nothing through, 0 if it is closed.
+// leave gives a seat back. down is how long the origin's circuit lets nothing through; 0: the
+// circuit is closed.
 func (r *room) leave(p permit, o Outcome, now time.Time) (did change, down time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,9 +131,8 @@ func (r *room) leave(p permit, o Outcome, now time.Time) (did change, down time.
 	return c, down
 }
 
-// makeRoom forgets an origin if there are too many: of a few idle ones, the one that was used longest
-// ago, and one that does not answer only if there is no other. Iteration begins at random. mu is
-// held.
+// makeRoom forgets an origin if there are too many: of a few idle ones the longest unused, and one
+// with an open circuit only if there is no other. Iteration begins at random. mu is held.
 func (r *room) makeRoom() {
 	if len(r.origins) < maxOrigins {
 		return
@@ -164,7 +163,7 @@ func (r *room) before(a, b *originState) bool {
 	return a.used.Before(b.used)
 }
 
-// counts returns the requests in flight, the origins that are known and the open circuits.
+// counts returns the requests in flight, the known origins and the open circuits.
 func (r *room) counts() (inFlight, origins, open int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,23 +18,23 @@ import (
 const (
 	maxSecretsFile = 4 << 20 // bytes
 
-	// maxSecrets is how many secrets an origin has at a time: the new one and the one before it.
+	// maxSecrets is how many secrets an origin has at a time: the new one and the previous one.
 	maxSecrets = 2
 
-	// minSecretBytes is the shortest key: 128 bits. Standard Webhooks advises 24 to 64 bytes. Its
-	// libraries accept even an empty key, which signs nothing.
+	// minSecretBytes is the shortest key: 128 bits. Standard Webhooks advises 24 to 64 bytes. The
+	// scheme's libraries accept even an empty key, and then sign nothing.
 	minSecretBytes = 16
 
 	secretPrefix = "whsec_"
 )
 
-// Secrets are the keys of origins, from a file that is read again when it changes.
+// Secrets are the keys of origins, from a file. A changed file is read again.
 type Secrets struct {
 	byOrigin *reload.Value[map[string]signers]
 }
 
-// OpenSecrets reads the file. If reading it again fails later, it logs that and keeps the previous
-// secrets. Its errors name the line and the field, and never contain a secret.
+// OpenSecrets reads the file. If a later reading fails, the failure is logged and the previous
+// secrets stay. Errors name the line and the field, and never contain a secret.
 func OpenSecrets(file string, log *zap.Logger) (*Secrets, error) {
 	byOrigin, err := reload.New(func() (map[string]signers, error) { return readSecrets(file) }, func(err error) {
 		log.Error("the callback secrets have changed and cannot be used; the previous ones stay in force", zap.Error(err))
@@ -45,7 +45,7 @@ func OpenSecrets(file string, log *zap.Logger) (*Secrets, error) {
 	return &Secrets{byOrigin}, nil
 }
 
-// of returns the signers of an origin; none if it has no secret, or if there is no file.
+// of returns the signers of an origin; none without a secret or without a file.
 func (s *Secrets) of(origin string) signers {
 	if s == nil {
 		return nil
@@ -65,8 +65,8 @@ func readSecrets(file string) (map[string]signers, error) {
 	return out, nil
 }
 
-// parseSecrets walks the document by hand. The errors of a decoder into structs repeat the values
-// that do not fit, and these can be secrets.
+// parseSecrets walks the document by hand: the errors of a decoder into structs repeat unfitting
+// values, possibly secrets.
 func parseSecrets(text []byte) (map[string]signers, error) {
 	const form = "want a YAML list of {origin, secrets: [whsec_…]}"
 	var doc yaml.Node

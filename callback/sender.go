@@ -14,7 +14,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Sender sends requests. It is safe for concurrent use.
+// Sender sends requests. Safe for concurrent use.
 type Sender struct {
 	cfg     Config
 	guard   *Guard
@@ -26,15 +26,15 @@ type Sender struct {
 	log     *zap.Logger
 }
 
-// limited are the numbers that are in force, and connections that keep to them.
+// limited are the limits in force, and connections bound by them.
 type limited struct {
 	inFlight, total int
 	timeout         time.Duration
 	transport       *http.Transport
 }
 
-// New checks the configuration and reads the secrets. It connects to nothing. Close frees what it
-// holds.
+// New checks the configuration and reads the secrets. New connects to nothing. Close frees the
+// connections.
 func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Sender, error) {
 	guard, err := NewGuard(cfg.URLRules)
 	if err != nil {
@@ -60,7 +60,8 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Sender, error
 	return s, nil
 }
 
-// Limit replaces MaxInFlight, MaxInFlightTotal and MaxTimeout. Requests that are under way go on by those before, and count.
+// Limit replaces MaxInFlight, MaxInFlightTotal and MaxTimeout. Requests under way continue by the
+// previous limits, and count.
 func (s *Sender) Limit(inFlight, total int, timeout time.Duration) {
 	before := s.now.Load()
 	if before != nil && before.inFlight == inFlight && before.total == total && before.timeout == timeout {
@@ -73,11 +74,11 @@ func (s *Sender) Limit(inFlight, total int, timeout time.Duration) {
 	}
 }
 
-// Close closes idle connections. Requests that are under way end by their own limits.
+// Close closes idle connections. Requests under way end by their own limits.
 func (s *Sender) Close() { s.now.Load().transport.CloseIdleConnections() }
 
-// Share sets which part of MaxInFlight is this sender's, from 0 to 1; but one request is always let
-// through. Other senders have the rest. A sender whose share was not set has all.
+// Share sets this sender's part of MaxInFlight, from 0 to 1, but at least one request. Other
+// senders have the rest. Without a call the part is 1.
 func (s *Sender) Share(part float64) { s.room.share(part) }
 
 // Seat is room for one request to an origin. Exactly one of Send and Leave gives it back.
@@ -92,8 +93,8 @@ type Absence struct {
 	Down bool          // the origin does not answer, and is asked by one request at a time
 }
 
-// Enter takes room for a request to the origin, on account of a tenant: tenants share the room of all origins
-// first. Without room it returns no Seat.
+// Enter takes room for a request to the origin, on account of a tenant: tenants share the room of
+// all origins first. Without room there is no Seat.
 func (s *Sender) Enter(origin, tenant string) (*Seat, Absence) {
 	p, why, wait := s.room.enter(origin, tenant, time.Now())
 	if why != "" {
@@ -106,14 +107,14 @@ func (s *Sender) Enter(origin, tenant string) (*Seat, Absence) {
 // Leave gives the room back unused.
 func (p *Seat) Leave() { p.sender.room.leave(p.permit, Outcome{Verdict: NotSent}, time.Now()) }
 
-// fairTimeout is how long a request must wait before its end says something about the origin: a caller may ask for a millisecond,
-// and others call the same origin.
+// fairTimeout is how long a request must wait before its end says something about the origin: a
+// caller may ask for a millisecond, and others call the same origin.
 const fairTimeout = time.Second
 
-// Send makes one attempt in room that Enter took, and returns what came of it. The request must be
-// for the origin of the Seat. Send blocks for the time of the request, which is limited. It does not
-// try again, except on a reused connection that the receiver has closed, with the same idempotency
-// key.
+// Send makes one attempt in the room taken by Enter, and returns the outcome. The request must be
+// for the origin of the Seat. Send blocks for the time of the request, with a limit. Only the
+// transport may send again, with the same idempotency key, when the receiver has closed a reused
+// connection.
 func (p *Seat) Send(ctx context.Context, r Request) Outcome {
 	s, started := p.sender, time.Now()
 	target, rej := schemas.ParseCallbackURL([]byte(r.URL))
@@ -144,7 +145,7 @@ func (p *Seat) Send(ctx context.Context, r Request) Outcome {
 	return o
 }
 
-// attempt sends the request and reads the answer. failure is the kind of what went wrong below HTTP.
+// attempt sends the request and reads the answer. failure is the kind of a failure below HTTP.
 func (s *Sender) attempt(ctx context.Context, r Request, target schemas.CallbackURL) (o Outcome, failure string) {
 	limits := s.now.Load()
 	timeout := min(r.Timeout, limits.timeout)
@@ -171,10 +172,10 @@ func (s *Sender) attempt(ctx context.Context, r Request, target schemas.Callback
 }
 
 const (
-	// answerTimeout limits how long an answer's body is read. Its status is known by then.
+	// answerTimeout limits how long an answer's body is read, after its status.
 	answerTimeout = 2 * time.Second
 
-	// drainBytes is how much of an answer's body is read so that the connection can be used again.
+	// drainBytes is how much of an answer's body is read, to use the connection again.
 	drainBytes = 64 << 10
 )
 

@@ -8,12 +8,12 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// signers are what signs the requests to one origin, the first secret first.
+// signers sign the requests to one origin, the first secret first.
 type signers []*standardwebhooks.Webhook
 
 // sign returns the value of webhook-signature: a signature by each secret, separated by spaces. A
-// receiver accepts the request if one of them is by a secret that it knows, so both sides can change
-// to a new secret at different times.
+// receiver accepts a request with one signature by a known secret, so both sides can change to a
+// new secret at different times.
 func (s signers) sign(id string, at time.Time, body []byte) (string, error) {
 	signatures := make([]string, 0, maxSecrets)
 	for _, w := range s {

@@ -10,24 +10,23 @@ import (
 	"time"
 )
 
-// dialFunc connects. In production it is the guard's.
+// dialFunc connects. In production the guard's dial.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// handshakeTimeout limits a TLS handshake.
 const handshakeTimeout = 10 * time.Second
 
-// requestKey is the key of a request's own context in the context of its dial.
+// requestKey is the key of a request's context in the context of its dial.
 type requestKey struct{}
 
-// withRequest returns ctx with itself as a value. The transport keeps a dial's values and drops its
-// cancellation.
+// withRequest returns ctx with ctx itself as a value. The transport keeps a dial's values and drops
+// its cancellation.
 func withRequest(ctx context.Context) context.Context {
 	return context.WithValue(ctx, requestKey{}, ctx)
 }
 
-// untilRequestEnds ends a dial together with its request. The transport would let it go on for
-// others. Connections that are being made would then have no bound: a task may ask for a timeout of
-// a millisecond, and a name may lead to where nobody answers.
+// untilRequestEnds ends a dial together with its request. The transport would continue the dial for
+// others. Dials would then have no bound: a task may ask for a timeout of a millisecond, and a name
+// may lead to where nobody answers.
 func untilRequestEnds(ctx context.Context) (context.Context, context.CancelFunc) {
 	bounded, cancel := context.WithCancel(ctx)
 	request, ok := ctx.Value(requestKey{}).(context.Context)
@@ -75,9 +74,9 @@ func (dial dialFunc) secure(conf *tls.Config) func(ctx context.Context, network,
 	}
 }
 
-// newTransport returns the connections of a Sender. It is used without an http.Client, which would
-// follow redirects and keep cookies. It is not made from http.DefaultTransport, which has the
-// environment's proxy: a proxy connects for its client, and so around the guard.
+// newTransport returns the connections of a Sender, for use without an http.Client, which would
+// follow redirects and keep cookies. http.DefaultTransport is no base because of the environment's
+// proxy: a proxy connects for its client, and so around the guard.
 func newTransport(secured *tls.Config, inFlight, total int, dial dialFunc) *http.Transport {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if secured != nil {
@@ -94,11 +93,11 @@ func newTransport(secured *tls.Config, inFlight, total int, dial dialFunc) *http
 		MaxIdleConns:          total,
 		IdleConnTimeout:       30 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		// An answer's body is read as it comes: its first KiB stands in a dead letter.
+		// The first KiB of an answer's body, as received, stands in a dead letter.
 		DisableCompression: true,
 		// 10 MiB by default, for each request in flight.
 		MaxResponseHeaderBytes: 64 << 10,
-		// A connection of HTTP/2 that has gone silent would be used by request after request.
+		// Without pings request after request would use a silent connection of HTTP/2.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// evidence is what send logs and target topics prove about each task: about 100 bytes a task, and its
-// id if it is a run of a timer.
+// evidence is the proof by send logs and target topics about each task: about 100 bytes a task,
+// plus the id of a timer's run.
 type evidence struct {
 	tasks   map[sendlog.Subject]sent
 	noted   sendlog.Subjects           // of the log that is being read
@@ -28,7 +28,6 @@ type evidence struct {
 	runs    map[int64]intake.SentRun // runs of timers, which no intake record would make again
 }
 
-// sent is what is known of one task's sending.
 type sent struct {
 	taken  int64 // Unix ms: when it was first noted as about to be sent
 	at     int64 // Unix ms: of the newest answer
@@ -48,7 +47,7 @@ type LogRead struct {
 	Damage  string `json:"damage,omitempty"` // what of it is missing; the tasks noted there are in doubt, or unknown
 }
 
-// read adds the entries of an installation's send log from since on. It changes nothing in the log.
+// read adds the entries of an installation's send log from since on. The log stays unchanged.
 func (e *evidence) read(ctx context.Context, dir, installation string, since time.Time, log *zap.Logger) (LogRead, error) {
 	out := LogRead{Dir: dir}
 	l, err := sendlog.Open(dir, sendlog.Config{Existing: true, Retention: math.MaxInt64, Installation: installation}, log)
@@ -120,7 +119,7 @@ func subjectOf(t *task.Task) sendlog.Subject {
 	return sendlog.SubjectOf(t.Seq, t.Topic, t.ID, xxhash.Sum64(t.Body))
 }
 
-// Of implements intake.Evidence. The task must be the one that was sent, by name and content.
+// Of implements intake.Evidence. The task must be the sent one, by name and content.
 func (e *evidence) Of(t *task.Task) (task.Proof, bool) {
 	subject := subjectOf(t)
 	s := e.tasks[subject]
@@ -137,7 +136,7 @@ func (e *evidence) same(t *task.Task) bool {
 	return ok
 }
 
-// sentRuns returns the runs of timers that were noted, in order.
+// sentRuns returns the noted runs of timers, in order.
 func (e *evidence) sentRuns() []intake.SentRun {
 	out := make([]intake.SentRun, 0, len(e.runs))
 	for _, seq := range slices.Sorted(maps.Keys(e.runs)) {
@@ -146,7 +145,7 @@ func (e *evidence) sentRuns() []intake.SentRun {
 	return out
 }
 
-// doubtful returns the tasks whose newest attempt has no answer, in order.
+// doubtful returns the tasks without an answer to the newest attempt, in order.
 func (e *evidence) doubtful() []sendlog.Subject {
 	return e.subjects(func(s sent) bool { return s.noted > s.proven })
 }

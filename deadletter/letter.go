@@ -1,9 +1,9 @@
-// Package deadletter lets operators work on tasks and requests that were given up. A filter goes
-// in; letters come out as JSON, tasks become pending again, or rows are deleted. After a restore of the
-// database send logs go in, and what they prove to have been sent is settled (Reconcile).
+// Package deadletter lets operators work on given up tasks and requests. A filter goes in; letters
+// come out as JSON, tasks become pending again, or rows are deleted. After a restore of the
+// database send logs go in, and the tasks proven as sent are settled (Reconcile).
 //
 // The letters are in the store's table. A replay marks each letter in the transaction that revives
-// its task, so a run that stops half way is simply started again.
+// the task, so an interrupted run is simply started again.
 package deadletter
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// ErrNotFound means that no dead letter has this id.
+// ErrNotFound means: no dead letter has the id.
 var ErrNotFound = errors.New("there is no dead letter with this id")
 
 // Letter is a dead letter in JSON. Times are Unix ms.
@@ -43,8 +43,8 @@ type Letter struct {
 	*Content
 }
 
-// Content is what a task carries. Bytes that are not UTF-8 are in the base64 field instead. If both
-// fields are null, the value is Kafka's null.
+// Content is a task's key, value and headers. Bytes beyond UTF-8 are in the base64 field instead.
+// If both fields are null, the value is Kafka's null.
 type Content struct {
 	Key         *string  `json:"key"                    required:"false" doc:"text; null: see key_base64, or null"`
 	KeyBase64   string   `json:"key_base64,omitempty"`
@@ -53,7 +53,7 @@ type Content struct {
 	Headers     []Header `json:"headers"                required:"false" doc:"the business's own, in their order: [{\"key\":\"name\",\"value\":\"text\"}]"`
 }
 
-// Header is one of the business's own headers. Headers keep their order.
+// Header is one of the business's own headers.
 type Header struct {
 	Key         string  `json:"key"`
 	Value       *string `json:"value"                  required:"false"`
@@ -84,7 +84,7 @@ func text(b []byte) (*string, string) {
 	return &s, ""
 }
 
-// Bytes returns the key, value and headers. Its error is a *FieldError that names the field.
+// Bytes returns the key, value and headers. The error is a *FieldError with the field's name.
 func (c *Content) Bytes() (key, value []byte, headers []kgo.RecordHeader, err error) {
 	if key, err = raw("key", c.Key, c.KeyBase64); err != nil {
 		return nil, nil, nil, err
@@ -135,7 +135,7 @@ func newLetter(d task.DeadLetter, content bool) Letter {
 	}
 	body, err := decode(d.Body)
 	if err != nil {
-		// Show the raw bytes: nothing else is left of it.
+		// Show the raw bytes: nothing else is left.
 		body = schemas.Body{Value: d.Body}
 		l.Reason += " (its stored content cannot be read: " + err.Error() + ")"
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/notyet/notyet/store/letters"
 )
 
-// Letters is a page of dead letters in the order of their ids.
+// Letters is a page of dead letters in the order of ids.
 type Letters struct {
 	Letters []Letter `json:"deadletters"`
 	Cursor  string   `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
 }
 
-// Source returns pages of the letters that a filter selects. The first call has no cursor; each
-// later one passes the cursor of the page before. A page holds at most f.Limit letters (0: 100),
-// and fewer if their content is large. A page can be short or empty without being the last.
+// Source returns pages of a filter's letters. The first call has no cursor; each later one passes
+// the cursor of the page before. A page holds at most f.Limit letters (0: 100), and fewer with
+// large content. A page can be short or empty without being the last.
 type Source interface {
 	Letters(ctx context.Context, f letters.Filter, cursor string, content bool) (Letters, error)
 }
@@ -48,7 +48,7 @@ func (l *Local) Letters(ctx context.Context, f letters.Filter, cursor string, co
 	return out, err
 }
 
-// Collect returns what a filter selects, at most want letters, without their content.
+// Collect returns at most want letters of a filter, without their content.
 func Collect(ctx context.Context, from Source, f letters.Filter, want int) ([]Letter, error) {
 	out, cursor := []Letter{}, ""
 	for {
@@ -66,8 +66,8 @@ func Collect(ctx context.Context, from Source, f letters.Filter, want int) ([]Le
 
 const exportPage = 100
 
-// Export writes every letter that the filter selects as one JSON object a line, and returns their
-// number. f.Limit limits it; 0 means no limit.
+// Export writes every letter of the filter as one JSON object a line, and returns the number.
+// f.Limit: 0 means no limit.
 func Export(ctx context.Context, from Source, f letters.Filter, w io.Writer) (int, error) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

@@ -13,8 +13,8 @@ type Purged struct {
 	UpTo    int64 `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
 }
 
-// Purger deletes the first letters that a filter selects, at most f.Limit (0: 1000). upTo works as
-// for Pager: it excludes letters that are written while the purge runs.
+// Purger deletes the first letters of a filter, at most f.Limit (0: 1000). As for Pager, upTo
+// excludes letters written while the purge runs.
 type Purger interface {
 	PurgePage(ctx context.Context, f letters.Filter, upTo int64) (Purged, error)
 }
@@ -30,8 +30,8 @@ func (l *Local) PurgePage(ctx context.Context, f letters.Filter, upTo int64) (Pu
 	return Purged{Deleted: deleted, Next: next, UpTo: upTo}, err
 }
 
-// Purge deletes, page by page, every letter that the filter selects and that exists when it begins.
-// f.Limit limits it; 0 means no limit. With an error it returns the number deleted until then.
+// Purge deletes, page by page, every letter of the filter that exists at the beginning. f.Limit: 0
+// means no limit. With an error, Purge returns the number deleted until then.
 func Purge(ctx context.Context, p Purger, f letters.Filter, progress func(Progress)) (int64, error) {
 	const pageSize = 1000
 	var total, upTo int64

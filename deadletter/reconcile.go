@@ -21,50 +21,50 @@ import (
 type Reconcile struct {
 	// Logs are the send log directories of all dispatchers.
 	Logs []string
-	// Since is the time from which the logs are read. Default: an hour before the database's last
-	// claim.
+	// Since is the time of the first log entries to read. Default: an hour before the database's
+	// last claim.
 	Since time.Time
-	// Topics makes it search the target topics for deliveries that the logs leave in doubt.
+	// Topics lets the run search the target topics for deliveries of tasks in doubt.
 	Topics bool
-	// DryRun reports what would happen and changes nothing.
+	// DryRun only reports, and changes nothing.
 	DryRun bool
-	// CatchUp stores what the topics hold, from the offsets in the database on. Required.
+	// CatchUp stores the requests on the topics, from the offsets in the database on. Required.
 	CatchUp func(ctx context.Context, topics []string) error
-	// Intake and Reports are the topics that scanners read, in this order. Required.
+	// Intake and Reports are the scanners' topics, read in this order. Required.
 	Intake, Reports []string
 	// Step is called when each step begins. Default: none.
 	Step func(what string)
 }
 
-// Reconciled is what a reconciliation found and did.
+// Reconciled is the result of a reconciliation.
 type Reconciled struct {
 	DryRun bool      `json:"dry_run"`
 	Since  int64     `json:"since"`
 	Logs   []LogRead `json:"logs"`
 	// Proven counts the tasks with an answer by Kafka: an acknowledgement or a permanent refusal.
 	Proven int `json:"proven"`
-	// InDoubt counts the tasks that were about to be sent and have no known answer. Found is how
-	// many of them are on their topics.
+	// InDoubt counts the noted tasks without a known answer. Found is how many of those are on
+	// target topics.
 	InDoubt int `json:"in_doubt"`
 	Found   int `json:"found"`
-	// Unread counts the intake offsets that the database had not stored. UnreadProven is how many
-	// of those are requests of proven tasks, which are settled when they are read again.
+	// Unread counts the intake offsets not stored in the database. UnreadProven is how many hold
+	// requests of proven tasks. Reading these requests again settles the tasks.
 	Unread       int64 `json:"unread"`
 	UnreadProven int   `json:"unread_proven"`
-	// Unsent counts the proven tasks that the database still had to send when the run began.
+	// Unsent counts the proven tasks still to send, by the database, when the run began.
 	Unsent int `json:"unsent"`
-	// Left counts those that it still has to send at the end: 0, except in a dry run.
+	// Left counts the proven tasks still to send at the end: 0, except in a dry run.
 	Left int `json:"left"`
-	// Again counts the tasks in doubt that will be sent once more, with the same delivery key.
+	// Again counts the tasks in doubt to be sent once more, with the same delivery key.
 	Again int `json:"again"`
 }
 
-// Reconcile settles the tasks that a restored, older database still has to send although send logs
-// prove that they were sent. No scanner and no dispatcher may run meanwhile. It works in four
-// steps. It reads the requests again that came after the backup and decides each as before, with
-// the deliveries that preceded it in view. It makes the runs of timers again that were sent. It
-// settles the remaining rows of proven tasks. It reads the reports again, whose deliveries are known
-// by then. Each step can be interrupted and repeated.
+// Reconcile settles the tasks still to send in a restored, older database although send logs prove
+// them sent. No scanner and no dispatcher may run meanwhile. There are four steps. The first reads
+// the requests after the backup again and decides each as before, with the preceding deliveries in
+// view. The second makes the sent runs of timers again. The third settles the remaining rows of
+// proven tasks. The fourth reads the reports again, because their deliveries are known by then.
+// Each step can be interrupted and repeated.
 func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (Reconciled, error) {
 	out := Reconciled{DryRun: r.DryRun}
 	fail := func(err error) (Reconciled, error) { return out, fmt.Errorf("reconciling: %w", err) }
@@ -139,7 +139,7 @@ func (r *Reconcile) step(what string) {
 }
 
 // since sets the default of r.Since. A delivery is normally settled within a second. An hour leaves
-// room for tasks that could not be settled when the backup was made.
+// room for tasks still unsettled at the backup.
 func (l *Local) since(ctx context.Context, r *Reconcile) error {
 	if !r.Since.IsZero() {
 		return nil
@@ -159,8 +159,7 @@ func (l *Local) since(ctx context.Context, r *Reconcile) error {
 // seqsAtOnce is how many tasks one statement selects: each may have a body of up to a megabyte.
 const seqsAtOnce = 500
 
-// unsent calls f with the tasks that the database has still to send although the evidence proves
-// them sent.
+// unsent calls f with the proven tasks that the database has still to send.
 func (l *Local) unsent(ctx context.Context, known intake.Evidence, seqs []int64, f func([]task.Task) error) error {
 	for part := range slices.Chunk(seqs, seqsAtOnce) {
 		tasks, err := intake.New(l.store).Unsent(ctx, part, known)
@@ -179,8 +178,8 @@ func (l *Local) count(ctx context.Context, known intake.Evidence, seqs []int64) 
 	return n, err
 }
 
-// restoreRuns makes the runs of timers again that were made after the backup and sent, or about to be.
-// Otherwise their timers would make them anew, with other delivery keys.
+// restoreRuns makes the noted runs of timers after the backup again. Otherwise their timers would
+// make these runs anew, with other delivery keys.
 func (l *Local) restoreRuns(ctx context.Context, known *evidence) error {
 	now, err := l.store.Time(ctx)
 	if err != nil {
@@ -190,7 +189,7 @@ func (l *Local) restoreRuns(ctx context.Context, known *evidence) error {
 	return err
 }
 
-// settleSent settles the rows that no repeated request has settled.
+// settleSent settles the rows left by the repeated requests.
 func (l *Local) settleSent(ctx context.Context, known *evidence) error {
 	return l.unsent(ctx, known, seqsOf(known.proven()), func(tasks []task.Task) error {
 		now, err := l.store.Time(ctx)
@@ -246,10 +245,9 @@ func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, kn
 	return err
 }
 
-// again counts the tasks in doubt that the database has still to send.
+// again counts the tasks in doubt still to send by the database.
 func (l *Local) again(ctx context.Context, known *evidence) (int, error) {
-	// Suppose that the tasks in doubt were proven: those that would then be settled are still to be
-	// sent.
+	// Suppose a proof for each task in doubt: the tasks settled thereby are still to be sent.
 	supposed := *known
 	supposed.tasks = map[sendlog.Subject]sent{}
 	doubtful := known.doubtful()
@@ -261,8 +259,8 @@ func (l *Local) again(ctx context.Context, known *evidence) (int, error) {
 	return l.count(ctx, &supposed, seqsOf(doubtful))
 }
 
-// lookOnTopics reads the target topics from the time of the first doubtful task. It counts each
-// delivery that it finds as acknowledged.
+// lookOnTopics reads the target topics from the time of the first doubtful task. Each delivery
+// found there counts as acknowledged.
 func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka.Config, known *evidence) (found int, err error) {
 	sources, err := intake.New(l.store).DeliverySources(ctx)
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 	"github.com/notyet/notyet/store/letters"
 )
 
-// PageSize is how many letters one transaction replays. It holds its locks for some tens of
-// milliseconds.
+// PageSize is how many letters one transaction replays, with locks for some tens of milliseconds.
 const PageSize = 500
 
 // Page is the result for one page of letters.
@@ -27,22 +26,22 @@ type Page struct {
 	UpTo    int64             `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
 }
 
-// Pager replays the first letters that a filter selects, at most f.Limit (0: PageSize). upTo is the
-// id of the last letter that belongs to the run; pass 0 with the first page to take the newest one.
-// Without this limit a run would replay tasks again that have died once more meanwhile. A page may
-// be repeated: a letter is replayed only once.
+// Pager replays the first letters of a filter, at most f.Limit (0: PageSize). upTo is the id of the
+// run's last letter; pass 0 with the first page to take the newest one. Without this limit a run
+// would replay tasks again that have died once more meanwhile. A page may be repeated: a letter is
+// replayed only once.
 type Pager interface {
 	ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dryRun bool) (Page, error)
 }
 
-// Index is what a replay needs of the index. internal/index implements it in Redis and in memory.
+// Index is a replay's part of the index. internal/index has one in Redis and one in memory.
 type Index interface {
 	Add(ctx context.Context, entries []index.Entry) error
 	Wake(ctx context.Context, at []index.SlotPos) error
 	Clear(ctx context.Context, slot int) error
 }
 
-// Local is the Pager that works on the database.
+// Local is the Pager on the database.
 type Local struct {
 	store *store.Store
 	index Index // nil: dispatchers find the tasks in the database at their next look
@@ -50,13 +49,14 @@ type Local struct {
 	log   *zap.Logger
 }
 
-// NewLocal returns a Local. ix may be nil. by is who replays where the context has no actor.
+// NewLocal returns a Local. ix may be nil. by is the replaying person where the context has no
+// actor.
 func NewLocal(st *store.Store, ix Index, by string, log *zap.Logger) *Local {
 	return &Local{store: st, index: ix, by: by, log: log}
 }
 
 // ReplayPage implements Pager. One transaction makes the tasks pending and marks the letters. Then
-// the index is told. If that fails, dispatchers find the tasks a little later.
+// the index is told. If the index fails, dispatchers find the tasks a little later.
 func (l *Local) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dryRun bool) (Page, error) {
 	if f.Limit <= 0 || f.Limit > PageSize {
 		f.Limit = PageSize
@@ -103,7 +103,7 @@ func (l *Local) last(ctx context.Context, upTo int64) (int64, error) {
 // hintTimeout is how long the index may keep a caller waiting.
 const hintTimeout = 2 * time.Second
 
-// Hint tells the index of tasks that are due now. What it does not take, dispatchers find a little later.
+// Hint tells the index of tasks due now. Dispatchers find a lost hint's tasks a little later.
 func (l *Local) Hint(ctx context.Context, places []store.Place) {
 	if l.index == nil || len(places) == 0 {
 		return
@@ -133,9 +133,9 @@ type Result struct {
 	Reasons map[string]int64 // number of skipped letters by reason
 }
 
-// Options of Replay. The zero value replays everything at once, as fast as the database takes it.
+// Options of Replay. The zero value replays everything at once, as fast as the database allows.
 type Options struct {
-	// DryRun reports what would happen and changes nothing.
+	// DryRun only reports, and changes nothing.
 	DryRun bool
 	// Rate limits the letters per second. Default 0: no limit.
 	Rate float64
@@ -145,9 +145,9 @@ type Options struct {
 	Each func(intake.Replayed)
 }
 
-// Replay replays, page by page, all letters that the filter selects and that exist when it begins.
-// f.Limit limits it; 0 means no limit. On an error, and when ctx ends, it returns what was done
-// until then. Another run continues from there.
+// Replay replays, page by page, all letters of the filter that exist at the beginning. f.Limit: 0
+// means no limit. On an error, and when ctx ends, the result covers the work until then. Another
+// run continues from there.
 func Replay(ctx context.Context, pager Pager, f letters.Filter, o Options) (Result, error) {
 	result := Result{Reasons: map[string]int64{}}
 	began, left, upTo := time.Now(), f.Limit, int64(0)

@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// role is what a topic is for.
+// role is a topic's purpose.
 type role int
 
 const (
@@ -22,7 +22,6 @@ const (
 	target
 )
 
-// topic is one of the topics that were looked at.
 type topic struct {
 	kafka.Topic
 	name string
@@ -31,13 +30,13 @@ type topic struct {
 
 func (t topic) where() string { return "topic " + t.name }
 
-// requests reports whether scanners read the topic: what it loses is lost.
+// requests reports whether scanners read the topic: a loss there is final.
 func (t topic) requests() bool { return t.role == intake || t.role == reports || t.role == cancels }
 
-// rights are those that docs/security.md lists.
+// rights follow the list in docs/security.md.
 var rights = map[role][]string{intake: {"read", "write"}, reports: {"read"}, results: {"read", "write"}, cancels: {"read", "write"}, wakes: {"read", "write"}, target: {"write"}}
 
-// grant is the fix of a topic that notyet's user does not see.
+// grant is the fix of a topic hidden from notyet's user.
 func (t topic) grant() string { return grant(rights[t.role]...) }
 
 func grant(rights ...string) string {
@@ -48,18 +47,18 @@ func grant(rights ...string) string {
 	return "grant " + strings.Join(names, " and ") + " on it to notyet's user"
 }
 
-// fix is a command that changes a setting of the topic.
+// fix is a command to change a setting of the topic.
 func (t topic) fix(setting string) string {
 	return "kafka-configs.sh --alter --entity-type topics --entity-name " + t.name + " --add-config " + setting
 }
 
-// number is a setting as a number; false: it is not known.
+// number is a setting as a number; false: unknown.
 func (t topic) number(setting string) (int64, bool) {
 	n, err := strconv.ParseInt(t.Configs[setting], 10, 64)
 	return n, err == nil
 }
 
-// ofTopics judges each topic by itself: first whether it can be looked at, then its settings.
+// ofTopics judges each topic by itself: first access, then settings.
 func ofTopics(judge func(Config, topic) []Finding) func(facts) []Finding {
 	return func(f facts) []Finding {
 		if f.cluster == nil {
@@ -193,13 +192,14 @@ func messageSize(c Config, t topic) []Finding {
 	return nil
 }
 
-// LargestRequest is the size of a batch with the largest request that an intake topic takes, without compression.
+// LargestRequest is the size of a batch with the largest request of an intake topic, without
+// compression.
 func LargestRequest(l schemas.Limits) int {
 	const framing = 8 << 10 // the batch's own 61 bytes, and the lengths of a record with 128 headers
 	return l.MaxValueBytes + schemas.MaxKeyBytes + schemas.MaxHeaderBytes + framing
 }
 
-// topicRights compares what this client may do with what docs/security.md lists.
+// topicRights compares this client's rights with the list in docs/security.md.
 func topicRights(_ Config, t topic) []Finding {
 	if t.Err != nil || len(t.May) == 0 {
 		return nil
@@ -243,8 +243,8 @@ func groupRights(c Config, k *cluster, _ string) []Finding {
 	return found(where, OK, "this user may join it", "")
 }
 
-// kafkaClock compares the newest record that a broker stamped with the database's clock. A broker's clock that is behind does not
-// show.
+// kafkaClock compares the newest record stamped by a broker with the database's clock. A broker's
+// clock behind the others does not show.
 func kafkaClock(f facts) []Finding {
 	if f.cluster == nil || f.database == nil || f.database.Embedded {
 		return nil

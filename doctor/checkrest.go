@@ -45,7 +45,7 @@ func ensembleClock(_ Config, e *election.Examined, where string) []Finding {
 	return clock(where, e.Ahead, e.Within)
 }
 
-// slowSync is how long a disk may take to make a batch durable. Each delivery waits for two of them.
+// slowSync is how long a disk may take to make a batch durable. Each delivery waits for two syncs.
 const slowSync = 50 * time.Millisecond
 
 func sendLogDisk(c Config, d *sendlog.Examined, where string) []Finding {
@@ -74,7 +74,7 @@ func issuerKeys(_ Config, x *access.Examined, where string) []Finding {
 	return found(where, OK, fmt.Sprintf("%d keys for signatures", x.Keys), "")
 }
 
-// issuerClockWarning is a third of the difference from which on JWTs are refused.
+// issuerClockWarning is a third of the difference with which JWTs are refused.
 const issuerClockWarning = 10 * time.Second
 
 func issuerClock(_ Config, x *access.Examined, where string) []Finding {

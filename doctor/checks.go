@@ -10,7 +10,8 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 )
 
-// check is one question about the answers. It returns nothing where the server in question was not asked.
+// check is one question about the answers. Without an answer of the server in question there are no
+// findings.
 type check struct {
 	name  string
 	judge func(f facts) []Finding
@@ -56,7 +57,7 @@ var checks = []check{
 	{"settings", settings},
 }
 
-// Each of these judges what one server has answered, if it has.
+// Each of the following judges the answer of one server, if there is one.
 var (
 	ofDatabase = of(databaseAt, func(f facts) *database { return f.database })
 	ofCluster  = of(kafkaAt, func(f facts) *cluster { return f.cluster })
@@ -78,10 +79,10 @@ func of[A any](where func(Config) string, answer func(facts) *A) func(judge func
 	}
 }
 
-// Bounds from which on a difference of clocks is a warning. Time synchronisation keeps it far lower.
+// Least difference of clocks for a warning. Time synchronisation keeps the difference far lower.
 const clockWarning = 250 * time.Millisecond
 
-// clock judges a clock that is ahead of this machine's by at least ahead, and at most within more.
+// clock judges a clock ahead of this machine's by at least ahead, and at most within more.
 func clock(where string, ahead, within time.Duration) []Finding {
 	behind := -(ahead + within)
 	switch {
@@ -97,7 +98,7 @@ func found(where string, level Level, what, fix string) []Finding {
 	return []Finding{{Where: where, Level: level, Found: what, Fix: fix}}
 }
 
-// installation looks whether what the servers hold belongs to the installation of the database.
+// installation looks whether the servers' data belong to the installation of the database.
 func installation(f facts) []Finding {
 	if f.database == nil || f.database.installation == "" {
 		return nil
@@ -124,7 +125,7 @@ func installation(f facts) []Finding {
 	return out
 }
 
-// settings are what the configuration leaves open.
+// settings are the open points of the configuration.
 func settings(f facts) (out []Finding) {
 	for _, p := range f.Settings.Open() {
 		out = append(out, Finding{Where: p.Key, Level: Warning, Found: p.Problem, Fix: p.Fix})

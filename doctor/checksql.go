@@ -53,7 +53,7 @@ func rowLocks(_ Config, d *database, where string) []Finding {
 	return found(where, OK, "a lock on a row holds", "")
 }
 
-// durable looks for settings by which a database forgets what it has committed.
+// durable looks for settings that let a database forget commits.
 func durable(_ Config, d *database, where string) []Finding {
 	if d.Embedded {
 		return nil
@@ -81,7 +81,7 @@ func durable(_ Config, d *database, where string) []Finding {
 	return out
 }
 
-// writes looks for settings with which the server refuses writes.
+// writes looks for settings that refuse writes.
 func writes(_ Config, d *database, where string) []Finding {
 	v := d.Variables
 	switch {
@@ -97,7 +97,7 @@ func writes(_ Config, d *database, where string) []Finding {
 	return found(where, OK, "takes writes", "")
 }
 
-// leastPacket is what notyet's largest statement needs: MariaDB's default. MySQL 5.7 had less.
+// leastPacket is the need of notyet's largest statement: MariaDB's default. MySQL 5.7 had less.
 const leastPacket = 16 << 20
 
 func packets(_ Config, d *database, where string) []Finding {
@@ -169,7 +169,8 @@ func databaseClock(_ Config, d *database, where string) []Finding {
 	return clock(where, d.Ahead, d.Within)
 }
 
-// services looks at who is alive. A service that asks at its own start is not the judge of that.
+// services looks for live services. A service at its own start does not judge: others may start
+// later.
 func services(c Config, d *database, where string) []Finding {
 	if c.Running || d.migrated != nil {
 		return nil
@@ -206,8 +207,8 @@ func services(c Config, d *database, where string) []Finding {
 	return out
 }
 
-// electionKind compares the election of this configuration with that of the dispatchers. Scanners do not elect, and a dispatcher that starts
-// has not noted its own yet.
+// electionKind compares the election of this configuration with the dispatchers' one. Scanners do
+// not elect, and a starting dispatcher has not noted an election yet.
 func electionKind(c Config, d *database, where string) []Finding {
 	mine := c.Settings.Election.Kind
 	switch {
@@ -219,7 +220,7 @@ func electionKind(c Config, d *database, where string) []Finding {
 	return found(where, OK, "dispatchers elect by "+mine, "")
 }
 
-// indexKind compares the index of this configuration with that of the services.
+// indexKind compares the index of this configuration with the services' one.
 func indexKind(c Config, d *database, where string) []Finding {
 	mine := c.Settings.Index.Kind
 	switch {

@@ -1,6 +1,6 @@
-// Package doctor looks at every server that an installation is configured with, and returns
-// findings: where, what was found, and the fix. It asks each server once, all of them side by side and
-// each for a bounded time, and then judges the answers with a table of small functions (checks.go).
+// Package doctor looks at every configured server of an installation, and returns findings: place,
+// observation and fix. The doctor asks all servers side by side, each once and for a bounded time,
+// and then judges the answers with a table of small functions (checks.go).
 package doctor
 
 import (
@@ -33,7 +33,7 @@ const (
 	OK      Level = "ok"
 )
 
-// Finding is one thing that was found.
+// Finding is one observation.
 type Finding struct {
 	Check string `json:"check"` // names the question: mysql.durable
 	Where string `json:"where"` // the server, topic or directory
@@ -42,7 +42,7 @@ type Finding struct {
 	Fix   string `json:"fix,omitempty"`
 }
 
-// Config says what to look at.
+// Config selects the servers to look at.
 type Config struct {
 	// Settings is the installation's configuration. Required.
 	Settings *config.Config
@@ -52,19 +52,19 @@ type Config struct {
 	Index    *index.Config
 	Election *election.Config
 	Issuer   *access.JWT
-	// Disk says that this machine runs a dispatcher, so that its send log is looked at.
+	// Disk means: this machine runs a dispatcher, and the send log is looked at.
 	Disk bool
-	// Running says that a service asks about its own servers at its start: other services may not have started yet.
+	// Running means: a service asks at its own start, when other services may not have started yet.
 	Running bool
 	// Targets are target topics to look at too.
 	Targets []string
-	// Version is this program's.
+	// Version of the program.
 	Version string
 	// Patience limits the wait for each server. Default 10 s.
 	Patience time.Duration
 }
 
-// facts are what the servers answered. A nil one was not asked, or did not answer.
+// facts are the servers' answers. A nil one was not asked, or did not answer.
 type facts struct {
 	Config
 	*answers
@@ -80,8 +80,8 @@ type answers struct {
 	issuer   *access.Examined
 }
 
-// Look asks the servers and returns the findings, the worst first. It takes little longer than
-// Patience, whatever the servers do.
+// Look asks the servers and returns the findings, the worst first. The call takes little longer
+// than Patience in any case.
 func Look(ctx context.Context, cfg Config, log *zap.Logger) []Finding {
 	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
 	f := facts{Config: cfg, answers: &answers{}}
@@ -115,7 +115,7 @@ func (f facts) ask(ctx context.Context, log *zap.Logger) [][]Finding {
 	return out
 }
 
-// reach asks one server, and returns whether it answered. A server that does not return is left alone.
+// reach asks one server, and returns a finding about the answer. A hanging server is left alone.
 func (f facts) reach(ctx context.Context, s server, log *zap.Logger) Finding {
 	ctx, cancel := context.WithTimeout(ctx, f.Patience)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// server is one of those that are asked. ask returns what to keep of its answers.
+// server is one of the servers to ask. ask returns a function that keeps the answers.
 type server struct {
 	name       string
 	fix        string // when it does not answer
@@ -64,7 +64,7 @@ var servers = []server{
 	},
 }
 
-// Where each of them is, as findings name it.
+// Where each server is, as findings name the place.
 func databaseAt(c Config) string { return store.Address(c.Store.DSN) }
 func kafkaAt(c Config) string    { return strings.Join(c.Kafka.Brokers, ",") }
 func redisAt(c Config) string    { return strings.Join(c.Index.Addrs, ",") }
@@ -72,13 +72,12 @@ func ensembleAt(c Config) string { return strings.Join(c.Election.Servers, ",") 
 func sendLogAt(c Config) string  { return c.Settings.SendLog.Dir }
 func issuerAt(c Config) string   { return c.Issuer.Issuer }
 
-// database is what the database answered.
 type database struct {
 	store.Examined
 	migrated error // nil: the tables are those of this program
 	locks    error // nil: row locks hold
 	services []admin.Service
-	// The installation's id, and the id of the Kafka cluster that it works on.
+	// The installation's id, and the id of its Kafka cluster.
 	installation, kafka string
 	elected, indexed    string // how dispatchers elect, and the kind of the index, as they are noted; "": not yet
 }
@@ -116,7 +115,6 @@ func askDatabase(ctx context.Context, c Config, log *zap.Logger) (func(*answers)
 	return func(a *answers) { a.database = &d }, nil
 }
 
-// cluster is what Kafka answered.
 type cluster struct {
 	id       string
 	versions []string

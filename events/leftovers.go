@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	// lookBoxes limits how many boxes of the outbox one look reads.
 	lookBoxes = 10_000
 	// forgetTimeout limits one attempt to forget.
 	forgetTimeout = 10 * time.Second
@@ -35,7 +34,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// forget deletes acknowledged boxes from the outbox. It retries boxes that it cannot delete.
+// forget deletes acknowledged boxes from the outbox. A failed deletion is tried again.
 func (p *Publisher) forget(ctx context.Context) {
 	p.mu.Lock()
 	boxes := p.published
@@ -59,14 +58,14 @@ func (p *Publisher) forget(ctx context.Context) {
 	}
 }
 
-// leftovers are boxes that were in the outbox at the last look.
+// leftovers are boxes found in the outbox at the last look.
 type leftovers struct {
 	seen map[key]bool // at the last look
 	due  []outbox.Box // seen at two looks, without their events, in order
 }
 
-// look reads what is still in the outbox. A box that it sees for the first time may be on its way,
-// from this process or another.
+// look reads the rest of the outbox. A box seen for the first time may be on its way, from this
+// process or another.
 func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	p.forget(ctx)
 	sources := p.cfg.Sources()
@@ -102,9 +101,9 @@ func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	p.metrics.waiting.Set(float64(len(boxes)))
 }
 
-// publishLeft publishes leftovers while there is room. It reads one box at a time, and keeps at
-// most twice the limits in memory. Events that go alone are waited for; if Kafka does not answer about
-// one, the others of that kind wait for the next look.
+// publishLeft publishes leftovers while there is room, one box at a time, with at most twice the
+// limits in memory. Refused boxes go alone, and publishLeft waits for each. If Kafka does not
+// answer about one, the other refused boxes wait for the next look.
 func (p *Publisher) publishLeft(ctx context.Context, l *leftovers) {
 	unanswered := false
 	for len(l.due) > 0 && ctx.Err() == nil && p.hasRoom() {

@@ -1,9 +1,9 @@
-// Package events publishes events on the results topic. Events that a transaction has stored, and
-// the last events of deliveries, go in; records on the topic come out.
+// Package events publishes events on the results topic. Stored events of a transaction, and the
+// last events of deliveries, go in; records on the topic come out.
 //
-// It has a producer of its own and never blocks its caller. If the results topic does not answer,
-// only the room set aside for it fills. Stored events that find no room stay in the outbox and are
-// published later. For other events the caller is told that there is no room.
+// The package has its own producer and never blocks a caller. If the results topic does not answer,
+// only the room for events fills. Stored events without room stay in the outbox and are published
+// later. For other events the caller learns that there is no room.
 package events
 
 import (
@@ -24,20 +24,19 @@ import (
 
 // Config of a Publisher. The zero value works.
 type Config struct {
-	// Topic that events go to. Default notyet.results.
+	// Topic of the events. Default notyet.results.
 	Topic string
-	// Stage is the stage that the events come from. It is part of the metrics' names. Default
-	// "events".
+	// Stage is the source of the events, and part of the metrics' names. Default "events".
 	Stage string
-	// MaxRecords and MaxBytes limit what is sent and not yet acknowledged. Default 20,000 events
+	// MaxRecords and MaxBytes limit the sent and not yet acknowledged events. Default 20,000 events
 	// and 16 MiB: more than a second of 5,000 deliveries, each with two events.
 	MaxRecords int
 	MaxBytes   int
-	// Sources returns the outbox sources whose leftovers are published here; each look calls it.
-	// Default none.
+	// Sources returns the outbox sources of leftovers to publish here, anew at each look. Default
+	// none.
 	Sources func() []int
-	// LookEvery is the time between two looks at the outbox. A box is published when two looks have
-	// seen it, because at the first it may be on its way from another process. Default 5 s.
+	// LookEvery is the time between two looks at the outbox. Only a box seen at two looks is
+	// published: at the first the box may be on its way from another process. Default 5 s.
 	LookEvery time.Duration
 }
 
@@ -53,7 +52,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Publisher is safe for concurrent use. Make it with New.
+// Publisher is safe for concurrent use. Make one with New.
 type Publisher struct {
 	cfg     Config
 	client  *kgo.Client
@@ -73,7 +72,7 @@ type Publisher struct {
 	refused   map[key]bool // boxes in the outbox whose events are to be offered alone
 }
 
-// key identifies a box, which is a row of the outbox.
+// key identifies a box, a row of the outbox.
 type key struct {
 	source int
 	seq    int64
@@ -84,8 +83,7 @@ func keyOf(box outbox.Box) key { return key{box.Source, box.Seq} }
 // New makes the producer and does not connect yet.
 func New(kcfg kafka.Config, stored outbox.Outbox, cfg Config, reg prometheus.Registerer, log *zap.Logger) (*Publisher, error) {
 	cfg = cfg.withDefaults()
-	// The room is counted here, where it is known before an event is encoded. The client's own
-	// limit is higher.
+	// The room is counted here, before an event is encoded. The client's own limit is higher.
 	kcfg.MaxBufferedBytes, kcfg.MaxBufferedRecords = 4*cfg.MaxBytes, 2*cfg.MaxRecords
 	client, err := kafka.NewProducer(kcfg, log, kgo.MaxProduceRequestsInflightPerBroker(1))
 	if err != nil {
@@ -101,11 +99,11 @@ func New(kcfg kafka.Config, stored outbox.Outbox, cfg Config, reg prometheus.Reg
 	return p, nil
 }
 
-// size estimates how many bytes an event takes in memory until it is acknowledged.
+// size estimates an event's bytes in memory until the acknowledgement.
 func size(e schemas.Event) int { return 400 + len(e.Topic) + len(e.ID) + len(e.Reason) }
 
-// Publish sends events that are not stored, in order. It calls done once all are acknowledged or
-// one has failed. If there is no room, it returns false and does nothing.
+// Publish sends events in order, without the outbox. done runs once all are acknowledged or one has
+// failed. Without room Publish returns false and does nothing.
 func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
 	bytes := 0
 	for _, e := range events {
@@ -118,8 +116,8 @@ func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
 	return true
 }
 
-// Stored sends the events of boxes that are in the outbox, and deletes each box once all its events
-// are acknowledged. A box that finds no room stays in the outbox. Run publishes it later, in this
+// Stored sends the events of boxes in the outbox. A box is deleted once all its events are
+// acknowledged. A box without room stays in the outbox. Run publishes the box later, in this
 // process or another.
 func (p *Publisher) Stored(boxes []outbox.Box) {
 	for _, box := range boxes {
@@ -219,8 +217,8 @@ func (p *Publisher) acknowledged(e schemas.Event, err error) {
 	}
 }
 
-// Unanswered returns how long the results topic has acknowledged nothing of what was sent. 0:
-// nothing is waiting.
+// Unanswered returns for how long the results topic has acknowledged nothing. 0: nothing is
+// waiting.
 func (p *Publisher) Unanswered() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,13 +228,13 @@ func (p *Publisher) Unanswered() time.Duration {
 	return time.Since(p.since)
 }
 
-// Leftovers counts the boxes that were published because they were found in the outbox.
+// Leftovers counts the boxes published from the outbox at a look.
 func (p *Publisher) Leftovers() prometheus.Counter { return p.metrics.leftovers }
 
 // unresponsiveAfter is how long the topic may acknowledge nothing before Ready reports it.
 const unresponsiveAfter = 10 * time.Second
 
-// Ready returns an error if the results topic does not answer. Nothing else waits for it.
+// Ready returns an error if the results topic does not answer.
 func (p *Publisher) Ready(context.Context) error {
 	if d := p.Unanswered(); d > unresponsiveAfter {
 		return fmt.Errorf("topic %s has acknowledged no event for %v: events wait in the database", p.cfg.Topic, d.Round(time.Second))

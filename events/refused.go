@@ -12,18 +12,19 @@ import (
 )
 
 // The results topic may take less at once than the client gathers, or refuse an event. The client
-// then fails the whole batch, and all that it holds for the partition. Only an event that is offered
-// alone shows whether it is at fault. Without that, the same box would fail with each look, for ever,
-// together with the events of others.
+// then fails the whole batch, and everything else of the partition. Only a lone event shows whether
+// the event is at fault. Otherwise the same box would fail with each look, for ever, together with
+// the events of others.
 
-// wasRefused tells whether a box has failed with an error that may be about one of its events.
+// wasRefused tells whether a box has failed with an error possibly about one of its events.
 func (p *Publisher) wasRefused(box outbox.Box) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.refused[keyOf(box)]
 }
 
-// forgetRefused forgets the boxes that are not among those in the outbox. Without any there, nothing waits for the topic.
+// forgetRefused forgets refused boxes outside the outbox. With an empty outbox nothing waits for
+// the topic.
 func (p *Publisher) forgetRefused(outbox map[key]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -31,8 +32,8 @@ func (p *Publisher) forgetRefused(outbox map[key]bool) {
 	maps.DeleteFunc(p.refused, func(k key, _ bool) bool { return !outbox[k] })
 }
 
-// publishAlone publishes the events of a box one by one. It gives up those that Kafka refuses alone.
-// After any other error it returns false, and the box stays in the outbox.
+// publishAlone publishes the events of a box one by one, and gives up each one refused by Kafka.
+// After any other error publishAlone returns false, and the box stays in the outbox.
 func (p *Publisher) publishAlone(ctx context.Context, box outbox.Box) bool {
 	for _, e := range box.Events {
 		err := p.alone.ProduceSync(ctx, schemas.EncodeEvent(p.cfg.Topic, e)).FirstErr()
