@@ -129,6 +129,18 @@ func TestBenchCancel(t *testing.T) {
 	require.GreaterOrEqual(t, figure(t, r, "before_late_max_ms"), figure(t, r, "before_late_p50_ms"))
 }
 
+func TestBenchNames(t *testing.T) {
+	d := start(t)
+	for variant, flag := range map[string]string{"missing": "--no-existing", "existing": "--existing"} {
+		r := measured(t, d.bench(t, "names", "150", "--other", "notyet.intake", flag, "--rate", "50", "--for", "1s", "--warm-up", "0s", "--json"))
+		require.Equal(t, variant, r.Variant)
+		require.Positive(t, figure(t, r, "measured"))
+		require.Zero(t, figure(t, r, "lost"))
+		require.Zero(t, figure(t, r, "early"))
+		require.GreaterOrEqual(t, figure(t, r, "before_late_max_ms"), figure(t, r, "before_late_p50_ms"))
+	}
+}
+
 func TestBenchCallbacks(t *testing.T) {
 	d := start(t)
 	r := measured(t, d.bench(t, "callbacks", "50", "--hanging", "2", "--for", "1s", "--warm-up", "0s", "--json"))
@@ -153,6 +165,7 @@ func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 		"--hanging -1: at least 0":     {"callbacks", "5", "--hanging=-1"},
 		"--rate 0: at least 1":         {"cancel", "5", "--rate", "0"},
 		"name the processes":           {"idle"},
+		"N -1: at least 1":             {"names", "--other=notyet.intake", "--", "-1"},
 		"--days 0: above 0":            {"history", "5", "--days", "0"},
 		"is not an intake topic":       {"ingest", "5", "--intake", "nowhere"},
 	} {
