@@ -14,29 +14,29 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// ahead are the cancels of many that are not decided when a reading of an intake's partition begins. A database that was set back has
-// requests read again that came after them. So the worker that has the partition decides the cancels of its tasks between the record
-// before which the tasks were listed and the one behind it. The record of cancels has its turn all the same: cancels may be repeated.
+// ahead are undecided cancels of many, as of the beginning of a reading. A database that was set
+// back has later requests read again. So the worker with the partition decides the cancels between
+// the last record before the listing and the next one. The cancels' own record may repeat them.
 type ahead struct {
 	list   []cancelsAt // by offset
 	last   int64       // the seq of the last record that was looked at
 	looked bool        // at all of them
 }
 
-// cancelsAt are cancels of tasks that were listed when the partition was stored up to an offset.
+// cancelsAt are cancels of tasks, listed when the partition was stored up to an offset.
 type cancelsAt struct {
 	at     int64
 	change task.Change
 }
 
 const (
-	// mostAhead is how many records of cancels a reading holds. There are more only where a backup was restored.
+	// mostAhead is how many records of cancels a reading holds. Only a restored backup brings more.
 	mostAhead = 20
-	// aheadPatience limits how long the partition waits for them. It must not stand because the topic cannot be read.
+	// aheadPatience limits the partition's wait for cancels: the topic may be unreadable.
 	aheadPatience = 10 * time.Second
 )
 
-// lookAhead reads the cancels ahead of what is read of a partition, unless some are at hand.
+// lookAhead reads the cancels ahead of a partition's next records, unless some are at hand.
 func (w *worker) lookAhead(ctx context.Context, r *reading, src intake.Source) {
 	a := &r.ahead
 	if a.looked || len(a.list) > 0 || r.key.topic == w.decoder.reports || r.key.topic == w.decoder.cancels {
@@ -61,8 +61,8 @@ func (w *worker) lookAhead(ctx context.Context, r *reading, src intake.Source) {
 	}
 }
 
-// before returns cancels that come before the first record of a stretch that is not stored yet; nil: there are none. It also returns how
-// many of the records come before further ones. next is up to where the partition is stored.
+// before returns the cancels before the first unstored record of a stretch; nil: there are none.
+// fits is how many records come before further cancels. The partition is stored up to next.
 func (a *ahead) before(r stretch, next int64) (due *task.Change, fits int) {
 	from := func(offset int64) int {
 		return slices.IndexFunc(r.records, func(rec *kgo.Record) bool { return rec.Offset >= offset })
@@ -80,14 +80,14 @@ func (a *ahead) before(r stretch, next int64) (due *task.Change, fits int) {
 	return nil, fits
 }
 
-// decided takes out what a batch has decided, if it was of the list.
+// decided takes the cancels of a decided batch out of the list.
 func (a *ahead) decided(changes []task.Change) {
 	if len(a.list) > 0 && len(changes) > 0 && changes[0].Seq == a.list[0].change.Seq {
 		a.list = a.list[1:]
 	}
 }
 
-// undecided calls f with the cancels that are published and not decided, until f returns false.
+// undecided calls f with the published and undecided cancels, until f returns false.
 func (s *Scanner) undecided(ctx context.Context, f func(seq int64, many task.Cancels) bool) error {
 	topic := s.cfg.Cancels
 	ids, err := kafka.TopicIDs(ctx, s.asks, topic)

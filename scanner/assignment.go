@@ -16,9 +16,8 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-// assignment takes and gives up the partitions that the group assigns to this scanner. The database
-// says where to begin; the offsets that Kafka keeps for the group are written for lag monitors and
-// compared with the database's, to notice that it was restored.
+// assignment takes and gives up partitions as the group assigns them. The database says where to
+// begin. The group's offsets serve lag monitors, and by comparison reveal a restored database.
 type assignment struct {
 	client  *kgo.Client
 	intake  intake.Intake
@@ -33,7 +32,6 @@ type assignment struct {
 	since atomic.Pointer[time.Time] // when begin was called; nil: it is not at work
 }
 
-// ready returns an error if newly assigned partitions have waited for standAfter to be begun.
 func (a *assignment) ready() error {
 	if since := a.since.Load(); since != nil && time.Since(*since) >= standAfter {
 		return fmt.Errorf("newly assigned partitions are not read: for %s, Kafka or the database has not said where they stand", time.Since(*since).Round(time.Second))
@@ -41,7 +39,7 @@ func (a *assignment) ready() error {
 	return nil
 }
 
-// join makes the client that joins the group. The group calls the methods of a as long as that client lives.
+// join makes the client and joins the group. The group calls a's methods while the client lives.
 func (a *assignment) join(kcfg kafka.Config, cfg Config) (*kgo.Client, error) {
 	return kafka.NewConsumerGroup(kcfg, cfg.Group, cfg.Read, a.log,
 		kgo.AdjustFetchOffsetsFn(a.begin),
@@ -51,21 +49,19 @@ func (a *assignment) join(kcfg kafka.Config, cfg Config) (*kgo.Client, error) {
 		kgo.KeepControlRecords(),   // a marker of a transaction is no gap: see inspect
 		kgo.BlockRebalanceOnPoll(), // until what was polled is known by its reading, not while it is stored
 		kgo.FetchMaxWait(250*time.Millisecond),
-		// The partitions of a dead scanner wait this long for another one; 6 s is the least that
-		// brokers allow by default. A scanner that loses its membership by mistake causes a
-		// rebalance and nothing else.
+		// The partitions of a dead scanner wait this long for another one. 6 s is the least that
+		// brokers allow by default. A membership lost by mistake causes only a rebalance.
 		kgo.SessionTimeout(6*time.Second),
 		// The others wait this long for a member that does not join again. A member waits ten
-		// seconds longer for a group that does not come together. A member has nothing to finish
-		// before it joins again.
+		// seconds longer for the whole group. A member has nothing to finish before a new join.
 		kgo.RebalanceTimeout(10*time.Second),
 		kgo.HeartbeatInterval(1500*time.Millisecond),
 	)
 }
 
-// begin is called with newly assigned partitions and the group's offsets, and returns where to
-// fetch from. The group's offsets are never ahead of the database's. If they are, the database was
-// restored from a backup, and what lies between is read again.
+// begin gets newly assigned partitions with the group's offsets, and returns where to fetch from.
+// The group's offsets are never ahead of the database's, unless the database was restored from a
+// backup. Then the offsets between are read again.
 func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	now := time.Now()
 	a.since.Store(&now)
@@ -93,7 +89,7 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 	return offsets, nil
 }
 
-// lookUp reads what the database knows of newly assigned partitions, and returns where Kafka has each begin.
+// lookUp reads what the database knows of new partitions, and returns where each begins in Kafka.
 func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kafka.Offsets, error) {
 	topics := slices.Collect(maps.Keys(offsets))
 	ids, err := kafka.TopicIDs(ctx, a.client, topics...)
@@ -118,7 +114,7 @@ func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 		if len(begins) == 0 || err == nil {
 			return nil, errors.Join(fmt.Errorf("kafka does not know where %s/%d begins at the moment", key.topic, key.partition), err)
 		}
-		// It has no leader, and must not hold up the others. Where its log begins later than 0, the client finds that out.
+		// A partition without a leader must not hold up the others. The client finds a later start.
 		begins.Set(key.topic, key.partition, 0)
 		a.log.Warn("kafka does not say where an intake partition begins, it is read from its start once it has a leader",
 			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Error(err))
@@ -126,7 +122,6 @@ func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 	return begins, nil
 }
 
-// drop gives up revoked partitions.
 func (a *assignment) drop(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	a.parts.drop(gone)
 	a.commits.forget(gone)

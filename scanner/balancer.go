@@ -7,18 +7,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// balancer shares the partitions among those members of the group that can store what they read. Each member says with each join
-// whether it can. The leader leaves out those that fail, as if they had no interest in any topic, while there are some that work or
-// rest, and those that rest while there are some that work. So if nobody works, all have their share, and a member that is alone has
-// everything.
+// balancer shares the partitions among the able members of the group. Each member tells its ability
+// with each join. The leader leaves out failing members while some work or rest, and resting
+// members while some work, as if they had no interest in any topic. So if nobody works, all have
+// their share, and a lone member has everything.
 //
-// A member that works says nothing, like one of a version that does not know of this; a leader of that version leaves nobody out.
+// A working member says nothing, like an older version. An older leader leaves nobody out.
 type balancer struct {
 	kgo.GroupBalancer
 	join func() ability // asked with each join
 }
 
-// marks are what members add to their user data. Whoever does not know of them reads over them.
+// marks are what members add to their user data. Older versions ignore the marks.
 var marks = map[ability][]byte{rests: []byte("notyet rests"), falters: []byte("notyet falters"), fails: []byte("notyet fails")}
 
 // JoinGroupMetadata implements kgo.GroupBalancer.
@@ -53,7 +53,6 @@ func (b balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.Gr
 	return b.GroupBalancer.MemberBalancer(sharing)
 }
 
-// saidBy is what a member said as it joined.
 func saidBy(meta kmsg.ConsumerMemberMetadata) ability {
 	for a, mark := range marks {
 		if bytes.HasSuffix(meta.UserData, mark) {

@@ -12,9 +12,8 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-// CatchUp runs the scanner until the database has everything that its topics contain when it
-// begins. Then it stops the scanner. Now and then it calls progress with the number of offsets that
-// are left.
+// CatchUp runs the scanner until the database has the present contents of all topics. Then the
+// scanner stops. Now and then, CatchUp calls progress with the number of offsets left.
 func (s *Scanner) CatchUp(ctx context.Context, progress func(left int64)) error {
 	ends, err := kafka.Ends(ctx, s.asks, s.cfg.Read...)
 	left := int64(0)
@@ -71,7 +70,7 @@ func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress fu
 			before, still = left, 0
 			progress(left)
 		case still >= quiet:
-			// The last offsets may be markers of transactions, or records of one that was given up.
+			// The last offsets may be markers of transactions, or records of an aborted one.
 			still = 0
 			more, err := s.more(ctx, stored, ends, left)
 			if err != nil || !more {
@@ -81,9 +80,8 @@ func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress fu
 	}
 }
 
-// more tells whether Kafka still has records that are not stored. It also returns true when the
-// scanner stores some meanwhile: the scanner passes what cannot be read, where a plain reader would
-// wait for ever.
+// more tells whether Kafka still has unstored records. It also returns true when the scanner stores
+// some meanwhile: the scanner passes unreadable batches, where a plain reader would wait for ever.
 func (s *Scanner) more(ctx context.Context, stored, ends kafka.Offsets, left int64) (more bool, err error) {
 	scanning, stop := context.WithCancel(ctx)
 	defer stop()
@@ -99,7 +97,7 @@ func (s *Scanner) more(ctx context.Context, stored, ends kafka.Offsets, left int
 	return more, err
 }
 
-// kept returns which offsets Kafka has of the partitions that are read.
+// kept returns Kafka's offsets of the read partitions.
 func (s *Scanner) kept(ctx context.Context) (map[intake.Place]intake.Extent, error) {
 	starts, err := kafka.Starts(ctx, s.asks, s.cfg.Read...)
 	if err != nil {
@@ -118,7 +116,7 @@ func (s *Scanner) kept(ctx context.Context) (map[intake.Place]intake.Extent, err
 	return out, nil
 }
 
-// left returns how far the database has each partition, and how many offsets are left until ends.
+// left returns how far each partition is stored, and how many offsets are left until ends.
 func (s *Scanner) left(ctx context.Context, ends kafka.Offsets) (stored kafka.Offsets, left int64, err error) {
 	ids, err := kafka.TopicIDs(ctx, s.asks, s.cfg.Read...)
 	if err != nil {

@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// checkEvery is the time between two comparisons of what is stored of the partitions with their
-	// logs. The same look finds partitions that an operator has moved.
-	checkEvery = 5 * time.Second
-	// checkPatience limits one comparison.
+	// checkEvery is the time between two comparisons of partitions with their logs. The same look
+	// finds partitions that an operator has moved.
+	checkEvery    = 5 * time.Second
 	checkPatience = 10 * time.Second
 )
 
@@ -34,7 +33,7 @@ func extents(ctx context.Context, client *kgo.Client, sources []intake.Source) (
 	return kafka.Extents(ctx, client, epochs)
 }
 
-// checker compares what is stored of the assigned partitions with their logs, and halts those whose log is another one.
+// checker compares stored partitions with their logs, and halts those with another log.
 type checker struct {
 	client *kgo.Client
 	intake intake.Intake
@@ -45,15 +44,13 @@ type checker struct {
 	log     *zap.Logger
 }
 
-// warnForgotten tells of offsets that the database had.
 func warnForgotten(log *zap.Logger, key partitionKey, forgotten span) {
 	log.Warn("the database is older than what was stored before: reading the intake again from where it stands",
 		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", forgotten.from), zap.Int64("offsets_again", forgotten.to-forgotten.from))
 }
 
-// check compares what is stored of the assigned partitions with their logs. It halts a partition
-// whose log has lost what is stored. A halted partition that turns out to be intact, or that an
-// operator has moved, is read on from where the database stands.
+// check compares the assigned partitions with their logs. It halts a partition whose log lost
+// stored records. A halted partition that is intact, or was moved by an operator, is read on.
 func (c *checker) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*checkPatience)
 	defer cancel()
@@ -96,8 +93,8 @@ func (c *checker) check(ctx context.Context) {
 	}
 }
 
-// checkBegun halts those of newly assigned partitions whose log is not the one that was stored.
-// Where Kafka does not say, the partition begins: check asks again, and each record is compared.
+// checkBegun halts newly assigned partitions with another log than the stored one. Where Kafka does
+// not answer, the partition begins: check asks again, and each record is compared.
 func (c *checker) checkBegun(ctx context.Context, sources []intake.Source) {
 	if len(sources) == 0 {
 		return
@@ -126,7 +123,6 @@ func logDeleted(log *zap.Logger, key partitionKey, next, start int64) {
 		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("next_offset", next), zap.Int64("log_start", start))
 }
 
-// halt stops reading a partition, and logs why.
 func (c *checker) halt(key partitionKey, why halt) {
 	if !c.parts.halt(key, why) {
 		return
@@ -141,16 +137,16 @@ func (c *checker) halt(key partitionKey, why halt) {
 		zap.Int64("log_end", why.end), zap.String("reason", why.why))
 }
 
-// lost halts a partition of which the client says that its log lost records.
+// lost halts a partition after the client has reported lost records.
 func (c *checker) lost(loss *kgo.ErrDataLoss) {
 	c.halt(partitionKey{loss.Topic, loss.Partition}, halt{next: loss.ConsumedTo, same: -1, end: -1, why: loss.Error()})
 }
 
-// verify asks Kafka about the logs before records of a later leader epoch are stored: they must
-// still have the last record of the epoch before. If a log has diverged, what was read before the
-// divergence is still stored, because Kafka no longer has it. What was read behind it is not. If
-// Kafka does not answer about a partition, it is halted until Kafka does, so that the others of the
-// batch go on. False: a partition was halted.
+// verify asks Kafka about the logs before records of a later leader epoch are stored: a log must
+// still have the last record of the epoch before. Of a diverged log, records before the divergence
+// are still stored, because Kafka no longer has them. Records behind the divergence are not.
+// Without an answer about a partition, verify halts the partition until there is one, so the rest
+// of the batch goes on. False: a partition was halted.
 func (c *checker) verify(ctx context.Context, covered []coverage) (bool, error) {
 	asking, cancel := context.WithTimeout(ctx, checkPatience) // for all of them: they may be of one broker
 	defer cancel()
@@ -174,8 +170,7 @@ func (c *checker) verify(ctx context.Context, covered []coverage) (bool, error) 
 	return all, nil
 }
 
-// verifyEpoch tells whether the log of a partition still has the last stored record of an epoch
-// that has ended. If not, it halts the partition.
+// verifyEpoch halts a partition whose log has lost the last stored record of an ended epoch.
 func (c *checker) verifyEpoch(ctx context.Context, of coverage, ended intake.Epoch) (bool, error) {
 	src := of.src
 	src.Next, src.Epoch = ended.To, ended
@@ -198,7 +193,7 @@ func (c *checker) verifyEpoch(ctx context.Context, of coverage, ended intake.Epo
 	return true, nil
 }
 
-// mismatched halts the partition of a batch that could not be made because a record is not of the log that was stored.
+// mismatched halts a partition if err says that a record is not of the stored log.
 func (c *checker) mismatched(err error) bool {
 	bad, ok := errors.AsType[*mismatchError](err)
 	if !ok {

@@ -29,8 +29,8 @@ func newCommits(parts *partitions, installation string, log *zap.Logger) *commit
 	return &commits{parts: parts, installation: installation, log: log, due: map[string]map[int32]kgo.EpochOffset{}, told: map[partitionKey]int64{}}
 }
 
-// note adds the offset of a stored partition to the next commit. What is read again, because the database was set back, leaves Kafka's offset
-// where it is: the next one who takes the partition is to know by it what was accepted before.
+// note adds the offset of a stored partition to the next commit. After the database was set back,
+// Kafka keeps its higher offset: the partition's next scanner must see what was accepted before.
 func (c *commits) note(key partitionKey, src intake.Source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,8 +41,8 @@ func (c *commits) note(key partitionKey, src intake.Source) {
 	c.set(key, kgo.EpochOffset{Epoch: src.Epoch.Number, Offset: src.Next})
 }
 
-// claim has a partition that is taken committed as it stands, so that Kafka knows whose the group is before the first record is stored. It
-// stands where the database has it, or where it was committed if the database was set back.
+// claim commits where a taken partition stands, so Kafka knows the group's owner before the first
+// record is stored. If the database was set back, that is the offset committed before.
 func (c *commits) claim(key partitionKey, stored, committed int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +52,7 @@ func (c *commits) claim(key partitionKey, stored, committed int64) {
 	}
 }
 
-// set notes an offset. The caller holds the lock.
+// set needs the lock.
 func (c *commits) set(key partitionKey, at kgo.EpochOffset) {
 	if c.due[key.topic] == nil {
 		c.due[key.topic] = map[int32]kgo.EpochOffset{}
@@ -60,8 +60,7 @@ func (c *commits) set(key partitionKey, at kgo.EpochOffset) {
 	c.due[key.topic][key.partition] = at
 }
 
-// forget drops the offsets of revoked partitions. The caller has dropped the partitions themselves
-// before, so takeBack adds none of them again.
+// forget drops offsets of revoked partitions. None is assigned any more, so takeBack adds none.
 func (c *commits) forget(gone map[string][]int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +72,6 @@ func (c *commits) forget(gone map[string][]int32) {
 	}
 }
 
-// take returns the offsets that are to be committed, and forgets them.
 func (c *commits) take() map[string]map[int32]kgo.EpochOffset {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +107,7 @@ func (c *commits) commit(ctx context.Context, group *kgo.Client) {
 	})
 }
 
-// takeBack notes again what Kafka did not take. It leaves out partitions that are revoked, or have moved on, by now.
+// takeBack notes offsets of a failed commit again, but for partitions with newer ones, or gone.
 func (c *commits) takeBack(offsets map[string]map[int32]kgo.EpochOffset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 
 // Config of a scanner. The zero value works.
 type Config struct {
-	// Group is the consumer group that shares the intake partitions. Default "notyet-scanner".
+	// Group is the consumer group of the intake partitions. Default "notyet-scanner".
 	Group string
-	// Installation is the id of the installation, which is noted with the group's offsets. Default none.
+	// Installation is the id of the installation, noted with the group's offsets. Default none.
 	Installation string
 	// Intake are the topics with requests. Default notyet.intake.
 	Intake []string
@@ -20,26 +20,26 @@ type Config struct {
 	Reports string
 	// Cancels is the topic with cancels of many. Default notyet.cancels.
 	Cancels string
-	// Read are those of these topics that are read. Default all.
+	// Read are the topics to read, out of the above. Default all.
 	Read []string
-	// Results is the topic that events go to. Default notyet.results.
+	// Results is the topic for events. Default notyet.results.
 	Results string
 	// Limits of a request.
 	Limits schemas.Limits
-	// IntakeLimits replace Limits for the intake topics that they name.
+	// IntakeLimits replace Limits, by intake topic.
 	IntakeLimits map[string]schemas.Limits
-	// Quotas bound what is taken from the intake topics that they name. Default none.
+	// Quotas bound intake topics, by topic. Default none.
 	Quotas map[string]Quota
-	// Window is the near future that the index holds. Default 2 h.
+	// Window is the near future in the index. Default 2 h.
 	Window time.Duration
 	// Workers is how many batches are stored at the same time, each on its own connection. A
 	// partition is with one worker at a time. Default 4: more do not make the database faster
 	// (measured: one connection 28k rows/s, four 50k, limited by its CPU).
 	Workers int
 	// BatchRecords limits a transaction. Default 2000: about 60 ms of work for the database. The
-	// slots are locked during the last few of them.
+	// slots are locked during the last few of these.
 	BatchRecords int
-	// CommitEvery is how often Kafka is told what is stored, for lag monitors. Default 1 s; below 0: never.
+	// CommitEvery is how often Kafka learns the offsets, for monitors. Default 1 s; below 0: never.
 	CommitEvery time.Duration
 }
 

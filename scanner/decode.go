@@ -12,7 +12,6 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// decoder makes changes of intake records.
 type decoder struct {
 	reports string // the topic with reports
 	cancels string // that with cancels of many; the others have requests
@@ -28,8 +27,8 @@ func newDecoder(cfg Config, metrics *metrics, log *zap.Logger) *decoder {
 	return d
 }
 
-// decode makes a change of an intake record. A bad request becomes a rejection. A bad report that
-// names a task becomes a word about it; any other becomes nothing (false).
+// decode makes a change of an intake record. A bad request becomes a rejection. A bad report with a
+// task's name becomes a word about the task; any other bad report becomes nothing (false).
 func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 	c := task.Change{Seq: task.Seq(source, r.Offset)}
 	if r.Topic == d.reports {
@@ -66,7 +65,6 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 	return c, true
 }
 
-// noCallbacks refuses every URL.
 func noCallbacks(c schemas.CallbackURL) *schemas.Rejection {
 	return &schemas.Rejection{Header: schemas.HeaderURL, Value: c.Origin, Problem: "is an HTTP callback, and this installation makes none", Fix: "name a topic in " + schemas.HeaderTopic + ", or ask the operator to set callback.enabled"}
 }

@@ -10,26 +10,23 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-// verdict says whether the log of a partition still has what was stored of it.
+// verdict says whether a log still has the stored records of its partition.
 type verdict int
 
 const (
 	intact verdict = iota
-	// unsure: the log knows neither the leader epoch that was stored nor a later one. A healthy leader would.
+	// unsure: the log knows neither the stored leader epoch nor a later one. Healthy leaders would.
 	unsure
-	// diverged: records that are stored are gone from the log, and their offsets are or will be
-	// those of others. Kafka does so when it elects a leader that is not in sync, or when all
-	// copies of a partition lost their last records.
+	// diverged: the log lost stored records, and gives their offsets to others. Kafka does so when
+	// a leader not in sync is elected, or when all copies of a partition lost their last records.
 	diverged
 )
 
-// judge compares what is stored of a partition with the partition's log. It returns the offset
-// below which they are the same.
+// judge compares a stored partition with its log. Below the returned offset, both are the same.
 //
-// Within one log, an offset and a leader epoch identify a record, and epochs never decrease. So if
-// the log has the last stored record with its epoch, it has all that is stored. Kafka says up to
-// which offset it has records of that epoch. What lies below the start of the log was deleted by
-// retention and can no longer be compared.
+// Within one log, an offset and a leader epoch identify a record, and epochs never decrease. So a
+// log with the last stored record, under the same epoch, has all stored records. Kafka says where
+// an epoch ends. Retention has deleted the offsets below the log's start: these are not compared.
 func judge(src intake.Source, log kafka.Extent) (verdict, int64) {
 	same, e := min(src.Next, log.End), src.Epoch
 	result := intact
@@ -50,10 +47,10 @@ func judge(src intake.Source, log kafka.Extent) (verdict, int64) {
 	return result, max(same, log.Start)
 }
 
-// errDiverged says that a record is not the one that was stored at its offset, or cannot follow what is stored.
+// errDiverged: a record is not the stored one of its offset, or cannot follow the stored ones.
 var errDiverged = errors.New("the log is not the one that was stored")
 
-// fits tells by a record's offset and leader epoch whether it can be of the log that was stored.
+// fits tells by offset and leader epoch whether a record can be of the stored log.
 func fits(src *intake.Source, r *kgo.Record) error {
 	e := src.Epoch
 	if e.Number < 0 || r.LeaderEpoch < 0 {

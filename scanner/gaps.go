@@ -13,10 +13,10 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// inspectPatience limits how long the poller looks into gaps before it polls again.
+// inspectPatience limits how long the poller looks into gaps before the next poll.
 const inspectPatience = 5 * time.Second
 
-// gapsIn returns the offsets, from offset from on, that are missing before and between records.
+// gapsIn returns the missing offsets, from offset from on, before and between records.
 func gapsIn(from int64, records []*kgo.Record) (out []kafka.Gap) {
 	for _, r := range records {
 		if r.Offset > from {
@@ -27,7 +27,7 @@ func gapsIn(from int64, records []*kgo.Record) (out []kafka.Gap) {
 	return out
 }
 
-// inspector looks into batches that the client cannot decode, or whose records lie about their offsets.
+// inspector looks into undecodable batches, and into batches whose records lie about their offsets.
 type inspector struct {
 	client       *kgo.Client
 	decompressor kgo.Decompressor
@@ -46,9 +46,9 @@ func newInspector(client *kgo.Client, decompressor kgo.Decompressor, topics []st
 }
 
 // inspect looks into the gaps between a partition's polled records. A batch whose records claim
-// wrong offsets makes such gaps, and could hide what others have written behind it. inspect returns
-// the records before that batch, and the batch; nil: there is none. After an error, the next call
-// goes on where this one was, so that a gap can be larger than what one call has the time for.
+// wrong offsets makes such gaps, and could hide others' records behind it. inspect returns the
+// batch, and the records before it; nil: there is none. After an error, the next call goes on from
+// the same place. So a gap can be larger than the work of one call.
 func (i *inspector) inspect(ctx context.Context, key partitionKey, records []*kgo.Record) ([]*kgo.Record, *kafka.Unreadable, error) {
 	from, reading := i.parts.inspectedTo(key)
 	if !reading {
@@ -82,19 +82,17 @@ func (i *inspector) logUnreadable(key partitionKey, bad *kafka.Unreadable) {
 		zap.Int32("partition", key.partition), zap.Int64("offset", bad.First), zap.Int64("next_offset", bad.Next), zap.String("reason", bad.Reason))
 }
 
-// tooLarge is a batch that the client did not read.
 func tooLarge(e *kgo.ErrDecompressTooLarge) *kafka.Unreadable {
 	return &kafka.Unreadable{First: e.Offset, Next: e.NextOffset, Epoch: e.Epoch,
 		Reason: fmt.Sprintf("it is larger than 64 MiB when it is decompressed, or cannot be decompressed (%v)", e)}
 }
 
-// maxLooks limits how many partitions one look asks about. While the database holds the scanner up,
-// all of them have more records.
+// maxLooks limits the partitions of one look. With a slow database, all have more records.
 const maxLooks = 16
 
-// lookStuck finds partitions that have more records, of which the client has handed over none since
-// the last look. The reason may be a batch that fills a whole fetch and cannot be decoded: the
-// client would ask for it for ever, without an error. A look takes at most checkPatience.
+// lookStuck finds partitions with more records, of which the client has handed over none since the
+// last look. An undecodable batch that fills a whole fetch may be the reason: the client would
+// fetch the same batch for ever, without an error. A look takes at most checkPatience.
 func (i *inspector) lookStuck(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
@@ -124,7 +122,6 @@ func (i *inspector) lookStuck(ctx context.Context) {
 	}
 }
 
-// takeFound returns the batches that hold partitions up, and forgets them.
 func (i *inspector) takeFound() map[*reading]*kafka.Unreadable {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"sync"
 )
 
-// halt says why a partition is not read any further.
 type halt struct {
 	source int   // whose log it is about
 	next   int64 // stored up to here
@@ -13,19 +12,18 @@ type halt struct {
 	end    int64 // of the log, -1: not known
 	why    string
 	proven bool // by a record that was read
-	// unknown: Kafka does not say whether the log is the one that was stored.
+	// unknown: Kafka does not say whether the log is the stored one.
 	unknown bool
 }
 
-// halted holds the partitions whose log is not the one that was stored. They are not read until an
-// operator decides where to go on, or their log turns out to be intact. What was read before is
-// still stored.
+// halted holds the partitions with another log than the stored one. Earlier records are still
+// stored. No others are, until an operator decides where to go on, or the log proves intact.
 type halted struct {
 	mu sync.Mutex
 	by map[partitionKey]halt
 }
 
-// set halts a partition. True: that is new, or more is known about it than before.
+// set halts a partition. True: the halt is new, or more is known than before.
 func (h *halted) set(key partitionKey, now halt) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,8 +51,8 @@ func (h *halted) has(key partitionKey) bool {
 	return ok
 }
 
-// mayGoOn tells whether a halted partition may be read on after its log was looked at. If the log
-// cannot tell (unsure), each record that is read still can: fits compares it.
+// mayGoOn tells whether a halted partition may be read on after a look at its log. Of an unsure
+// log, each read record still gives an answer: fits compares it.
 func (h *halted) mayGoOn(key partitionKey, result verdict) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,7 +60,6 @@ func (h *halted) mayGoOn(key partitionKey, result verdict) bool {
 	return ok && (result == intact || result == unsure && !why.proven)
 }
 
-// each calls f with each partition that is halted.
 func (h *halted) each(f func(partitionKey, halt)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// ability is whether a scanner can store what it reads, as it tells the other members of its group.
+// ability is whether a scanner can store its records, as the group's other members hear it.
 type ability int
 
 const (
@@ -25,12 +25,14 @@ const (
 
 func (a ability) String() string { return [...]string{"works", "rests", "falters", "fails"}[a] }
 
-// health is whether this process can store what it reads: the database answers, and takes what it writes. The group hears of it with
-// each join (see balancer), so this process has the group join again once the last join told it something else.
+// health is whether this process can store its records: the database answers, and takes writes. The
+// group hears of it with each join (see balancer). So after a change, this process has the group
+// join again.
 //
-// A database that is away for all is noticed by the members at different moments. So a process that fails has the group join again only
-// after more than twice the time in which every other one notices. By then none of them says that it works, and nothing moves.
-// Whoever was asked meanwhile says so once it works: another one may fail by itself, and keeps its partitions until then.
+// The members notice at different moments that a database is away for all. So a failing process
+// waits more than twice that time before the group joins again. By then no member claims to work,
+// and nothing moves. A member that was asked meanwhile announces when it works again: another one
+// may fail by itself, and keeps its partitions until then.
 type health struct {
 	store    *store.Store
 	standing *standing
@@ -52,11 +54,12 @@ func newHealth(st *store.Store, standing *standing, log *zap.Logger) *health {
 }
 
 const (
-	// pingPatience bounds the wait for the database. With the second between two looks it is less than half of what it takes to fail.
+	// pingPatience bounds the wait for the database. With the second between two looks, half of the
+	// time to fail is longer.
 	pingPatience = 3 * time.Second
-	// longestRest limits the pause of a process that fails each time it is back.
+	// longestRest limits the pause of a process that fails again after each return.
 	longestRest = 5 * time.Minute
-	// rested is how long a process has worked when its next pause is the shortest again.
+	// rested is how long a process must work for its next pause to be the shortest again.
 	rested = 10 * time.Minute
 )
 
@@ -88,7 +91,7 @@ func (h *health) report(err error) bool {
 	return false
 }
 
-// ability is what the group would be told now. h.mu is held.
+// h.mu is held.
 func (h *health) ability() ability {
 	resting := time.Now().Before(h.until)
 	switch {
@@ -102,7 +105,6 @@ func (h *health) ability() ability {
 	return works
 }
 
-// join returns what the group is told as this process joins it.
 func (h *health) join() ability {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,8 +119,8 @@ func (h *health) join() ability {
 	return now
 }
 
-// revoked is called when the group has taken partitions. A process that fails then rests, for longer each time: partitions that go to
-// and fro cost more than a scanner that is idle.
+// revoked is called when the group has taken partitions. A failing process then rests, longer each
+// time: partitions that go to and fro cost more than an idle scanner.
 func (h *health) revoked() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

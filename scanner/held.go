@@ -23,9 +23,9 @@ func (p *pacer) expect() {
 	}
 }
 
-// fit returns how many of a partition's polled records can be taken: those that pass at once, and those for which there is room in the
-// partition's part. One may have more than that part, and where the intake holds nothing there is always room for one. But nothing takes
-// the room that is to become free for another partition. The rest is polled again.
+// fit returns how many of a partition's polled records can be taken: the ones to pass at once, and
+// the ones with room in the partition's part. One record may exceed the part, and an empty intake
+// has room for one. But nothing takes room awaited by another partition. The rest is polled again.
 func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
 	in := p.intakes[key.topic]
 	if in == nil {
@@ -57,7 +57,7 @@ func (p *pacer) fit(key partitionKey, records []*kgo.Record) int {
 	return n
 }
 
-// admit takes a stretch, and returns the part of it that may be stored now. It holds the rest.
+// admit takes a stretch, returns the part to store now, and holds the rest.
 func (p *pacer) admit(s stretch) (now []stretch) {
 	in := p.intakes[s.key().topic]
 	if in == nil {
@@ -75,7 +75,6 @@ func (p *pacer) admit(s stretch) (now []stretch) {
 	return now
 }
 
-// release returns what need not be held any longer.
 func (p *pacer) release() (out []stretch) {
 	now := time.Now()
 	for _, in := range p.intakes {
@@ -115,7 +114,7 @@ func (p *pacer) held() (n int) {
 	return n
 }
 
-// goBack has what did not fit polled again, now and then: where nothing of a partition did, once all that its intake holds has passed.
+// goBack polls misfits again, now and then: whole misfits only once their intake holds nothing.
 func (p *pacer) goBack(now time.Time) {
 	if now.Sub(p.wentBack) < backEvery {
 		return
@@ -129,8 +128,8 @@ func (p *pacer) goBack(now time.Time) {
 	}
 }
 
-// pause adds the partitions of which nothing is to be fetched. Others may have cancels, which count at one
-// quota alone, or records to reject. The caller holds the lock of partitions.
+// pause adds the partitions to fetch nothing of. Other partitions may have cancels, which count at
+// one quota alone, or records to reject. The caller holds the lock of partitions.
 func (p *pacer) pause(partitions map[partitionKey]bool) {
 	for key := range p.parts.sources {
 		in := p.intakes[key.topic]
@@ -142,7 +141,7 @@ func (p *pacer) pause(partitions map[partitionKey]bool) {
 
 func (in *paced) holds(key partitionKey) bool { return in.last(key) != nil }
 
-// last returns the last stretch of a partition that is held. nil: none is.
+// last returns the last held stretch of a partition; nil: none is held.
 func (in *paced) last(key partitionKey) *stretch {
 	for i, s := range slices.Backward(in.held) {
 		if s.key() == key {
@@ -152,7 +151,7 @@ func (in *paced) last(key partitionKey) *stretch {
 	return nil
 }
 
-// hold keeps copies of the records: a record keeps all in memory that was fetched with it.
+// hold keeps copies of the records: a record keeps everything of its fetch in memory.
 func (in *paced) hold(s stretch) {
 	s.records = slices.Clone(s.records)
 	for i, r := range s.records {
@@ -167,7 +166,6 @@ func (in *paced) hold(s stretch) {
 	in.bytes += weigh([]stretch{s})
 }
 
-// note notes for how long requests wait.
 func (in *paced) note() {
 	in.noted.Store(int64(in.bytes))
 	if len(in.held) == 0 {

@@ -13,12 +13,11 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-// near is how soon a task must be due for its dispatcher to be woken. Dispatchers look at the
-// database every second anyway, so they find later tasks in time.
+// near is how soon a task must be due to wake its dispatcher. Dispatchers look at the database
+// every second anyway, so they find later tasks in time.
 const near = 3 * time.Second
 
-// announcer passes on what a transaction has done: first to the index and the dispatchers, then to
-// whoever listens to results.
+// announcer passes a transaction's effects on: to the index and dispatchers, then to the results.
 type announcer struct {
 	indexer *indexer
 	results *events.Publisher
@@ -33,14 +32,13 @@ func (a announcer) announce(done intake.Applied) {
 	a.results.Stored(done.Events)
 }
 
-// Index is what the scanner needs of the index: internal/index has one in Redis, and one that is the database.
+// Index is the scanner's view of the index. internal/index has one in Redis, one in the database.
 type Index interface {
 	Add(ctx context.Context, entries []index.Entry) error
 	Remove(ctx context.Context, entries []index.Entry) error
 	Wake(ctx context.Context, at []index.SlotPos) error
 }
 
-// indexer tells the index what transactions have done, and wakes dispatchers.
 type indexer struct {
 	index   Index
 	clock   *store.Clock
@@ -54,7 +52,7 @@ func newIndexer(ix Index, clock *store.Clock, window time.Duration, metrics *met
 	return &indexer{index: ix, clock: clock, window: window, metrics: metrics, log: log, waiting: make(chan intake.Applied, 256)}
 }
 
-// put hands a transaction's result over. It never waits: an index that does not answer must not hold the workers up.
+// put never waits: an index that does not answer must not hold the workers up.
 func (x *indexer) put(done intake.Applied) {
 	if len(done.Added)+len(done.Removed)+len(done.Timers) == 0 {
 		return
@@ -66,7 +64,7 @@ func (x *indexer) put(done intake.Applied) {
 	}
 }
 
-// run keeps the index up to date. The index is a hint. While it does not answer, its updates are
+// run keeps the index up to date. The index is a hint. While it does not answer, updates are
 // dropped. Dispatchers then go by the database, and repair the index afterwards.
 func (x *indexer) run(ctx context.Context) {
 	var awayUntil time.Time

@@ -9,7 +9,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// refusedRecords holds the records that the database has refused, by seq. Each was alone in its batch then.
+// refusedRecords holds records that the database has refused alone in their batch, by seq.
 type refusedRecords map[int64]*refusedRecord
 
 type refusedRecord struct {
@@ -17,8 +17,8 @@ type refusedRecord struct {
 	bare   bool // the database refused the dead letter too: keep nothing of the record in it
 }
 
-// isolate says how to go on after the database refused a batch of at most limit records because of one of
-// them: with fewer, until it is alone; then as a dead letter. False: it cannot be stored at all.
+// isolate says how to go on after the database refused a batch of at most limit records because of
+// one: with fewer, until the record is alone; then as a dead letter. False: it cannot be stored.
 func (m refusedRecords) isolate(changes []task.Change, limit int, err error) (smaller int, ok bool) {
 	if len(changes) > 1 {
 		return max(1, min(limit, len(changes))/2), true
@@ -26,7 +26,7 @@ func (m refusedRecords) isolate(changes []task.Change, limit int, err error) (sm
 	return limit, len(changes) == 1 && m.add(changes[0].Seq, err)
 }
 
-// add notes that the database refused a record, with err. False: it refuses even a dead letter without a body.
+// add notes a refused record. False: the database refuses even a dead letter without a body.
 func (m refusedRecords) add(seq int64, err error) bool {
 	switch r := m[seq]; {
 	case r == nil:
@@ -39,7 +39,7 @@ func (m refusedRecords) add(seq int64, err error) bool {
 	return true
 }
 
-// decode makes a change of an intake record. For a record that was refused, the change is a rejection.
+// decode makes a change of an intake record. A refused record becomes a rejection.
 func (m refusedRecords) decode(d *decoder, of stretch) func(source int, r *kgo.Record) (task.Change, bool) {
 	first := int64(0)
 	if len(of.records) > 0 {

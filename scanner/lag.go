@@ -21,14 +21,13 @@ const (
 )
 
 // lag shows how many records of the assigned partitions are not stored yet. It asks Kafka alone, so
-// it shows the lag of a database that is away. Only its own loop uses it.
+// the lag shows while the database is away. Only its own loop uses lag.
 type lag struct {
-	asks   *kgo.Client
-	topics []string
-	parts  *partitions
-	gauge  *prometheus.GaugeVec
-	hidden *prometheus.GaugeVec
-	// standing learns which partitions have an open transaction.
+	asks     *kgo.Client
+	topics   []string
+	parts    *partitions
+	gauge    *prometheus.GaugeVec
+	hidden   *prometheus.GaugeVec
 	standing *standing
 	log      *zap.Logger
 }
@@ -47,7 +46,7 @@ func (l *lag) look(ctx context.Context) {
 	bound, cancel := context.WithTimeout(ctx, lagPatience)
 	defer cancel()
 	at := l.parts.storedUpTo() // before Kafka is asked, whose logs only grow
-	// Marks before ends: what lies between them then was there when the end was asked for, and is behind an open transaction.
+	// Marks before ends: so all offsets between the two are behind an open transaction.
 	marks, err := kafka.HighWatermarks(bound, l.asks, l.topics...)
 	ends, err2 := kafka.Ends(bound, l.asks, l.topics...)
 	l.gauge.Reset() // partitions that others have now, and what is not known
@@ -73,7 +72,7 @@ func (l *lag) look(ctx context.Context) {
 	l.standing.blocked(open, unknown)
 }
 
-// storedUpTo returns the first offset of each assigned partition that is not stored.
+// storedUpTo returns the first unstored offset of each assigned partition.
 func (p *partitions) storedUpTo() map[partitionKey]int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

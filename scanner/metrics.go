@@ -67,7 +67,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// registerHeld shows what is read and not stored. What stays above 0 takes room from others for good.
+// registerHeld shows records that are read and not stored. A lasting value takes room from others.
 func (s *Scanner) registerHeld(reg prometheus.Registerer) {
 	for what, value := range map[string]func() int{"queued_bytes": s.worker.queue.held, "stretches": s.parts.queued, "quota_bytes": s.worker.pacer.held} {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "held", Help: "What is read and not stored, by what it is. 0 while there is nothing to do.", ConstLabels: prometheus.Labels{"what": what}},

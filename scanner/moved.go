@@ -9,7 +9,6 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-// sourcesOf are the known sources of newly assigned partitions.
 func (p *partitions) sourcesOf(offsets map[string]map[int32]kgo.Offset) (out []intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,8 +22,7 @@ func (p *partitions) sourcesOf(offsets map[string]map[int32]kgo.Offset) (out []i
 	return out
 }
 
-// adopt applies what an operator has done to partitions: moved one, or restarted it. It returns the
-// sources of the assigned partitions as the database has them.
+// adopt applies an operator's moves and restarts, and returns the assigned partitions' sources.
 func (p *partitions) adopt(known []intake.Source) (mine []intake.Source) {
 	for _, src := range known {
 		key := partitionKey{src.Topic, src.Partition}
@@ -48,7 +46,7 @@ func (p *partitions) adopt(known []intake.Source) (mine []intake.Source) {
 	return mine
 }
 
-// standings returns the sources of the assigned partitions, as far as this process knows them.
+// standings returns this process's view of the assigned partitions' sources.
 func (p *partitions) standings() map[partitionKey]intake.Source {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,8 +62,8 @@ func (p *partitions) standings() map[partitionKey]intake.Source {
 // span is the offsets [from, to).
 type span struct{ from, to int64 }
 
-// fallBack reads partitions again of which the database has less than this process knew before it asked: the database was
-// set back to an older state. It returns the offsets that it has forgotten.
+// fallBack has partitions read again if the database has less than this process knew before the
+// look: the database was set back to an older state. It returns the forgotten offsets.
 func (p *partitions) fallBack(before map[partitionKey]intake.Source, inUse []intake.Source) map[partitionKey]span {
 	now := map[partitionKey]intake.Source{}
 	for _, src := range inUse {
@@ -96,8 +94,7 @@ func (p *partitions) fallBack(before map[partitionKey]intake.Source, inUse []int
 	return out
 }
 
-// replaced tells whether a partition was restarted, that is, whether src is another source than
-// before. If so, the partition is read on as that source.
+// replaced tells whether src, after a restart, is a new source. If so, src is read on.
 func (p *partitions) replaced(key partitionKey, src intake.Source) bool {
 	p.mu.Lock()
 	before := p.sources[key]
@@ -112,7 +109,7 @@ func (p *partitions) replaced(key partitionKey, src intake.Source) bool {
 	return true
 }
 
-// readOn ends the present reading of a partition. The poller reads it again from where its source stands.
+// readOn ends the present reading of a partition. The poller reads on from where the source stands.
 func (p *partitions) readOn(key partitionKey, src intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +125,7 @@ func (p *partitions) readOn(key partitionKey, src intake.Source) {
 	p.wake()
 }
 
-// readOnNew lets halted partitions go on of which nothing is stored: their logs cannot have lost anything that is.
+// readOnNew lets halted partitions without stored records go on: their logs cannot have lost any.
 func (p *partitions) readOnNew(drained map[partitionKey]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +138,7 @@ func (p *partitions) readOnNew(drained map[partitionKey]bool) {
 	}
 }
 
-// drained returns the halted partitions of which nothing waits to be stored.
+// drained returns the halted partitions with nothing left to store.
 func (p *partitions) drained() map[partitionKey]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +151,7 @@ func (p *partitions) drained() map[partitionKey]bool {
 }
 
 // halt stops reading a partition. False: the partition is not assigned, is another source by now,
-// or was halted before and nothing more is known about it.
+// or was halted before and nothing more is known.
 func (p *partitions) halt(key partitionKey, why halt) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

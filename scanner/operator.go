@@ -29,7 +29,7 @@ const (
 	StateUnreachable = "unreachable" // it has no leader
 )
 
-// Partition is where an intake partition stands: in the database, and in Kafka. -1: not known.
+// Partition is where an intake partition stands, in the database and in Kafka. -1: not known.
 type Partition struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -39,7 +39,7 @@ type Partition struct {
 	Start     int64  `json:"log_start"`
 	End       int64  `json:"log_end"`
 	Lag       int64  `json:"lag"`
-	// SameUpTo is the offset below which the log and what is stored are the same, of a partition that diverged.
+	// SameUpTo is the offset below which a diverged log and the stored records are the same.
 	SameUpTo *int64 `json:"same_up_to,omitempty"`
 	Restarts int    `json:"restarts"`
 
@@ -47,15 +47,14 @@ type Partition struct {
 	topicID [16]byte
 }
 
-// ErrRefused means that an operator asked for what does not fit where the partition stands.
+// ErrRefused means that an operator's request does not fit where the partition stands.
 var ErrRefused = errors.New("refused")
 
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
 }
 
-// Operator looks at the intake's partitions from outside, and moves one where an operator wants it.
-// Scanners may be at work: they notice within seconds.
+// Operator looks at the intake's partitions from outside, and moves them. Scanners notice soon.
 type Operator struct {
 	Kafka  *kgo.Client
 	Store  *store.Store
@@ -63,7 +62,7 @@ type Operator struct {
 	Name   string   // who it is, for what is left behind
 }
 
-// Partitions returns where all partitions stand, in order of their topics' names.
+// Partitions returns where all partitions stand, in order of topic names.
 func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
 	known, err := intake.New(o.Store).Sources(ctx) // before Kafka is asked, whose logs only grow
 	if err != nil {
@@ -104,7 +103,7 @@ func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
 	return out, nil
 }
 
-// stand says how a partition stands. A source without an id is none: nothing of the partition is stored.
+// stand says how a partition stands. Source id 0: nothing of the partition is stored.
 func stand(src intake.Source, log kafka.Extent, there bool) Partition {
 	p := Partition{Topic: src.Topic, Partition: src.Partition, State: StateOK, Next: src.Next, Start: -1, End: -1, Lag: -1, Restarts: src.Generation, source: src, topicID: src.TopicID}
 	switch {
@@ -169,9 +168,8 @@ type Restarted struct {
 	NewSource int    `json:"new_source"`
 }
 
-// Restart has a partition whose log diverged go on where that happened, or at offset from. What was
-// stored stays. A record that is stored and also in the log from there on is stored again, as
-// another request.
+// Restart has a diverged partition go on at the divergence, or at offset from. Stored records stay.
+// A stored record that is also in the log from there on is stored again, as another request.
 func (o *Operator) Restart(ctx context.Context, topic string, part int32, from *int64) (Restarted, error) {
 	p, err := o.partition(ctx, topic, part)
 	if err != nil {
@@ -207,7 +205,7 @@ type Skipped struct {
 	Left      int64  `json:"left"` // offsets that are still to be stored
 }
 
-// Skip passes the offsets [at, to) of a partition that stands at offset at. One dead letter and one
+// Skip passes the offsets [at, to) of a partition that stands at at. One dead letter and one
 // rejected event stand for them.
 func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to int64) (Skipped, error) {
 	p, err := o.partition(ctx, topic, part)

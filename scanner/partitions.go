@@ -11,10 +11,9 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-// partitions is the state of the assigned intake partitions: which source each one is, how far the
-// database has it, how this process reads it, and whether it is halted. All of it is under one
-// lock, because revoking, restarting or setting back a partition changes several of these at once.
-// It asks no server.
+// partitions is the state of the assigned intake partitions: the source of each, how far the
+// database has it, how this process reads it, and whether it is halted. All is under one lock:
+// revoking, restarting or setting back a partition changes several parts at once.
 type partitions struct {
 	log    *zap.Logger
 	halted halted // changed under mu only
@@ -37,7 +36,6 @@ func newPartitions(log *zap.Logger) *partitions {
 	}
 }
 
-// assign notes newly assigned partitions, the ids of their topics, and what the database knows of them.
 func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[string][16]byte, known []intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +62,7 @@ func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[str
 	}
 }
 
-// unknown returns those of newly assigned partitions of which the database has nothing.
+// unknown returns the newly assigned partitions of which the database has nothing.
 func (p *partitions) unknown(offsets map[string]map[int32]kgo.Offset) (out []partitionKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,14 +76,13 @@ func (p *partitions) unknown(offsets map[string]map[int32]kgo.Offset) (out []par
 	return out
 }
 
-// start is where a partition begins to be read.
 type start struct {
 	at     int64
 	stored bool // the database has it up to there; false: it has nothing of it
 }
 
-// begin begins a reading of each newly assigned partition: where the database stands, or, if it has
-// nothing of it, where Kafka has it begin.
+// begin begins a reading of each newly assigned partition, where the database stands. Of a
+// partition unknown to the database, the reading begins at Kafka's start.
 func (p *partitions) begin(begins kafka.Offsets, offsets map[string]map[int32]kgo.Offset) map[partitionKey]start {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +101,7 @@ func (p *partitions) begin(begins kafka.Offsets, offsets map[string]map[int32]kg
 	return out
 }
 
-// begun begins a new reading of a partition. The caller holds the lock.
+// The caller of begun holds the lock.
 func (p *partitions) begun(key partitionKey, first int64) *reading {
 	r := &reading{key: key, first: first, polled: first, epoch: -1}
 	if before := p.readings[key]; before != nil {
@@ -115,7 +112,7 @@ func (p *partitions) begun(key partitionKey, first int64) *reading {
 	return r
 }
 
-// endReading ends the present reading of a partition: nothing of it is stored any more. The caller holds the lock.
+// endReading ends a partition's reading: none of it is stored any more. The caller holds the lock.
 func (p *partitions) endReading(key partitionKey) {
 	if r := p.readings[key]; r != nil {
 		r.ended.Store(true)
@@ -125,8 +122,6 @@ func (p *partitions) endReading(key partitionKey) {
 	delete(p.skip, key)
 }
 
-// source returns a partition's source and the id of its topic; nil: nothing of it is stored, as far
-// as is known, or it is not assigned.
 // queued returns how many stretches of the assigned partitions are neither stored nor given up.
 func (p *partitions) queued() (n int) {
 	p.mu.Lock()
@@ -143,14 +138,13 @@ func (p *partitions) source(key partitionKey) (*intake.Source, [16]byte) {
 	return p.sources[key], p.topicIDs[key.topic]
 }
 
-// reading returns the reading of a partition; nil: there is none.
 func (p *partitions) reading(key partitionKey) *reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.readings[key]
 }
 
-// set notes a source, unless its partition has been revoked while a batch of it was at hand.
+// set notes a source, unless its partition was revoked meanwhile.
 func (p *partitions) set(key partitionKey, src intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,14 +153,14 @@ func (p *partitions) set(key partitionKey, src intake.Source) {
 	}
 }
 
-// setBack ends a reading. The poller reads its partition again from an offset, unless another reading has begun.
+// setBack ends a reading. The poller reads on from an offset, unless another reading has begun.
 func (p *partitions) setBack(r *reading, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.readAnew(r, to)
 }
 
-// readAnew is setBack for a caller that holds the lock. Of several offsets the lowest counts: what is stored is not stored again.
+// readAnew is setBack under the lock. The lowest offset counts: stored records are passed over.
 func (p *partitions) readAnew(r *reading, to int64) {
 	r.ended.Store(true)
 	if p.readings[r.key] != r {
@@ -179,14 +173,14 @@ func (p *partitions) readAnew(r *reading, to int64) {
 	p.wake()
 }
 
-// startOver ends a reading of whose partition the database has nothing any more. All that Kafka still has of it is read again.
+// startOver ends a reading unknown to the database. Kafka's records are read again from the start.
 func (p *partitions) startOver(r *reading) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forgotten(r)
 }
 
-// forgotten is startOver for a caller that holds the lock.
+// forgotten is startOver for a caller with the lock.
 func (p *partitions) forgotten(r *reading) {
 	p.readAnew(r, 0) // it ends before its source goes, so that no new one is made for what was read in it
 	if p.readings[r.key] == r {
@@ -194,7 +188,7 @@ func (p *partitions) forgotten(r *reading) {
 	}
 }
 
-// fail ends the reading of a stretch that could not be stored. Its partition is read again from what is known to be stored.
+// fail ends the reading of an unstored stretch. The partition is read again from the stored offset.
 func (p *partitions) fail(r stretch) {
 	to := r.from
 	p.mu.Lock()
@@ -216,8 +210,8 @@ func (p *partitions) stored(key partitionKey, src intake.Source) {
 	}
 }
 
-// drop forgets revoked partitions. A batch of them that is being stored may still succeed. The
-// offsets in the database make sure that this happens once.
+// drop forgets revoked partitions. A batch under way may still succeed: the stored offsets make
+// sure that none is stored twice.
 func (p *partitions) drop(gone map[string][]int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,7 +222,7 @@ func (p *partitions) drop(gone map[string][]int32) {
 	}
 }
 
-// dropOne forgets a partition. The caller holds the lock.
+// The caller of dropOne holds the lock.
 func (p *partitions) dropOne(key partitionKey) {
 	delete(p.sources, key)
 	p.revoked[key]++
@@ -236,7 +230,6 @@ func (p *partitions) dropOne(key partitionKey) {
 	p.halted.clear(key)
 }
 
-// assigned says whether a partition is.
 func (p *partitions) assigned(key partitionKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,7 +238,7 @@ func (p *partitions) assigned(key partitionKey) bool {
 }
 
 // ids returns the sources whose pending events this scanner publishes: those of its partitions, and
-// those of earlier topics of the same names, which no other scanner would look after.
+// those of earlier topics of the same names, which no other scanner publishes.
 func (p *partitions) ids() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,33 +17,34 @@ import (
 )
 
 const (
-	// pendingEvery is the least time between two counts of what is pending. An intake takes at most its quota between two. The next count
-	// comes after countShare times what the shorter one of the last two took, so that counting takes a twentieth of the time, and
-	// one stall of the database or of this process makes no long wait. But that is at most longestPause, or twice what a longer count took:
-	// an intake may have millions pending, or the database may be slow for two counts.
+	// pendingEvery is the least time between two counts of pending tasks. An intake takes at most
+	// its quota between two. The next count comes after countShare times the shorter one of the
+	// last two counts. So counting takes a twentieth of the time, and one stall of the database or
+	// of this process makes no long wait. The bound is longestPause, or twice a longer count: an
+	// intake may have millions pending, or the database may be slow for two counts.
 	pendingEvery = time.Second
 	countShare   = 20
 	longestPause = 30 * time.Second
-	// shortCounts is how many counts read bodies at a time, beside one that took so long the last time that it makes the longest pause.
+	// shortCounts is how many counts read bodies at a time, besides one of the longest pause.
 	shortCounts = 2
 	// pendingLook is how often the counter looks whether a count is wanted.
 	pendingLook = 200 * time.Millisecond
-	// failedEvery is the least time from a count that failed to the next one, and longestPause the longest: without a count, nothing may
-	// pass any more.
+	// failedEvery is the least time from a failed count to the next one, and longestPause the
+	// longest: without a count, nothing may pass any more.
 	failedEvery = 5 * time.Second
-	// atLimitFor is how long after an intake has reached a limit of what may be pending it is counted again and again.
+	// atLimitFor is how long an intake is counted repeatedly after it reached a pending limit.
 	atLimitFor = time.Minute
 )
 
-// pendingCounter counts what is pending in the database: intake.Intake.
+// pendingCounter counts pending tasks in the database: intake.Intake.
 type pendingCounter interface {
 	Sources(ctx context.Context) ([]intake.Source, error)
 	PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]intake.Size, error)
 }
 
-// pendingShare is how much is pending of what this scanner's partitions of an intake brought: counted, stored since, and on the way. The
-// first is the database's word. The others only grow until the next count, so what is delivered meanwhile makes no room, and a count that
-// fails makes none either.
+// pendingShare is how much is pending from this scanner's partitions of an intake: counted, stored
+// since, and on the way. The database gives the first. The others only grow until the next count,
+// so neither a delivery meanwhile nor a failed count makes room.
 type pendingShare struct {
 	limit   intake.Size // this scanner's part of the quotas; 0: no quota
 	counted atomic.Pointer[pendingCount]
@@ -59,7 +60,7 @@ type pendingShare struct {
 	first    time.Time // since when that has happened at least once a minute
 }
 
-// pendingCount is what the database had.
+// pendingCount is a count in the database.
 type pendingCount struct {
 	intake.Size
 	since      intake.Size // what had become pending since the process began, when the count began
@@ -75,18 +76,17 @@ type passed struct {
 	intake.Size
 }
 
-// opened returns what has become pending since this process began.
 func (s *pendingShare) opened() intake.Size {
 	return intake.Size{Tasks: s.tasks.Load(), Bytes: s.bytes.Load()}
 }
 
-// add notes what a batch has made pending. The caller is a worker, before it notes how far the partition is stored.
+// add notes a batch's pending tasks. The worker calls add before it notes the stored offset.
 func (s *pendingShare) add(size intake.Size) {
 	s.tasks.Add(size.Tasks)
 	s.bytes.Add(size.Bytes)
 }
 
-// used returns how much is pending at most. False: it was not counted yet, or this scanner's part is not known.
+// used returns how much is pending at most. False: there is no count yet, or no known part.
 func (s *pendingShare) used() (intake.Size, bool) {
 	counted := s.counted.Load()
 	if counted == nil || s.urgent.Load() || s.limit == (intake.Size{}) {
@@ -100,8 +100,8 @@ func (s *pendingShare) used() (intake.Size, bool) {
 	return used, true
 }
 
-// beyond returns the name of the quota in which there is no room for one more request. Of bytes, the last one may take more than there
-// are: a large one would otherwise stand before the others until nothing is pending, also one that is too large for the intake.
+// beyond returns the name of the quota without room for one more request. The last request may
+// exceed the quota of bytes: otherwise a large one would wait until nothing is pending, or longer.
 func (s *pendingShare) beyond(used, more intake.Size) string {
 	switch {
 	case more == (intake.Size{}):
@@ -114,7 +114,6 @@ func (s *pendingShare) beyond(used, more intake.Size) string {
 	return ""
 }
 
-// note notes that something is beyond a limit.
 func (s *pendingShare) note(now time.Time) {
 	if now.Sub(s.full) >= atLimitFor {
 		s.first = now
@@ -122,9 +121,9 @@ func (s *pendingShare) note(now time.Time) {
 	s.full = now
 }
 
-// sure tells whether what is beyond a quota can be rejected. Nothing is on the way, which might open less than it may. And a count has
-// begun since a limit was reached, is not old, has counted no partition that left, and has found half of the limit used: of what was taken
-// since, much may be gone.
+// sure tells whether requests beyond a quota can be rejected. Nothing is on the way, which might
+// open less than its most. And a count has begun since a limit was reached, is not old, has counted
+// no partition that left, and has found half of the limit used: of later tasks, many may be gone.
 func (s *pendingShare) sure(quota string, now time.Time) bool {
 	c := s.counted.Load()
 	found, limit := c.Tasks, s.limit.Tasks
@@ -134,7 +133,7 @@ func (s *pendingShare) sure(quota string, now time.Time) bool {
 	return len(s.onTheWay) == 0 && !s.gone && 2*found >= limit && now.Sub(s.full) < atLimitFor && c.began.After(s.first) && now.Before(c.old)
 }
 
-// divide sets this scanner's part, forgets what has arrived of what was on the way, and says whether a count is wanted.
+// divide sets this scanner's part, forgets arrived stretches, and says whether a count is wanted.
 func (s *pendingShare) divide(quota Quota, part float64, mine map[partitionKey]int, stored map[partitionKey]int64) {
 	s.limit = intake.Size{Tasks: partOf(int64(quota.PendingTasks), part), Bytes: partOf(quota.PendingBytes, part)}
 	left := s.onTheWay[:0]
@@ -162,7 +161,7 @@ func (s *pendingShare) divide(quota Quota, part float64, mine map[partitionKey]i
 	s.wanted.Store(urgent || s.gone || half || time.Since(s.full) < atLimitFor)
 }
 
-// none says that no partition of the intake is here. Those that come are counted first.
+// none says that no partition of the intake is here. New ones are counted first.
 func (s *pendingShare) none() {
 	s.counted.Store(nil)
 	s.wanted.Store(false)
@@ -189,7 +188,7 @@ func mayOpen(r *kgo.Record) intake.Size {
 	return size
 }
 
-// counting is when some intakes are counted together. Each has a goroutine, which alone uses it.
+// counting is when some intakes are counted together. Each has its own goroutine.
 type counting struct {
 	intakes map[string]*paced
 	bodies  bool          // they are read
@@ -198,8 +197,8 @@ type counting struct {
 	failed  error         // the last one; nil: it did not fail
 }
 
-// countings returns who is counted with whom: those without a quota of bytes together, by the index. Each other one is by itself, so that
-// one with millions pending delays only its like, and those that were never counted.
+// countings groups the intakes for counting. Intakes without a quota of bytes are together, by the
+// index. Each other one is alone. Millions pending delay only like intakes, and never counted ones.
 func countings(intakes map[string]*paced) (out []*counting) {
 	byIndex := &counting{intakes: map[string]*paced{}}
 	for topic, in := range intakes {
@@ -216,7 +215,7 @@ func countings(intakes map[string]*paced) (out []*counting) {
 	return out
 }
 
-// countPending counts what is pending of some intakes, if one of them wants it and the last count is long enough ago.
+// countPending counts pending tasks of some intakes, if one wants it and the last count is old.
 func (p *pacer) countPending(ctx context.Context, c *counting) {
 	var wanted, urgent bool
 	for _, in := range c.intakes {
@@ -288,7 +287,6 @@ func (p *pacer) countAll(ctx context.Context, c *counting) (map[string]*pendingC
 	return counts, nil
 }
 
-// stored notes what a batch has made pending.
 func (p *pacer) stored(covered []coverage, opened map[int]intake.Size) {
 	for _, c := range covered {
 		if in := p.intakes[c.reading.key.topic]; in != nil {
@@ -297,7 +295,7 @@ func (p *pacer) stored(covered []coverage, opened map[int]intake.Size) {
 	}
 }
 
-// perhapsStored notes what a batch has made pending at most, of which it is only known that it, or a part of it, is stored.
+// perhapsStored notes what a batch has made pending at most, when it is stored in full or in part.
 func (p *pacer) perhapsStored(covered []coverage, b intake.Batch) {
 	if len(p.countings) == 0 {
 		return

@@ -16,16 +16,15 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// A poll that brought few records is followed by a pause. Otherwise each record of a trickle would cost a fetch and a
-// transaction, as much as fifty rows. A record that comes after a pause is taken at once.
+// A poll with few records is followed by a pause. Otherwise each record of a trickle would cost a
+// fetch and a transaction, as much as fifty rows. A record after a pause is taken at once.
 const (
 	pollPause = 25 * time.Millisecond
 	pollFew   = 1000
 )
 
-// poller reads the intake partitions of this member and puts what it has read into the queue. It
-// alone moves and pauses the client's partitions, so a poll never returns what was fetched before
-// they were moved.
+// poller reads the intake partitions of this member into the queue. It alone moves and pauses the
+// client's partitions, so a poll never returns what was fetched before a move.
 type poller struct {
 	group     *kgo.Client
 	mover     *kafka.Mover // of the group's client
@@ -44,7 +43,6 @@ type poller struct {
 	unfetched atomic.Pointer[unfetched] // the newest that counted: run's goroutine writes it, ready reads it
 }
 
-// unfetched is a failed fetch.
 type unfetched struct {
 	at  time.Time
 	err error
@@ -58,17 +56,16 @@ func (p *poller) ready() error {
 	return nil
 }
 
-// failing is a partition that cannot be fetched.
 type failing struct{ since, last, warned time.Time }
 
 const (
-	// warnEvery is the time between two lines about one partition that cannot be fetched, and that after which it counts as well again.
+	// warnEvery is the time between two log lines about a partition. A later failure is a new one.
 	warnEvery = 5 * time.Second
-	// leaderPatience is how long a partition may change its leader without a word: each restart of a broker has it do so.
+	// leaderPatience is how long a change of leader goes unlogged: each broker restart makes some.
 	leaderPatience = 2 * time.Second
 )
 
-// fetchFailed counts an error and warns of it. The client tells of it with each fetch, which is many times a second.
+// fetchFailed counts an error and warns of it. The client repeats the error many times a second.
 func (p *poller) fetchFailed(key partitionKey, err error) {
 	now, f := time.Now(), p.failing[key]
 	if now.Sub(f.last) >= warnEvery {
@@ -86,8 +83,7 @@ func (p *poller) fetchFailed(key partitionKey, err error) {
 	p.failing[key] = f
 }
 
-// run puts fetched records into the queue. If the queue is full, it waits, and the rest of the
-// intake stays safe in Kafka.
+// run puts fetched records into the queue. While the queue is full, the rest stays safe in Kafka.
 func (p *poller) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		stretches := p.unstuck() // before the client is moved behind them
@@ -140,8 +136,8 @@ func (p *poller) run(ctx context.Context) error {
 	return nil
 }
 
-// receive makes stretches of what was polled of a partition: one of its records, and one of a batch
-// behind them that cannot be read. False: the partition must be polled again.
+// receive makes stretches of a partition's polled records and of an unreadable batch behind them.
+// False: it must be polled again.
 func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (stretches []stretch, ok bool) {
 	key := partitionKey{of.Topic, of.Partition}
 	records, bad, err := p.inspector.inspect(ctx, key, of.Records)
@@ -185,8 +181,8 @@ func (p *poller) unstuck() (stretches []stretch) {
 	return stretches
 }
 
-// move has the client fetch nothing of the halted partitions and of intakes at their quotas, and read on from the offsets to. at is for
-// the Mover.
+// move has the client skip halted partitions and intakes at quotas, and read on from the offsets
+// to. at is for the Mover.
 func (p *poller) move(to kafka.Offsets, halted map[partitionKey]bool, at func(func(string, int32, kgo.EpochOffset))) {
 	pause := halted
 	p.pacer.pause(pause)

@@ -9,10 +9,10 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// polling prepares the next poll. It begins the partitions that are to be read again, and returns a
-// context that ends when there are more of them, or after atMost. It calls move with the offsets at which partitions
-// are to be read on, with the halted partitions, and with a function that lists where each
-// partition is read from next. No partition is assigned or revoked while move runs.
+// polling prepares the next poll. It begins the partitions to read again, and returns a context
+// that ends when there are more of them, or after atMost. It calls move with the offsets to read on
+// from, with the halted partitions, and with a function that lists where each partition is read
+// from next. No partition is assigned or revoked while move runs.
 func (p *partitions) polling(ctx context.Context, atMost time.Duration, move func(to kafka.Offsets, halted map[partitionKey]bool, at func(func(string, int32, kgo.EpochOffset)))) (context.Context, context.CancelFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,7 +39,7 @@ func (p *partitions) at(f func(topic string, partition int32, at kgo.EpochOffset
 	}
 }
 
-// received makes a stretch of polled records. False: their reading has ended, or their partition is halted.
+// received makes a stretch of polled records. False: their reading is over, or halted.
 func (p *partitions) received(records []*kgo.Record) (stretch, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *partitions) received(records []*kgo.Record) (stretch, bool) {
 	return r.next(records), true
 }
 
-// receivedUnreadable makes a stretch of a batch that cannot be read. The next poll goes on behind it.
+// receivedUnreadable makes a stretch of an unreadable batch. The next poll goes on behind it.
 func (p *partitions) receivedUnreadable(key partitionKey, bad *kafka.Unreadable) (stretch, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,8 +76,7 @@ func (p *partitions) polledTo(key partitionKey) (int64, bool) {
 	return r.polled, true
 }
 
-// inspectedTo returns the offset up to which a partition has been polled or looked into. False: it is
-// not being read.
+// inspectedTo returns the offset up to which a partition was polled or inspected. False: not read.
 func (p *partitions) inspectedTo(key partitionKey) (int64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +87,7 @@ func (p *partitions) inspectedTo(key partitionKey) (int64, bool) {
 	return max(r.polled, r.inspected), true
 }
 
-// inspected notes up to where a partition has been looked into. It may be polled once more from before that.
+// inspected notes up to where a partition was inspected. A poll may still repeat earlier offsets.
 func (p *partitions) inspected(key partitionKey, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +105,7 @@ func (p *partitions) pollAgain(key partitionKey) {
 	}
 }
 
-// still returns the readings that have not moved since before and have nothing waiting to be
-// stored, and where all readings are now.
+// still returns the readings without progress or queued records since before, and all offsets.
 func (p *partitions) still(before map[*reading]int64) (still, now map[*reading]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// queue holds fetched stretches of records for the workers. A stretch is of one partition. A worker takes
-// all stretches that wait, up to a batch. So a trickle makes few transactions, however many partitions
-// and workers there are. Only one worker has a partition at a time, so its records stay in order.
+// queue holds fetched stretches of records for the workers. A stretch is of one partition. A worker
+// takes all waiting stretches, up to a batch. So a trickle makes few transactions, however many
+// partitions and workers there are. One worker at a time has a partition, so records stay in order.
 type queue struct {
 	bound int    // put waits while more stretches than this are queued
 	bytes int    // put waits while the queued records take more memory than this
@@ -22,7 +22,7 @@ type queue struct {
 	closed    bool
 }
 
-// queueBytes limits what waits for the workers. It is more than four workers store in a second.
+// queueBytes limits the queued records. Four workers store less than this in a second.
 const queueBytes = 32 << 20
 
 func newQueue(bound int, alone string) *queue {
@@ -52,9 +52,8 @@ func (q *queue) put(ctx context.Context, stretches []stretch) {
 	q.changed.Broadcast()
 }
 
-// take waits for stretches of partitions that no worker has, and returns them until they have n records.
-// It returns none when the queue is closed and empty. The caller has these partitions until it
-// calls done.
+// take waits for stretches of free partitions, and returns them up to n records. It returns none
+// when the queue is closed and empty. The caller has these partitions until it calls done.
 func (q *queue) take(n int) []stretch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,14 +93,12 @@ func weigh(stretches []stretch) (n int) {
 	return n
 }
 
-// held returns the memory that the queued records take.
 func (q *queue) held() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.weight
 }
 
-// done gives the partitions of taken stretches back.
 func (q *queue) done(stretches []stretch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,7 +108,7 @@ func (q *queue) done(stretches []stretch) {
 	q.changed.Broadcast()
 }
 
-// close ends the queue. What is in it can still be taken.
+// close ends the queue. The rest can still be taken.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

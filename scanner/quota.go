@@ -21,20 +21,20 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Quota bounds what the scanners take from an intake topic. The requests beyond it wait in Kafka, in their order.
+// Quota bounds an intake topic. Requests beyond it wait in Kafka, in their order.
 type Quota struct {
-	// RequestsPerSecond is for all scanners together. A scanner has the part of it that it has of the topic's partitions, and may
-	// take what it has not used of the last second. 0: no bound.
+	// RequestsPerSecond is for all scanners together. A scanner's part is its part of the topic's
+	// partitions. It may use the unused rest of the last second. 0: no bound.
 	RequestsPerSecond int
-	// PendingTasks is how many tasks may be pending that the intake has made, in all scanners together. A scanner has the part of it that
-	// it has of the topic's partitions, at least one. 0: no bound.
+	// PendingTasks is how many pending tasks the intake may have made, in all scanners together. A
+	// scanner's part is its part of the topic's partitions, at least one. 0: no bound.
 	PendingTasks int
-	// PendingBytes is likewise how many bytes the keys, values and headers of those tasks may have. The last request may go beyond it.
+	// PendingBytes is likewise for bytes of keys, values and headers. One request may exceed it.
 	PendingBytes int64
-	// Reject says that requests beyond are rejected. false: they wait in Kafka.
+	// Reject says that requests beyond a quota are rejected. false: they wait in Kafka.
 	Reject bool
-	// UnknownTargets is how many names of target topics that do not exist the intake's tasks and timers may have, in all scanners
-	// together. Requests beyond it are rejected. 0: no bound.
+	// UnknownTargets is how many names of missing target topics the intake's tasks and timers may
+	// have, in all scanners together. Requests beyond it are rejected. 0: no bound.
 	UnknownTargets int
 }
 
@@ -51,24 +51,25 @@ const (
 
 const (
 	// lettersPerSecond is how many rejections have a dead letter, of an intake without a quota of
-	// requests. With such a quota, as many have as the quota says.
+	// requests. With such a quota, the number is the quota.
 	lettersPerSecond = 100
-	// heldBytes limits the memory of what waits at quotas. Each intake has at most an eighth of what the others leave, or one record.
+	// heldBytes limits the memory of requests that wait at quotas. Each intake has at most an
+	// eighth of what the others leave, or one record.
 	heldBytes = 32 << 20
 	// countEvery is how often the partitions of intakes with quotas are counted.
 	countEvery    = 10 * time.Second
 	countPatience = 5 * time.Second
-	// backEvery limits how often the client is set back to what did not fit: it then gives up what it has fetched of all intakes.
-	backEvery = time.Second
-	// waitLogged is how long requests wait at a quota before the log says so.
+	// backEvery limits how often the client is set back, which drops all fetched records.
+	backEvery  = time.Second
 	waitLogged = time.Minute
 )
 
-// pacer has the intakes with quotas wait. What was polled beyond a quota is held in front of the queue, as stretches like those in the
-// queue. As long as something of a partition is held, nothing more of it is fetched. So the others' records find the queue and the
-// memory of the client free.
+// pacer has the intakes with quotas wait. It holds polled records beyond a quota in front of the
+// queue, as stretches like those in the queue. While it holds records of a partition, nothing more
+// of the partition is fetched. So the others' records find the queue and the memory of the client
+// free.
 //
-// The poller alone uses it, except for run and the metrics.
+// The poller alone uses the pacer, except for run and the metrics.
 type pacer struct {
 	parts    *partitions
 	asks     *kgo.Client
@@ -85,7 +86,6 @@ type pacer struct {
 	shortCounts, longCounts *semaphore.Weighted
 }
 
-// miss is what did not fit of a partition.
 type miss struct {
 	reading *reading
 	whole   bool // nothing fitted of what must wait
@@ -136,7 +136,7 @@ func newPacer(quotas map[string]Quota, read []string, parts *partitions, asks *k
 
 func (in *paced) counts() bool { return in.quota.PendingTasks > 0 || in.quota.PendingBytes > 0 }
 
-// waitAt is wait, if that is at the named quota.
+// waitAt is wait, if the wait is at the named quota.
 func (in *paced) waitAt(quota string) time.Duration {
 	if *in.at.Load() != quota {
 		return 0
@@ -144,7 +144,7 @@ func (in *paced) waitAt(quota string) time.Duration {
 	return in.wait()
 }
 
-// wait is how long ago the first request that is held came to Kafka.
+// wait is how long ago the first held request came to Kafka.
 func (in *paced) wait() time.Duration {
 	oldest := in.oldest.Load()
 	if oldest == 0 {
@@ -153,7 +153,6 @@ func (in *paced) wait() time.Duration {
 	return max(time.Since(time.UnixMilli(oldest)), 0)
 }
 
-// run counts the topics' partitions, and logs which intakes wait.
 func (p *pacer) run(ctx context.Context) {
 	bound, cancel := context.WithTimeout(ctx, countPatience)
 	defer cancel()
@@ -211,7 +210,6 @@ func (p *pacer) change() {
 	}
 }
 
-// divide gives each intake this scanner's share.
 func (p *pacer) divide() {
 	if len(p.intakes) == 0 {
 		return
@@ -265,7 +263,7 @@ func (p *partitions) byTopic() map[string]map[partitionKey]int {
 	return out
 }
 
-// next is how long the poller may poll before something that is held may pass.
+// next is how long the poller may poll before a held record may pass.
 func (p *pacer) next(atMost time.Duration) time.Duration {
 	now := time.Now()
 	for _, in := range p.intakes {
@@ -283,7 +281,7 @@ func (p *pacer) next(atMost time.Duration) time.Duration {
 	return atMost
 }
 
-// passage is what becomes of some records now, up to the first that waits.
+// passage is the fate of some records, up to the first waiting one.
 type passage struct {
 	runs     []run
 	requests int         // that count to the quota of requests
@@ -292,7 +290,7 @@ type passage struct {
 	quota    string      // at which the next record waits; "": none does
 }
 
-// run is records with one fate: they pass, or they are rejected for a quota.
+// run is records with one fate: they pass, or are rejected for a quota.
 type run struct {
 	n      int
 	beyond string
@@ -313,9 +311,8 @@ func (p *passage) n() (n int) {
 	return n
 }
 
-// passing decides what becomes of records. Records below the offset paid passed before, and pass again.
-// Records that waited were read within the quota of requests: these are never rejected for that quota, as
-// cancels never are.
+// passing decides the fate of records. Records below the offset paid passed before, and pass again.
+// Records that waited had passed the quota of requests: like cancels, they are not rejected for it.
 func (in *paced) passing(paid int64, records []*kgo.Record, waited bool, now time.Time) (out passage) {
 	tokens, used, known := math.Inf(1), intake.Size{}, true
 	if in.quota.RequestsPerSecond > 0 {
@@ -366,7 +363,7 @@ func (in *paced) passing(paid int64, records []*kgo.Record, waited bool, now tim
 	return out
 }
 
-// pay takes what a stretch's first records cost, up to the one that waits.
+// pay takes the cost of a stretch's first records, up to the waiting one.
 func (in *paced) pay(s stretch, now time.Time) passage {
 	pass := in.passing(s.reading.paid.Load(), s.records, s.waited, now)
 	if pass.pending {
@@ -386,8 +383,7 @@ func (in *paced) pay(s stretch, now time.Time) passage {
 	return pass
 }
 
-// let takes from a stretch what may be stored now, with a mark on what is rejected. rest must wait; nil:
-// nothing must.
+// let takes the part of a stretch to store now, and marks rejections. rest must wait; nil: none.
 func (in *paced) let(s stretch, now time.Time) (out []stretch, rest *stretch) {
 	pass := in.pay(s, now)
 	for _, r := range pass.runs {
@@ -404,8 +400,7 @@ func (in *paced) let(s stretch, now time.Time) (out []stretch, rest *stretch) {
 	return out, &s
 }
 
-// reject marks how many of a stretch's rejections have a dead letter. Each has its event, and the intake has
-// all records.
+// reject marks a stretch's rejections with a dead letter. Each has an event.
 func (in *paced) reject(s *stretch, now time.Time) {
 	s.letters = min(len(s.records), max(int(in.letters.TokensAt(now)), 0))
 	in.letters.AllowN(now, s.letters)

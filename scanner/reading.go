@@ -21,33 +21,32 @@ type partitionKey struct {
 
 // reading is one partition as this process reads it. It begins when the partition is assigned or
 // set back. It ends when the partition is revoked or set back, or when a batch of it fails. From
-// then on, nothing that was read in it is stored, except a batch that is being stored already. So
-// what follows a failed batch cannot be stored without that batch.
+// then on, none of its records are stored, except a batch that is being stored already. So the
+// records behind a failed batch cannot be stored without that batch.
 type reading struct {
 	key   partitionKey
 	first int64 // where it began
-	// polled is the offset below which Kafka has handed over everything that it has. Only the poller moves it.
+	// polled is the offset below which Kafka has handed over everything. Only the poller moves it.
 	polled int64
-	// inspected is the offset below which the inspector has looked into gaps. Only the poller moves it.
+	// inspected is the offset below which gaps have been inspected. Only the poller moves it.
 	inspected int64
 	epoch     int32 // of the leader, of the last record before it; -1: none has been read
 	ended     atomic.Bool
-	// until is the offset from which on nothing is stored, because from there the log is another one; 0: there is none.
+	// until is where another log begins: from this offset on, nothing is stored. 0: there is none.
 	until atomic.Int64
-	// paid is the offset below which nothing counts against the intake's quotas any more: it has passed, or was stored before the database
-	// was set back. The poller and workers raise it.
+	// paid is the offset below which nothing counts against the intake's quotas any more: records
+	// passed, or were stored before the database was set back. The poller and workers raise paid.
 	paid   atomic.Int64
 	ahead  ahead        // of the worker that has the partition
 	queued atomic.Int32 // stretches that are neither stored nor given up; the poller adds, workers subtract
 }
 
-// pay raises paid.
 func (r *reading) pay(to int64) {
 	for at := r.paid.Load(); at < to && !r.paid.CompareAndSwap(at, to); at = r.paid.Load() {
 	}
 }
 
-// endAt stops what was read from offset at on from being stored; 0: all of it.
+// endAt stops records from offset at on from being stored; 0: all of them.
 func (r *reading) endAt(at int64) {
 	if at <= 0 {
 		r.ended.Store(true)
@@ -56,7 +55,7 @@ func (r *reading) endAt(at int64) {
 	}
 }
 
-// storable returns the stretches that may still be stored, without what lies behind the end of their readings.
+// storable returns the stretches to store, without records behind the end of their readings.
 func storable(stretches []stretch) []stretch {
 	out := stretches[:0]
 	for _, r := range stretches {
@@ -79,14 +78,14 @@ func storable(stretches []stretch) []stretch {
 	return out
 }
 
-// stretch is records that were polled together. It covers the offsets [from, to), and from is where the
-// stretch before it ended. So an offset in it without a record has none in Kafka either: it was
-// compacted away, is a marker of a transaction, or was aborted.
+// stretch is records of one poll. It covers the offsets [from, to), from the end of the stretch
+// before. So an offset without a record has none in Kafka either: it was compacted away, is a
+// marker of a transaction, or was aborted.
 type stretch struct {
 	reading  *reading
 	from, to int64
 	records  []*kgo.Record
-	// unreadable is set for a stretch of a batch that cannot be read. Its one record stands for the whole batch.
+	// unreadable is set for a stretch of an unreadable batch. One record stands for the batch.
 	unreadable *kafka.Unreadable
 	read       time.Time // when it was polled, for traces
 	beyond     string    // the quota beyond which its requests are, and are rejected
@@ -94,14 +93,13 @@ type stretch struct {
 	waited     bool      // it waits, and was read within the quota of requests
 }
 
-// next makes a stretch of what the poller has received. The caller is the poller, and holds the lock of partitions.
+// next makes a stretch of received records. The poller calls it under the lock of partitions.
 func (r *reading) next(records []*kgo.Record) stretch {
 	out := stretch{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records, read: time.Now()}
 	r.polled, r.epoch = out.to, records[len(records)-1].LeaderEpoch
 	return out
 }
 
-// nextUnreadable makes a stretch of a batch that cannot be read.
 func (r *reading) nextUnreadable(bad *kafka.Unreadable) stretch {
 	first := max(bad.First, r.polled)
 	stands := &kgo.Record{Topic: r.key.topic, Partition: r.key.partition, Offset: first, LeaderEpoch: bad.Epoch}
@@ -121,8 +119,7 @@ func weight(r *kgo.Record) int {
 	return n
 }
 
-// fit returns how many of a stretch's first records fit into room records and bytes, and what they
-// weigh. It takes at least one.
+// fit returns how many records, at least one, fit into room records and bytes, and their weight.
 func (r stretch) fit(room, bytes int) (n, weighs int) {
 	for _, rec := range r.records {
 		w := weight(rec)
@@ -153,10 +150,10 @@ func (r stretch) cut(n int) (head stretch, rest *stretch) {
 	return head, &tail
 }
 
-// errGap says that records are missing between what is stored and the stretch that is to be stored.
+// errGap: records are missing between the stored ones and the stretch to be stored.
 var errGap = errors.New("records are missing before this run")
 
-// coverage is what a batch covers of one partition. Only a stretch that continues it can extend it.
+// coverage is a batch's part of one partition. Only a stretch that continues it can extend it.
 type coverage struct {
 	reading *reading
 	src     intake.Source // as it stands once the batch is stored
@@ -164,7 +161,6 @@ type coverage struct {
 	ended   []intake.Epoch // leader epochs that end in it, also the one of what is stored already
 }
 
-// mismatchError is about a record that cannot be of the log that was stored.
 type mismatchError struct {
 	reading *reading
 	src     intake.Source
@@ -175,8 +171,8 @@ type mismatchError struct {
 func (e *mismatchError) Error() string { return e.err.Error() }
 func (e *mismatchError) Unwrap() error { return e.err }
 
-// extend adds a stretch to the batch. It fails with errGap, and adds nothing, if the stretch begins beyond
-// the end of the coverage. It fails with errDiverged if a record is not of the log that is stored.
+// extend adds a stretch to the batch. It fails with errGap, and adds nothing, if the stretch begins
+// beyond the end of the coverage. It fails with errDiverged if a record is not of the stored log.
 func (c *coverage) extend(b *intake.Batch, r stretch, decode func(source int, r *kgo.Record) (task.Change, bool)) error {
 	if r.from > c.src.Next {
 		return fmt.Errorf("%s/%d is stored up to offset %d, the run begins at %d: %w", c.src.Topic, c.src.Partition, c.src.Next, r.from, errGap)

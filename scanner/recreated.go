@@ -10,8 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// recreated finds topics that were deleted and created again. A consumer goes on asking for the old
-// topic's id for ever, and gets nothing.
+// recreated finds topics that were deleted and created again. A consumer asks for old ids for ever.
 type recreated struct {
 	asks    *kgo.Client
 	group   *kgo.Client
@@ -21,7 +20,6 @@ type recreated struct {
 	log     *zap.Logger
 }
 
-// find returns the topics that have another id than the ones that are read.
 func (r *recreated) find(ctx context.Context) ([]string, error) {
 	ids, err := kafka.TopicIDs(ctx, r.asks, r.topics...)
 	if err != nil {
@@ -31,7 +29,7 @@ func (r *recreated) find(ctx context.Context) ([]string, error) {
 }
 
 // readAnew makes the consumer forget topics that were created again. The consumer joins its group
-// again with the new ones, and each of their partitions becomes a new source.
+// again with the new topics, and each of their partitions becomes a new source.
 func (r *recreated) readAnew(ctx context.Context) {
 	topics, err := r.find(ctx)
 	if err != nil || len(topics) == 0 {
@@ -43,7 +41,7 @@ func (r *recreated) readAnew(ctx context.Context) {
 	r.group.AddConsumeTopics(topics...)
 }
 
-// ready returns an error if a topic has another id than the one that is read.
+// ready returns an error if a topic has another id than the one being read.
 func (r *recreated) ready(ctx context.Context) error {
 	topics, err := r.find(ctx)
 	if err == nil && len(topics) > 0 {
@@ -52,7 +50,7 @@ func (r *recreated) ready(ctx context.Context) error {
 	return err
 }
 
-// otherTopics returns the assigned topics that have another id in ids.
+// otherTopics returns the assigned topics with another id in ids.
 func (p *partitions) otherTopics(ids map[string][16]byte) (out []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +62,7 @@ func (p *partitions) otherTopics(ids map[string][16]byte) (out []string) {
 	return out
 }
 
-// forget drops all partitions of the topics, and returns them. They begin as new ones when they are assigned again.
+// forget drops all partitions of the topics, and returns them. Assigned again, they begin as new.
 func (p *partitions) forget(topics []string) map[string][]int32 {
 	gone := map[string][]int32{}
 	p.mu.Lock()

@@ -10,10 +10,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// maxReason is the most that a dead letter keeps of its reason.
+// maxReason is the most bytes of a dead letter's reason.
 const maxReason = 4096
 
-// rejectedRecord is the dead letter of a record that was rejected for err.
 func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task.DeadLetter {
 	d := &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: schemas.CutUTF8(topic, schemas.MaxTopicLen), TaskID: schemas.CutUTF8(id, schemas.MaxIDLen), Body: schemas.EncodeRejected(r)}
 	part := ""
@@ -24,8 +23,8 @@ func rejectedRecord(seq int64, r *kgo.Record, topic, id string, err error) *task
 	return d
 }
 
-// atQuota rejects what came beyond the quota of requests. A request beyond another quota goes on with that
-// quota's name. A request that ends something is never lost to a quota.
+// atQuota rejects requests beyond the quota of requests. A request beyond another quota goes on
+// with the quota's name. A request that ends something is never lost to a quota.
 func atQuota(c task.Change, r *kgo.Record, quota string) task.Change {
 	if quota == "" || c.Request == nil || c.Request.Op.Ends() {
 		return c

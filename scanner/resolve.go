@@ -12,7 +12,6 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-// resolver decides requests that waited for a delivery's outcome.
 type resolver struct {
 	intake    intake.Intake
 	applier   applier
@@ -39,7 +38,7 @@ const (
 	resolveBusy = 10 * time.Millisecond
 )
 
-// resolvePause is how long the next look waits, after one that found n identities and goes on behind next.
+// resolvePause is the pause after a look that found n identities and goes on behind next.
 func resolvePause(n int, next [16]byte, err error) time.Duration {
 	switch {
 	case err != nil: // a request that cannot be decided is found by every look, and others wait too
@@ -52,10 +51,9 @@ func resolvePause(n int, next [16]byte, err error) time.Duration {
 	return resolveIdle
 }
 
-// resolveLook is how many identities one look covers.
 const resolveLook = 1000
 
-// resolveOnce looks at identities with waiting requests, from behind after, and returns where the next look goes on.
+// resolveOnce looks at identities with waiting requests behind after. The next look begins at next.
 func (r *resolver) resolveOnce(ctx context.Context, after [16]byte) (n int, next [16]byte, err error) {
 	keys, next, err := r.intake.Resolvable(ctx, after, resolveLook)
 	if err != nil || len(keys) == 0 {
@@ -64,7 +62,7 @@ func (r *resolver) resolveOnce(ctx context.Context, after [16]byte) (n int, next
 	return len(keys), next, r.resolveKeys(ctx, keys)
 }
 
-// resolveKeys halves a batch that the database refuses because of a record, so that this record holds up no other.
+// resolveKeys halves a batch refused because of a record, so the record holds up no other.
 func (r *resolver) resolveKeys(ctx context.Context, keys [][16]byte) error {
 	done, err := r.applier.Apply(ctx, intake.Batch{Resolve: keys}, r.clock.Latest)
 	if n := len(keys); n > 1 && intake.BadRecord(err) {

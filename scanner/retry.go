@@ -14,14 +14,14 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-// retrier calls the database, or Kafka about its logs, again until it answers.
+// retrier calls the database, or Kafka about its logs, again until there is an answer.
 type retrier struct {
 	failed prometheus.Counter
 	log    *zap.Logger
 }
 
-// do runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s. It returns at once what trying again cannot
-// change: ErrFenced, ErrUncovered, and errors that are about a record; and ErrLater.
+// do runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s. It returns at once errors
+// that another try cannot change: ErrFenced, ErrUncovered, and errors about a record; and ErrLater.
 func (r retrier) do(ctx context.Context, what string, f func() error) error {
 	for failures := 1; ; failures++ {
 		err := f()

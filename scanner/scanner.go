@@ -3,13 +3,13 @@
 //
 // The order of effects, for each batch:
 //
-//  1. One transaction stores the tasks, the events that answer the requests, and the intake offsets they came from.
-//  2. The index learns of the tasks, and the dispatchers are woken.
-//  3. The events are published. Once Kafka has acknowledged them, they are deleted from the outbox.
-//  4. The group's offset is committed to Kafka, for lag monitors only.
+// 1. One transaction stores the tasks, the events that answer the requests, and the offsets. 2. The
+// index learns of the tasks, and the dispatchers are woken. 3. The events are published. Once Kafka
+// has acknowledged them, they are deleted from the outbox. 4. The group's offset is committed to
+// Kafka, for lag monitors only.
 //
 // If a scanner dies in between, the next one begins at the offsets in the database and publishes
-// the events that are left. The dispatchers find in the database what the index has not learned.
+// the events left over. The dispatchers find in the database the tasks missing in the index.
 package scanner
 
 import (
@@ -40,13 +40,12 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
 
-	// Tracer makes spans of records whose senders are traced. nil: none.
+	// Tracer makes spans of records with traced senders. nil: none.
 	Tracer *tracing.Tracer
 }
 
-// Scanner is one member of the group. Make it with New. It has no state of its own but its parts,
-// each of which says who calls it. A record goes from the poller, by way of the queue, to a worker,
-// and what came of it to the announcer.
+// Scanner is one member of the group. Make it with New. It has no state of its own but its parts. A
+// record goes from the poller, by way of the queue, to a worker, and the result to the announcer.
 type Scanner struct {
 	cfg   Config
 	deps  Deps
@@ -69,7 +68,7 @@ type Scanner struct {
 	recreate *recreated
 }
 
-// New checks the configuration and makes the clients; the consumer begins to join its group.
+// New checks the configuration and makes the clients. The consumer begins to join its group.
 // Nothing is taken before Run.
 func New(deps Deps, cfg Config) (*Scanner, error) {
 	deps.Kafka.Now = deps.Store.Clock().Now
@@ -105,7 +104,6 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	return s, nil
 }
 
-// build makes the parts that need no member of the group.
 func (s *Scanner) build(metrics *metrics, commits *commits) {
 	d, in := s.deps, intake.New(s.deps.Store)
 	retry := retrier{failed: metrics.storeErrors, log: d.Log}
@@ -133,17 +131,17 @@ func (s *Scanner) Ready(ctx context.Context) error {
 	return errors.Join(kafka.Ping(ctx, s.asks), s.deps.Store.Ping(ctx), s.worker.standing.ready(), s.parts.halted.ready(), s.poller.ready(), s.members.ready(), s.recreate.ready(ctx))
 }
 
-// stopPatience limits how long a stopping scanner stores what it has read. The next scanner reads the rest from Kafka.
+// stopPatience limits how long a stopping scanner stores records. The next scanner reads the rest.
 const stopPatience = 5 * time.Second
 
 // ResultsReady says whether the results topic answers; requests are taken without it.
 func (s *Scanner) ResultsReady(ctx context.Context) error { return s.results.Ready(ctx) }
 
-// Run takes requests until ctx ends. Then it stores what it has read, within stopPatience, and leaves the group.
+// Run takes requests until ctx ends. Then it stores its records within stopPatience, and leaves.
 func (s *Scanner) Run(ctx context.Context) error {
 	defer s.asks.Close()
 	defer s.leaveGroup()
-	// What has been read when ctx ends is still stored and published, so that work outlives ctx.
+	// Records read when ctx ends are still stored and published, so work outlives ctx.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	helpers, helping := errgroup.WithContext(work)
@@ -179,7 +177,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 		background(ctx, func(ctx context.Context) { loop.Every(ctx, s.cfg.CommitEvery, commit) })
 	}
 
-	// One limit for all stretches together: each of many that cannot be stored would otherwise take that long.
+	// One limit for all stretches: each of many failing ones would otherwise take that long.
 	storing, giveUp := context.WithCancel(work)
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopPatience, giveUp) })()
@@ -202,15 +200,14 @@ func (s *Scanner) Run(ctx context.Context) error {
 	return err
 }
 
-// SetLimits replaces Config.IntakeLimits while the scanner runs. Each record is judged by the limits that are in force when it is stored.
-// A record that is read again after it was stored is left out, so no limits judge it a second time, unless the database has forgotten it.
+// SetLimits replaces Config.IntakeLimits while the scanner runs. The limits in force when a record
+// is stored judge it. None judge it again, unless the database has forgotten it.
 func (s *Scanner) SetLimits(byTopic map[string]schemas.Limits) {
 	s.worker.decoder.byTopic.Store(&byTopic)
 }
 
-// leavePatience limits the request to leave the group. That request waits for a join that is under
-// way, and so for all that the join waits for. Without it, the group notices after the session's
-// timeout.
+// leavePatience limits the request to leave the group, which waits for a join under way. Without
+// the request, the group notices after the session's timeout.
 const leavePatience = 3 * time.Second
 
 func (s *Scanner) leaveGroup() {

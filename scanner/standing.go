@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// standAfter is how long one batch may take before the scanner says that it is not ready.
+// standAfter is how long one batch may take before the scanner is not ready.
 const standAfter = time.Minute
 
-// standing holds the batches that are being stored, and the open transactions that readers wait for, so that operators see
-// a partition that does not move.
+// standing holds the batches that are being stored, and open transactions that hold readers up. So
+// operators see a partition that does not move.
 type standing struct {
 	mu      sync.Mutex
 	batches map[partitionKey]tried
 	open    map[partitionKey]tried
 }
 
-// tried is a batch that is being stored: its first offset, since when it is tried, and the last error.
 type tried struct {
 	offset int64
 	since  time.Time
@@ -54,8 +53,8 @@ func (s *standing) end(covered []coverage) {
 	}
 }
 
-// blocked replaces the partitions with an open transaction. Nothing behind its first record, at the offset, is read. Of the
-// unknown partitions Kafka did not say anything: they stay as they are.
+// blocked replaces the partitions with an open transaction. Records behind its start, at the
+// offset, are not read. The unknown partitions, without Kafka's answer, stay as before.
 func (s *standing) blocked(at map[partitionKey]int64, unknown []partitionKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +107,8 @@ func (s *standing) failing() error {
 	return nil
 }
 
-// ready returns an error about one of the partitions whose batch stands; nil: there is none. A transaction that is open is a
-// producer's, and no scanner could do better.
+// ready returns an error about one of the partitions with a standing batch; nil: there is none. An
+// open transaction is a producer's, and no scanner could do better.
 func (s *standing) ready() (err error) {
 	s.each(func(key partitionKey, t tried, long time.Duration) {
 		if errors.Is(t.err, errOpenTransaction) {

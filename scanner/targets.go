@@ -19,20 +19,19 @@ import (
 )
 
 const (
-	// mostKnown bounds the memory of topics that exist: 25 MB of the longest names, twice. After knownFor, or twice that, Kafka is
-	// asked about a topic again.
+	// mostKnown bounds the memory of existing topics: 25 MB of the longest names, twice. After
+	// knownFor, or twice knownFor, Kafka is asked about a topic again.
 	mostKnown = 100_000
 	knownFor  = 5 * time.Minute
-	// lookUpAtOnce is how many topics one request asks about. lookUpPatience limits the requests of a batch. Kafka that did not
-	// answer is not asked for lookUpRest.
+	// lookUpAtOnce is how many topics one request asks about. lookUpPatience limits the requests of
+	// a batch. After a failure, Kafka is not asked for lookUpRest.
 	lookUpAtOnce   = 500
 	lookUpPatience = 3 * time.Second
 	lookUpRest     = 5 * time.Second
-	// sweepEvery is how often rows of unknown targets are looked at.
-	sweepEvery = 30 * time.Second
+	sweepEvery     = 30 * time.Second
 )
 
-// targets knows which target topics exist, and finds the changes of a batch that are for others. The workers and sweep's loop use it.
+// targets finds changes for missing target topics. The workers and sweep's loop use it.
 type targets struct {
 	asks   *kgo.Client
 	intake intake.Intake
@@ -64,7 +63,7 @@ func newTargets(quotas map[string]Quota, parts *partitions, asks *kgo.Client, in
 	return t
 }
 
-// share has rejections for all quotas of an intake share its dead letters.
+// share has all quotas of an intake share the limiter of dead letters.
 func (t *targets) share(p *pacer) {
 	for topic, in := range p.intakes {
 		if b := t.beyond[topic]; b != nil {
@@ -73,7 +72,7 @@ func (t *targets) share(p *pacer) {
 	}
 }
 
-// set takes quotas over. An intake without one keeps none.
+// set takes quotas over. An intake without a quota at the start keeps none.
 func (t *targets) set(quotas map[string]Quota) {
 	most := map[string]int{}
 	for topic, q := range quotas {
@@ -84,8 +83,8 @@ func (t *targets) set(quotas map[string]Quota) {
 	t.most.Store(&most)
 }
 
-// unknown returns which changes are for topics that do not exist, but for what passed before the database was set back. If Kafka does not
-// say whether a topic exists, the topic counts as one that does.
+// unknown returns the changes for missing topics, except those that passed before the database was
+// set back. While Kafka gives no answer about a topic, the topic counts as existing.
 func (t *targets) unknown(ctx context.Context, changes []task.Change, covered []coverage) intake.Unknown {
 	u := intake.Unknown{Most: *t.most.Load(), Letter: t.letter}
 	places := t.notKnown(u.Most, changes)
@@ -101,7 +100,7 @@ func (t *targets) unknown(ctx context.Context, changes []task.Change, covered []
 	return u
 }
 
-// notKnown returns the places of changes that may open a task or a timer, by names of topics of which nothing is known.
+// notKnown returns, by unknown topic, the places of changes that may open a task or a timer.
 func (t *targets) notKnown(most map[string]int, changes []task.Change) map[string][]int {
 	if len(most) == 0 {
 		return nil
@@ -126,7 +125,7 @@ func (t *targets) notKnown(most map[string]int, changes []task.Change) map[strin
 	return places
 }
 
-// missing asks Kafka which topics do not exist, and remembers the others.
+// missing asks Kafka for missing topics, and remembers the existing ones.
 func (t *targets) missing(ctx context.Context, names []string) (missing []string) {
 	if time.Now().UnixMilli() < t.rests.Load() {
 		return nil
@@ -158,7 +157,7 @@ func (t *targets) learn(asked, gone []string) {
 	}
 }
 
-// letter counts a rejection, and tells whether it has a dead letter.
+// letter counts a rejection, and returns whether to write a dead letter.
 func (t *targets) letter(topic string) bool {
 	b := t.beyond[topic]
 	b.rejected.Add(1)
@@ -169,8 +168,8 @@ func (t *targets) letter(topic string) bool {
 	return false
 }
 
-// sweep has the database forget unknown targets that exist by now, or for which an intake has nothing any more. Of an intake's
-// scanners, the one with its first partition does so.
+// sweep has the database forget unknown targets that exist by now, or for which an intake has
+// nothing left. Of an intake's scanners, the one with partition 0 sweeps.
 func (t *targets) sweep(ctx context.Context) {
 	for topic, b := range t.beyond {
 		if n := b.rejected.Swap(0); n > 0 {

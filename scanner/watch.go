@@ -14,16 +14,14 @@ import (
 )
 
 const (
-	// watchEvery is how often a scanner looks whether the dispatchers keep up.
 	watchEvery = 10 * time.Second
-	// behindAfter is how long a task of a slot may be overdue before the slot counts as behind.
-	// Another dispatcher takes over the slots of one that has lost contact within about 25 s.
+	// behindAfter is how long a task may be overdue before its slot counts as behind. Another
+	// dispatcher takes over the slots of a lost one within about 25 s.
 	behindAfter = time.Minute
 )
 
-// watcher observes the dispatchers from outside, by what the database shows. So it also notices
-// when there are none, when none trusts its slots, and when one hangs. It also shows which intake
-// partitions stand or are halted.
+// watcher observes the dispatchers from outside, in the database. So it also notices when there are
+// none, when none trusts its slots, and when one hangs. It also shows standing partitions.
 type watcher struct {
 	store    *store.Store
 	clock    *store.Clock
@@ -66,7 +64,6 @@ func (w *watcher) look(ctx context.Context) {
 	w.complain("claimed tasks have been due for a minute and are not settled", behind.Unsettled)
 }
 
-// noteStanding writes into the database, for operators, why partitions stand.
 func (w *watcher) noteStanding(ctx context.Context, stand map[partitionKey]tried) {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery/2)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// worker stores what is in the queue, batch after batch. Several goroutines run it at the same
-// time. It has no state of its own: what run has taken from the queue belongs to its goroutine.
+// worker stores the queue's records, batch after batch. Several goroutines run it at the same time.
+// Stretches taken from the queue belong to one goroutine.
 type worker struct {
 	batch     int    // the most records of a transaction
 	group     string // of consumers
@@ -46,7 +46,8 @@ type applier interface {
 	Apply(ctx context.Context, b intake.Batch, now func() int64) (intake.Applied, error)
 }
 
-// run stores batches until the queue is closed and empty. After ctx has ended, it gives up what is left in the queue.
+// run stores batches until the queue is closed and empty. After ctx has ended, run gives up the
+// rest.
 func (w *worker) run(ctx context.Context) {
 	for {
 		stretches := w.queue.take(w.batch)
@@ -67,12 +68,10 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// storeStretches puts stretches into the database, in transactions of at most w.batch records and
-// transactionBytes, until all are in. After an error it returns the stretches that may not be stored
-// completely.
+// storeStretches stores stretches, in transactions of at most w.batch records and transactionBytes.
+// After an error it returns the stretches that may not be stored completely.
 //
-// A batch that the database refuses because of a record is halved until that record is alone. Then
-// the record becomes a dead letter.
+// A batch refused because of a record is halved until the record is alone, and a dead letter.
 func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]stretch, error) {
 	most, refused := w.batch, refusedRecords{}
 	alone := stretches[0].key().topic == w.queue.alone
@@ -138,8 +137,8 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 	}
 }
 
-// cancelsRest is the part of a transaction's time for which a worker rests behind cancels of many. Claims wait for their locks, and what
-// falls due meanwhile needs the processors too.
+// cancelsRest is the part of a transaction's time for which a worker rests behind cancels of many.
+// Claims wait for the locks of cancels, and tasks due meanwhile need the processors too.
 const cancelsRest = 4
 
 func (w *worker) apply(ctx context.Context, batch intake.Batch, covered []coverage) error {
@@ -171,11 +170,11 @@ func (w *worker) apply(ctx context.Context, batch intake.Batch, covered []covera
 	return nil
 }
 
-// transactionBytes limits a transaction too. The statements of each worker hold a second copy of its records.
+// transactionBytes limits a transaction too. A worker's statements hold a second copy of records.
 const transactionBytes = 8 << 20
 
-// assemble makes the next batch of the stretches, without what the database has already. It returns the
-// stretches that remain after it. A batch cannot leave out a record that is not stored: see coverage.
+// assemble makes the next batch of the stretches, without stored records. It returns the remaining
+// stretches. A batch cannot leave out an unstored record: see coverage.
 func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusedRecords) (b intake.Batch, covered []coverage, rest []stretch, err error) {
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
@@ -253,8 +252,8 @@ func (w *worker) catchUp(ctx context.Context, covered []coverage) error {
 	return nil
 }
 
-// source returns the source of a reading's partition. On first use it makes one that begins where the reading
-// did. False: there is none, and the reading has ended.
+// source returns the source of a reading's partition. On first use it makes a source that begins
+// where the reading did. False: there is none, and the reading has ended.
 func (w *worker) source(ctx context.Context, r *reading) (intake.Source, bool, error) {
 	src, id := w.parts.source(r.key)
 	if src != nil {
@@ -271,9 +270,9 @@ func (w *worker) source(ctx context.Context, r *reading) (intake.Source, bool, e
 	return made, true, nil
 }
 
-// reread asks the database where a partition stands, after it said that this is not at. If it
-// stands further back, the database was restored from a backup. The intake is then read again from
-// there, or from its start, and nothing that was read until now is stored.
+// reread asks the database where a partition stands, after an answer that it does not stand at. If
+// it stands further back, the database was restored from a backup. The intake is then read again
+// from there, or from its start, and no record read until now is stored.
 func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	if r.ended.Load() {
 		return nil // somebody has seen to it, or it is another scanner's
@@ -301,7 +300,7 @@ func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	return nil
 }
 
-// trace makes the spans of a stored batch's records, of those whose senders are traced.
+// trace makes the spans of a stored batch's records with traced senders.
 func (w *worker) trace(stretches []stretch, batch intake.Batch, covered []coverage) {
 	if w.tracer == nil {
 		return
@@ -338,7 +337,7 @@ func bySeq(changes []task.Change) map[int64]*task.Change {
 	return out
 }
 
-// spanOf adds what the record asked for. nil: a report that was ignored.
+// spanOf adds the record's request. nil: an ignored report.
 func spanOf(s tracing.Stored, c *task.Change) tracing.Stored {
 	switch {
 	case c == nil:
