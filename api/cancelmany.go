@@ -105,13 +105,14 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 // canceller is one request that cancels many.
 type canceller struct {
 	*Local
-	filter  look.ListFilter
-	dry     bool         // counts only
-	ends    time.Time    // no page is published from then on
-	record  task.Cancels // what all records have; the zero value before the first one
-	ahead   []page       // published and not decided
-	stopped bool         // no more pages are published
-	out     CancelledMany
+	filter       look.ListFilter
+	dry          bool      // counts only
+	ends         time.Time // no page is published from then on
+	installation string    // of all records, as audit is; empty before the first one
+	audit        int64
+	ahead        []page // published and not decided
+	stopped      bool   // no more pages are published
+	out          CancelledMany
 }
 
 // page is a published page of the list. more is where the next one begins.
@@ -164,16 +165,16 @@ func (c *canceller) run(ctx context.Context) error {
 func (c *canceller) next(ctx, turn context.Context) error {
 	bound, cancel := context.WithDeadline(ctx, c.ends.Add(cancelPatience))
 	defer cancel()
-	list := func(ctx context.Context) (found []task.Listed, err error) {
+	list := func(ctx context.Context) (task.Cancels, error) {
 		many, more, err := look.New(c.store).ListCancels(ctx, c.filter)
 		if err == nil {
 			c.filter.After, c.stopped = more, more == nil || !time.Now().Before(c.ends)
 		}
-		return many.Tasks, err
+		return many, err
 	}
 	if began := time.Now(); c.dry {
 		found, err := listing(turn, c.Local, list)
-		if c.out.Matched += int64(len(found)); err != nil || c.stopped {
+		if c.out.Matched += int64(len(found.Tasks)); err != nil || c.stopped {
 			return err
 		}
 		return loop.Rest(ctx, time.Since(began))
@@ -183,20 +184,20 @@ func (c *canceller) next(ctx, turn context.Context) error {
 		return err
 	}
 	defer leave()
-	found, err := list(bound)
-	if err != nil || len(found) == 0 {
+	many, err := list(bound)
+	if err != nil || len(many.Tasks) == 0 {
 		return err
 	}
-	if c.record.Installation == "" {
-		if c.record.Audit, err = admin.New(c.store).BeginAudit(ctx); err == nil {
-			c.record.Installation, err = c.store.Installation(ctx)
+	if c.installation == "" {
+		if c.audit, err = admin.New(c.store).BeginAudit(ctx); err == nil {
+			c.installation, err = c.store.Installation(ctx)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	c.record.Tasks = found
-	data, err := json.Marshal(c.record)
+	many.Installation, many.Audit = c.installation, c.audit
+	data, err := json.Marshal(many)
 	if err != nil {
 		return err
 	}
@@ -208,7 +209,7 @@ func (c *canceller) next(ctx, turn context.Context) error {
 	if err := produce(bound, client, record, func() {}); err != nil {
 		return fmt.Errorf("publishing cancels to %s: %w", c.Cancels.Topic, err)
 	}
-	c.ahead = append(c.ahead, page{look.CancelRecord{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset, Tasks: found}, c.filter.After})
+	c.ahead = append(c.ahead, page{look.CancelRecord{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset, Tasks: many.Tasks}, c.filter.After})
 	return nil
 }
 

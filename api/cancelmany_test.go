@@ -36,6 +36,7 @@ func (w *world) decideCancels() {
 			for _, r := range c.PollFetches(ctx).Records() {
 				many, err := task.DecodeCancels(r.Value)
 				assert.NoError(w.t, err)
+				assert.Equal(w.t, map[int]int64{w.source.ID: w.next}, many.Stored, "how far the tasks' source was stored at the list")
 				_, err = in.Apply(ctx, intake.Batch{
 					Advance: []intake.Advance{{Source: source.ID, From: r.Offset, To: r.Offset + 1}}, Changes: []task.Change{{Seq: task.Seq(source.ID, r.Offset), Cancels: &many}},
 				}, func() int64 { return time.Now().UnixMilli() })
