@@ -11,18 +11,18 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced
-// says that the offsets are not where the batch begins, so at least a part of it is stored already;
-// read the source again. After any other error the batch may be stored or not. Apply the same batch
-// again: the offsets make sure that it is stored once.
+// Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced:
+// the offsets are not where the batch begins, so at least a part of it is stored already; read the
+// source again. After any other error the batch may be stored or not. Apply the same batch again:
+// the offsets make sure that it is stored once.
 //
 // The order inside keeps a task from slipping between a writer and the owner of its slot. First
 // come known rows and most new ones. Then a shared lock on their slots fixes every claimed offset.
 // Then comes all that depends on claimed, then the commit. An owner that moves claimed waits for
 // the lock and reads afterwards.
 //
-// now tells the time in Unix ms. It is asked once the batch has its locks: what a report of another
-// process asks for counts from after that report.
+// now tells the time in Unix ms, once the batch has its locks: an effect of another process's
+// report counts from after that report.
 func (in Intake) Apply(ctx context.Context, b Batch, now func() int64) (Applied, error) {
 	if err := b.check(); err != nil {
 		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)
@@ -143,9 +143,9 @@ func (w *work) finish(ctx context.Context) error {
 	return nil
 }
 
-// advance moves the stored offsets, in the transaction that stores the tasks. It fails with
-// ErrFenced if one of them is not at Advance.From, or its source is retired: the records are stored
-// already, another reader has them, or the partition was restarted.
+// advance moves the stored offsets, in the transaction with the tasks. ErrFenced: an offset is not
+// at Advance.From, or a source is retired. So the records are stored already, another reader has
+// them, or the partition was restarted.
 func (in Intake) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 	return tables.Chunks(b.Advance, func(part []Advance) error {
 		var to, from, sources []any
@@ -169,7 +169,7 @@ func (in Intake) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 	})
 }
 
-// setEpochs returns the part of an update that stores the sources' epochs, as far as they are known.
+// setEpochs returns the part of an update that stores the sources' known epochs.
 func setEpochs(part []Advance, epochs map[int]Epoch) (string, []any) {
 	var numbers, from, to []any
 	for _, a := range part {

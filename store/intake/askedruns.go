@@ -17,11 +17,11 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A caller asks for runs of a timer that the timer does not make itself: one run now, or the runs of a
-// range that has passed. MakeRuns stores its runs under the lock of the timer's row, and so are these stored. The
-// timer's row does not change, so disabling, replacing or deleting the timer leaves these runs alone.
+// A caller asks for runs beyond a timer's own: one run now, or the runs of a past range. Like those
+// of MakeRuns, they are stored under the lock of the timer's row. The row does not change, so
+// disabling, replacing or deleting the timer leaves the runs alone.
 
-// AskedRuns is what one transaction has made of the runs that a caller asked for.
+// AskedRuns is one transaction's result for a caller who asked for runs.
 type AskedRuns struct {
 	task.Asked
 	Made, Existing int
@@ -29,8 +29,8 @@ type AskedRuns struct {
 	Entry          int64          // in the audit log: give it back with the next piece
 }
 
-// AskRun makes one run of a timer at an instant, whatever its expression says, due now. A run that exists
-// is not made twice: Made is 0 then. look.ErrNoTimer: there is no such timer.
+// AskRun makes one run of a timer at an instant, whatever the expression says, due now. An existing
+// run is not made twice: Made is 0 then. look.ErrNoTimer: there is no such timer.
 func (in Intake) AskRun(ctx context.Context, topic, id string, at, now int64) (AskedRuns, error) {
 	return in.askRuns(ctx, topic, id, 1, 0, now, false, func(t *task.Timer, remembered int64) (task.Asked, error) {
 		if at < remembered && at < now {
@@ -40,10 +40,10 @@ func (in Intake) AskRun(ctx context.Context, topic, id string, at, now int64) (A
 	})
 }
 
-// BackfillPiece makes the next runs of a timer in a range, the oldest first, in one transaction. Call it
-// with From at Next of the piece before until Next is 0. A piece may be repeated: a run that exists is not
-// made twice. A rehearsal does all that and rolls it back. entry is the Entry of the piece before, 0 with
-// the first: all pieces have one entry in the audit log.
+// BackfillPiece makes a timer's next runs in a range, the oldest first, in one transaction. Call it
+// with From at the last piece's Next until Next is 0. A piece may be repeated: an existing run is
+// not made twice. A rehearsal is rolled back. entry is the last piece's Entry, 0 with the first:
+// all pieces have one entry in the audit log.
 func (in Intake) BackfillPiece(ctx context.Context, topic, id string, r task.Range, entry, now int64, rehearse bool) (AskedRuns, error) {
 	r.Room, r.Bytes = makeEach, makeBytes
 	return in.askRuns(ctx, topic, id, r.Room, entry, now, rehearse, func(t *task.Timer, remembered int64) (task.Asked, error) {
@@ -52,7 +52,6 @@ func (in Intake) BackfillPiece(ctx context.Context, topic, id string, r task.Ran
 	})
 }
 
-// askRuns makes at most so many runs.
 func (in Intake) askRuns(ctx context.Context, topic, id string, most int, entry, now int64, rehearse bool, choose func(t *task.Timer, remembered int64) (task.Asked, error)) (out AskedRuns, err error) {
 	block, err := in.reserveRuns(ctx, most, now)
 	if err != nil {
@@ -87,7 +86,7 @@ func (in Intake) askRuns(ctx context.Context, topic, id string, most int, entry,
 	return out, nil
 }
 
-// ask stores those of the chosen runs that do not exist.
+// ask stores the chosen runs that do not exist.
 func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.Timer, remembered int64) (task.Asked, error)) (task.Asked, error) {
 	key := task.Ident(topic, id)
 	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident = ?"+m.intake.h.Locking(handle.LockExclusive), key[:])
@@ -97,7 +96,7 @@ func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.T
 	if len(rows) == 0 || rows[0].State == task.TimerDeleted || rows[0].Topic != topic || rows[0].ID != id {
 		return task.Asked{}, look.ErrNoTimer
 	}
-	// What is forgotten from here on stays until the commit.
+	// Until the commit, nothing more is forgotten.
 	since, err := rememberedSince(ctx, m.tx, m.intake.h.Locking(handle.LockShared))
 	if err != nil {
 		return task.Asked{}, err
@@ -128,7 +127,7 @@ func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.T
 	return asked, m.placeFresh(ctx)
 }
 
-// forgetDropped deletes those of the runs that were dropped: they were never sent, and are made anew.
+// forgetDropped deletes the rows of dropped runs: they were never sent, and are made anew.
 func (m *maker) forgetDropped(ctx context.Context) error {
 	return tables.Chunks(m.fresh, func(part []*task.Task) error {
 		keys := tables.Idents(part, func(t *task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
@@ -149,14 +148,13 @@ func (m *maker) forgetDropped(ctx context.Context) error {
 	})
 }
 
-// forgotten is the name in table meta of the instant, Unix ms, up to which ended tasks may be forgotten.
+// forgotten names, in table meta, the instant up to which ended tasks may be forgotten, in Unix ms.
 var forgotten = []byte("tasks.forgotten")
 
-// endsEarly is more than the time by which a run can end before its instant, fired or cancelled: it is made 90 s ahead.
+// endsEarly is more than a run, made 90 s ahead, can end before its instant, fired or cancelled.
 const endsEarly = 2 * time.Minute
 
-// ForgetUpTo notes that tasks that ended up to an instant, Unix ms, may be forgotten from now on. Call it
-// before they are.
+// ForgetUpTo notes that tasks ended up to an instant, Unix ms, may be forgotten from now on.
 func (in Intake) ForgetUpTo(ctx context.Context, before int64) error {
 	err := in.h.Transact(ctx, func(tx *sql.Tx) error {
 		if err := handle.EnsureMeta(ctx, tx, forgotten, before); err != nil {
@@ -171,8 +169,8 @@ func (in Intake) ForgetUpTo(ctx context.Context, before int64) error {
 	return nil
 }
 
-// Remembered returns since when runs of timers are remembered, Unix ms: of a run from then on, no task
-// says that there was none. now, if nobody has noted it.
+// Remembered returns since when runs of timers are remembered, Unix ms: from then on, no task means
+// no run. now, if nobody has noted it.
 func (in Intake) Remembered(ctx context.Context, now int64) (int64, error) {
 	since, err := rememberedSince(ctx, in.h.Reads(), "")
 	if err != nil || since == 0 {

@@ -13,12 +13,12 @@ type Batch struct {
 	Advance []Advance     // each source once
 	Changes []task.Change // in intake order for each source
 	Gaps    []Gap         // offsets that Advance covers and Changes do not bring, in order for each source: see Skip
-	// Epochs are the leader epochs of the sources that the batch moves, where they are known.
+	// Epochs are the sources' known leader epochs after the batch.
 	Epochs map[int]Epoch
-	// Resolve also looks at the requests that wait for the outcome of these identities.
+	// Resolve also looks at the waiting requests of these identities.
 	Resolve [][16]byte
-	// Kept says which offsets Kafka has of the partitions that are read. Cancels of many do not wait for others.
-	// nil: nobody has asked.
+	// Kept says which offsets Kafka has of the read partitions. Cancels of many do not wait for
+	// others. nil: nobody has asked.
 	Kept    map[Place]Extent
 	Unknown Unknown
 }
@@ -38,15 +38,14 @@ type Advance struct {
 	From, To int64
 }
 
-// Gap is the offsets [From, To) of a source that bring no change: Kafka has no record there, or one
-// that asks for nothing.
+// Gap is offsets [From, To) of a source without a change: Kafka has no record, or an ignored one.
 type Gap struct {
 	Source   int
 	From, To int64
 }
 
-// Epoch is the leader epoch of the last record that was stored of a source. Kafka numbers the
-// leaders of a partition: in one log, an offset and an epoch name one record.
+// Epoch is the leader epoch of a source's last stored record. Kafka numbers the leaders of a
+// partition: in one log, an offset and an epoch name one record.
 type Epoch struct {
 	Number int32 // -1: not known
 	From   int64 // where the records of that epoch begin
@@ -77,7 +76,6 @@ func (b *Batch) Skip(source int, from, to int64) {
 	b.Gaps = append(b.Gaps, Gap{source, from, to})
 }
 
-// offsets is how many offsets the batch covers.
 func (b *Batch) offsets() (n int64) {
 	for _, a := range b.Advance {
 		n += a.To - a.From
@@ -85,11 +83,10 @@ func (b *Batch) offsets() (n int64) {
 	return n
 }
 
-// ErrUncovered says that a batch moves a source's offset over records that it does not contain. If
-// it were stored, they would be lost.
+// ErrUncovered: a batch moves a source's offset over missing records, which would be lost.
 var ErrUncovered = errors.New("the batch does not bring all the offsets that it covers")
 
-// check verifies that the changes and gaps of a batch are, offset by offset, what its advances cover.
+// check verifies offset by offset that a batch's changes and gaps fill its advances.
 func (b *Batch) check() error {
 	next := make(map[int]int64, len(b.Advance)) // the offset that each source expects
 	for _, a := range b.Advance {
@@ -140,7 +137,7 @@ type Applied struct {
 	Opened  map[int]Size   // what has become pending, by source
 }
 
-// Size is how many tasks there are, and how many bytes their bodies have.
+// Size is a number of tasks, and of the bytes of their bodies.
 type Size struct{ Tasks, Bytes int64 }
 
 // Plus returns the sum of two sizes.

@@ -12,9 +12,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// runCancels decides the cancels of one record, unless another installation wrote it. They hold for the
-// tasks as they were listed, so outside a recovery no body is read, and none waits in the table of waiting
-// requests: a task that is being delivered is too late at once, whatever is to follow it. Where a cancel
+// runCancels decides the cancels of one record, unless another installation wrote it. They hold for
+// the tasks as listed. So outside a recovery no body is read, and no cancel waits in the table of
+// waiting requests: a task being delivered is too late at once, whatever follows. If one cancel
 // would have to wait, all of them come later.
 func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kept map[Place]Extent) error {
 	if id, err := tables.ReadMeta(ctx, w.tx, handle.InstallationID); err != nil || string(id) != many.Installation {
@@ -73,8 +73,8 @@ func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kep
 	return w.finish(ctx)
 }
 
-// timersOf reads the seqs of the definitions that timers have, by their runs that were not listed as they are now. The runs
-// are locked, so nobody sets their timers anew.
+// timersOf reads the seqs of timers' present definitions, by the runs changed since the listing.
+// The runs are locked, so nobody sets the timers anew.
 func (w *work) timersOf(ctx context.Context, list []*identity, listed map[[16]byte]task.Listed) (map[[16]byte]int64, error) {
 	var timers [][16]byte
 	of := map[[16]byte][16]byte{}
@@ -92,8 +92,8 @@ func (w *work) timersOf(ctx context.Context, list []*identity, listed map[[16]by
 	return out, err
 }
 
-// cancelListed decides one of them, as a cancel without a version. ErrLater: the database was set back, and does
-// not know what was listed yet, or whether a dispatcher has it; or requests that came before are still to be decided.
+// cancelListed decides one cancel, without a version. ErrLater: the database was set back, and does
+// not know the listed task yet, or its dispatcher; or earlier requests are still to be decided.
 func (w *work) cancelListed(id *identity, seq int64, l task.Listed, timer int64, comes func(seq int64) bool) error {
 	id.now = id.before
 	if !l.Is(id.now, timer) {
@@ -113,9 +113,9 @@ func (w *work) cancelListed(id *identity, seq int64, l task.Listed, timer int64,
 	return nil
 }
 
-// toCome tells of a seq whether its record may still be stored. Where Kafka has lost the record, or its partition is
-// read no more, the record is not to come. A source that the database does not know is that of a partition that has
-// records and no source yet, or of a partition that was made anew.
+// toCome tells of a seq whether its record may still be stored. A record lost in Kafka, or of a
+// partition that is read no more, is not to come. An unknown source is of a partition with records
+// and no source yet, or of a recreated partition.
 func (w *work) toCome(ctx context.Context, kept map[Place]Extent) (func(seq int64) bool, error) {
 	all, err := tables.Fetch(ctx, w.tx, scanSource, "SELECT "+sourceColumns+" FROM sources")
 	if err != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// decideAll runs the changes of an identity through the state machine, in order: first those that
-// waited, then those of the batch. Once a request must wait, all requests behind it wait too. A
-// report never waits behind a request, because it is about the very delivery that the request waits
-// for.
+// decideAll runs the changes of an identity through the state machine, in order: first the waiting
+// ones, then those of the batch. Once a request must wait, all requests behind it wait too. A
+// report never waits behind a request, because the request waits for the very delivery.
 func (w *work) decideAll(id *identity) error {
 	w.decideDue(id)
 	for _, c := range id.changes {
@@ -42,7 +41,7 @@ func (w *work) decideAll(id *identity) error {
 	return nil
 }
 
-// decideDue runs what waited for an identity through the state machine.
+// decideDue runs an identity's waiting changes through the state machine.
 func (w *work) decideDue(id *identity) {
 	w.closeFullBoxes()
 	id.now = id.before
@@ -58,7 +57,6 @@ func (w *work) decideDue(id *identity) {
 	}
 }
 
-// decideOne decides a change, unless it must wait.
 func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool) {
 	w.applyEvidence(id, &c)
 	if w.foreign(c.Report, id.now) {
@@ -68,8 +66,9 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 		return false
 	}
 	phase := w.phase(id)
-	// Where another record of the task may follow, as from the next owner's memory, that record would come after what is done with the id
-	// once the task has ended. Such a report waits for the owner, and so does one behind another report.
+	// Another record of the task may follow, as from the next owner's memory. It would come after
+	// the end of the task, and after later uses of the id. Such a report waits for the owner, and
+	// so does one behind another report.
 	if c.Report != nil && phase == task.InFlight && id.queue.reports == 0 && id.now.State == task.StateLine && w.slots[id.now.Slot].SentOnce(id.now.Pos) {
 		phase = task.SentOnce
 	}
@@ -92,7 +91,6 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	return true
 }
 
-// addOutcome keeps the dead letter and the event of a verdict.
 func (w *work) addOutcome(c task.Change, v task.Verdict) {
 	if v.Dead != nil {
 		v.Dead.DiedAt = w.now
@@ -111,8 +109,8 @@ func (w *work) keep(c task.Change, d *task.DeadLetter) {
 	}
 }
 
-// reject keeps the dead letter of a request that the scanner has rejected, and tells of it. A letter that
-// names no target belongs to the intake.
+// reject keeps the dead letter of a request that the scanner has rejected, and tells of it. A
+// letter without a target belongs to the intake.
 func (w *work) reject(c task.Change) {
 	w.closeFullBoxes()
 	d := *c.Rejected
@@ -125,10 +123,9 @@ func (w *work) reject(c task.Change) {
 	})
 }
 
-// mayBeForgotten tells whether a change is a cancel or a stop that would be remembered for a task of which nothing
-// is known, while a slot is unsure: the database may have forgotten the task, and a dispatcher have it.
-// Nothing waits for an unknown task, because a request that only schedules does not look whether
-// something waits.
+// mayBeForgotten tells whether a change is a cancel or a stop to remember for an unknown task,
+// while a slot is unsure: the database may have forgotten the task, and a dispatcher have it.
+// Nothing waits for an unknown task: a request that only schedules does not look for waiting ones.
 func (w *work) mayBeForgotten(t *task.Task, c task.Change) bool {
 	if t != nil || c.Request == nil || c.Request.Op != schemas.OpCancel && c.Request.Op != schemas.OpStop || c.Request.Version < 0 || w.intake.evidence != nil {
 		return false
@@ -141,14 +138,13 @@ func (w *work) mayBeForgotten(t *task.Task, c task.Change) bool {
 	return false
 }
 
-// proven returns the proof about a task, if it goes beyond what the row knows.
+// proven returns the proof about a task, if it goes beyond the row.
 func proven(e Evidence, t *task.Task) (task.Proof, bool) {
 	p, ok := e.Of(t)
 	return p, ok && p.Exceeds(t)
 }
 
-// applyEvidence brings a task to where its deliveries had taken it before the change c came (nil: by
-// now).
+// applyEvidence brings a task to where its deliveries had taken it before the change c; nil: now.
 func (w *work) applyEvidence(id *identity, c *task.Change) {
 	if w.intake.evidence == nil || id.now == nil || w.phase(id) == task.Ended {
 		return

@@ -24,17 +24,16 @@ var aboutRecord = []uint16{
 	4025, // the same (MariaDB)
 }
 
-// sqliteAboutRecord are SQLite's, likewise: a string or blob is too big, a check constraint is violated, a type does not match.
+// sqliteAboutRecord, likewise: a value is too big, a check is violated, a type does not match.
 var sqliteAboutRecord = []int{18, 275, 20}
 
-// ErrLater says that cancels of many cannot be decided yet, and that they do not wait in the table of waiting
-// requests. Read them again in a moment, and store meanwhile what else there is.
+// ErrLater: cancels of many cannot be decided yet, and do not wait in the table of waiting
+// requests. Read them again in a moment, and store other records meanwhile.
 var ErrLater = errors.New("cancels of many cannot be decided yet")
 
 // BadRecord tells whether a write failed because of the record (true: it would fail again) or
 // because of the world (false: keep the record and try again). An unknown error counts as the
-// world's. If a batch fails because of a record, halve it until that record is alone: the others in
-// it are fine.
+// world's. If a batch fails because of a record, halve it until the record is alone.
 func BadRecord(err error) bool {
 	if errors.Is(err, errMerging) || errors.Is(err, errKnown) || errors.Is(err, errDamaged) {
 		return true // the first two of a batch of several records; one alone may merge and read what it likes

@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// gather groups the changes by identity and reads the tasks that are known, locked against other writers.
+// gather groups the changes by identity and reads the known tasks, locked against other writers.
 func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 	list := make([]*identity, 0, len(b.Changes)+len(b.Resolve))
 	byKey := make(map[[16]byte]*identity, cap(list))
@@ -59,7 +59,7 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 	return list, err
 }
 
-// readKnown reads the tasks of identities, locked against other writers. body is a column, or ” for none.
+// readKnown reads and locks the tasks of identities. body is a column, or an empty literal.
 func (w *work) readKnown(ctx context.Context, list []*identity, body string) error {
 	return tables.Chunks(list, func(part []*identity) error {
 		byKey, keys := keysOf(part)
@@ -74,8 +74,7 @@ func (w *work) readKnown(ctx context.Context, list []*identity, body string) err
 	})
 }
 
-// perhapsKnown leaves out identities that consist of their intake position: they are new, unless
-// the topic was created again.
+// perhapsKnown leaves out identities made of intake positions: only a recreated topic repeats any.
 func (w *work) perhapsKnown(list []*identity) []*identity {
 	if !w.first || w.resolving {
 		return list
@@ -89,8 +88,7 @@ func (w *work) perhapsKnown(list []*identity) []*identity {
 	return out
 }
 
-// renameTaken takes requests out of identities that belong to another record, and returns them with
-// their new ids.
+// renameTaken takes requests out of other records' identities, and returns them with new ids.
 func renameTaken(list []*identity) (renamed []task.Change) {
 	for _, id := range list {
 		var more []task.Change
@@ -100,11 +98,11 @@ func renameTaken(list []*identity) (renamed []task.Change) {
 	return renamed
 }
 
-// inOrder is the order in which all writers lock identities, so that two of them do not deadlock.
+// inOrder is the order in which all writers lock identities, so no two of them deadlock.
 func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
 
-// splitFresh decides the common case before any lock: identities of which nothing is known and that
-// are scheduled, once. A second request depends on the slot: see nowUnsure.
+// splitFresh decides the common case before any lock: unknown identities, scheduled once. A second
+// request depends on the slot: see nowUnsure.
 func (w *work) splitFresh(list *[]*identity) error {
 	rest := (*list)[:0]
 	for _, id := range *list {
@@ -126,9 +124,9 @@ func (w *work) splitFresh(list *[]*identity) error {
 	return nil
 }
 
-// nearby, in ms, is how far claimed may move while a batch is stored. Tasks due within it are
+// nearby, in ms, is how far claimed may move while a batch is stored. Tasks due within nearby are
 // stored under the lock: storing them before and moving them then would be twice the work. The
-// others are stored before the lock, which keeps it short.
+// others are stored before the lock, to keep it short.
 const nearby = 1000
 
 func onlySchedules(changes []task.Change) bool {

@@ -1,6 +1,6 @@
-// Package intake takes in changes of tasks: requests and reports with the offsets they came from, runs of timers,
-// replays, cancels of many. A change goes in; the events about it and the task's place for the index come out. All
-// changes are decided by the same rules, and take the same locks in the same order.
+// Package intake takes in changes of tasks: requests and reports with their offsets, runs of
+// timers, replays, cancels of many. A change goes in; the events about it and the task's place for
+// the index come out. The same rules decide all changes, under the same locks in the same order.
 package intake
 
 import (
@@ -8,13 +8,12 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Intake is a value. What it remembers belongs to the store: all that are made of one store have it in common.
+// Intake is a value. Its memory belongs to the store, and is common to all Intakes of one store.
 type Intake struct {
 	h *handle.Handle
 	*memory
 }
 
-// memory is what a process remembers.
 type memory struct {
 	known    knownSources
 	runs     runNumbers
@@ -29,13 +28,13 @@ func New(st handle.Source) Intake {
 }
 
 // Evidence returns proofs, after a database was restored from a backup. It must compare more of the
-// task than its seq: two sources that were made again after the backup may have exchanged their
-// numbers. It is asked inside transactions, so it must answer at once.
+// task than the seq: two sources made again after the backup may have exchanged their numbers. It
+// must answer at once: transactions wait.
 type Evidence interface {
 	Of(t *task.Task) (task.Proof, bool)
 }
 
-// SetEvidence has the evidence take part in what every Intake of the store decides from now on: a task
-// that is proven to have been sent ends, or waits for its report, before a request that came after that.
-// For tasks that no request is about, see SettleProven. The store must not be used by others at the same time.
+// SetEvidence has the evidence take part in all decisions of the store's Intakes from now on: a
+// task proven to have been sent ends, or waits for its report, before later requests. For tasks
+// without a request, see SettleProven. Nobody else may use the store at the same time.
 func (in Intake) SetEvidence(e Evidence) { in.evidence = e }

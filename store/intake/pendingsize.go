@@ -10,12 +10,11 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// pendingPatience limits a statement that counts one slot.
 const pendingPatience = time.Minute
 
-// PendingSize counts the tasks of some sources that are not settled: pending ones, and those that are being delivered or wait for a report.
-// PendingSize counts one state of the database. It reads the index of the lines, of all sources, from where
-// they are settled. With bodies, it also reads the rows of those sources, and sums up the bytes.
+// PendingSize counts the unsettled tasks of some sources, in one state of the database: pending,
+// being delivered, or waiting for a report. It reads the index of the lines, of all sources, from
+// where they are settled. With bodies, it also reads the sources' rows, and sums up the bytes.
 func (in Intake) PendingSize(ctx context.Context, sources []int, bodies bool) (map[int]Size, error) {
 	out := make(map[int]Size, len(sources))
 	if len(sources) == 0 {

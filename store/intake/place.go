@@ -12,9 +12,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// lockSlots locks the slots of every row that this batch writes or judges. Once a known task is
-// among them, that is all slots: a request that waited for it may put it into any. While the number of
-// slots changes, it is all as well: the first slot of a key says how far the keys are spread.
+// lockSlots locks the slots of every row that this batch writes or judges. With a known task, these
+// are all slots: a request that waited for the task may use any. While the number of slots changes,
+// all are locked too: the first slot of a key says how far the keys are spread.
 func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	for _, id := range list {
 		if t := id.before; t != nil && t.Slot >= w.spread.Rows() { // a slot that was made and given up since the spread was read
@@ -49,9 +49,8 @@ func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 	return nil
 }
 
-// placeFresh places new tasks under the lock. It stores the late ones, and moves those of the
-// others whose place was claimed meanwhile. If a task's place is claimed, it goes right behind
-// claimed. Tasks are released by due, so that does not delay them.
+// placeFresh places new tasks under the lock: it stores late ones, and moves others whose place was
+// claimed meanwhile right behind claimed. None is delayed: tasks are released by due.
 func (w *work) placeFresh(ctx context.Context) error {
 	moves := map[int][]any{}
 	for _, t := range w.fresh {
@@ -79,8 +78,8 @@ func (w *work) placeFresh(ctx context.Context) error {
 	return w.insertTasks(ctx, w.late)
 }
 
-// moved tells whether a task has ended with nothing changed but its place, state and attempts, as by a report,
-// and by a cancel, which also drops the body. Such tasks of one batch can be updated together.
+// moved tells whether a task has ended with nothing changed but its place, state and attempts, as
+// by a report or a cancel, which also drops the body. A batch updates such tasks together.
 func (id *identity) moved() (move, bool) {
 	if id.before == nil || id.now == nil || id.now.Slot != task.OutOfLine {
 		return move{}, false
@@ -94,7 +93,6 @@ func (id *identity) moved() (move, bool) {
 	return m, reflect.DeepEqual(a, b)
 }
 
-// write brings the rows of the identities that changed up to date.
 func (w *work) write(ctx context.Context, list []*identity) error {
 	var gone []int64
 	var tags []handle.Tag // of those

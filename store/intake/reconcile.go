@@ -8,9 +8,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// SettleProven brings those of the tasks that are proven to have been sent to where their
-// deliveries had taken them. First apply every request that the intake holds: an older one that
-// came after this would be judged as too late.
+// SettleProven moves tasks with a proof of sending to where their deliveries had taken them. First
+// apply every request of the intake: an older one would be too late afterwards.
 func (in Intake) SettleProven(ctx context.Context, tasks []task.Task, now int64) error {
 	var b Batch
 	for _, t := range tasks {
@@ -22,8 +21,8 @@ func (in Intake) SettleProven(ctx context.Context, tasks []task.Task, now int64)
 	return nil
 }
 
-// Unsent reads, of the given seqs, the tasks that are proven to have been sent, but that the tables
-// show as still to be sent. It uses one statement for all seqs, so pass some hundreds at a time.
+// Unsent reads, of the given seqs, the tasks proven to have been sent, but still to be sent
+// according to the tables. One statement is for all seqs, so pass some hundreds at a time.
 func (in Intake) Unsent(ctx context.Context, seqs []int64, e Evidence) ([]task.Task, error) {
 	rows, err := tables.Fetch(ctx, in.h.Reads(), tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(seqs))+") AND pos > (SELECT done FROM slots s WHERE s.slot = tasks.slot)", tables.Args(seqs)...)
 	if err != nil {

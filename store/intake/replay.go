@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Replayed says what became of one dead letter that was to be replayed.
+// Replayed is the fate of one dead letter in a replay.
 type Replayed struct {
 	ID      int64  `json:"id"`
 	Topic   string `json:"topic"`
@@ -20,12 +20,11 @@ type Replayed struct {
 	Skipped string `json:"skipped,omitempty"` // why it was not replayed; empty: it was
 }
 
-// errRehearsed rolls a rehearsal back.
 var errRehearsed = errors.New("rehearsed")
 
-// Replay puts dead tasks back into the line, due now, with no attempt made. In the same transaction
-// it marks their letters with who asked for it, so each letter is replayed once, whatever process
-// dies in between. The places are for the index. A rehearsal does all that and rolls it back.
+// Replay puts dead tasks back into the line, due now, with no attempt made. The same transaction
+// marks their letters with the caller, so each letter is replayed once, whatever process dies in
+// between. The places are for the index. A rehearsal is rolled back.
 func (in Intake) Replay(ctx context.Context, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []handle.Place, err error) {
 	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
 		report, added = nil, nil

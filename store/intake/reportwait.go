@@ -12,19 +12,18 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// A report on a task in flight waits in the table of waiting requests, unless it ends the task at once: see decideOne. A
-// task is in flight before the transition that begins its wait for a report, and again before the one that ends the wait.
-// Neither transition may overlook such a report. Both writers hold the lock on the task's row: either the report is stored
-// before the transition, which then decides it, or the report's writer comes later and finds the task where the transition
-// has put it.
+// A report on a task in flight waits in the table of waiting requests, unless it ends the task at
+// once: see decideOne. A task is in flight before the transition that begins its wait for a report,
+// and again before the one that ends the wait. Neither transition may overlook such a report. Both
+// writers lock the task's row: either the report is stored before the transition, which then
+// decides it, or the report's writer comes later and finds the task after the transition.
 
-// Line returns what owners of slots ask for.
+// Line returns the view of the owners of slots.
 func (in Intake) Line() line.Line { return line.New(in.h.Ref(), in.decideReports) }
 
-// decideReports decides the reports that wait for the tasks of transitions, and deletes those reports. A
-// task with reports goes where they put it, without a stop at the place where it would have waited.
-// Reports that do not fit into a transaction stay in their table; but no wait is ended while a report
-// may be left.
+// decideReports decides the waiting reports on the tasks of transitions, and deletes the reports. A
+// task with reports goes where they put it, without a stop where it would have waited. Too many
+// reports for a transaction stay in their table; but no wait ends while a report may be left.
 func (in Intake) decideReports(ctx context.Context, tx *sql.Tx, transitions []line.Transition, rows map[int64]line.Row, slots map[int]handle.Slot, now func() int64) (line.Reported, error) {
 	out := line.Reported{Transitions: transitions}
 	sure := maps.Clone(slots) // the owner itself says what is claimed

@@ -8,11 +8,10 @@ import (
 	"github.com/notyet/notyet/store/internal/handle"
 )
 
-// Restart retires a source whose log has lost records, and begins another one for its partition at
-// offset from. What was stored stays: its tasks are delivered and its events published. The new
-// source has numbers of its own, so a record at an offset that was used before makes another task.
-// ErrFenced: the source has changed since it was read, because a scanner stored more or somebody
-// restarted it already.
+// Restart retires a source whose log has lost records, and begins another one for the partition at
+// offset from. Stored tasks are delivered and events published. The new source has its own numbers,
+// so a record at a reused offset makes another task. ErrFenced: the source has changed since the
+// read: a scanner stored more or somebody restarted it already.
 func (in Intake) Restart(ctx context.Context, src Source, from int64) (Source, error) {
 	now, err := in.h.Time(ctx)
 	if err != nil {

@@ -28,7 +28,7 @@ func insertArgs(key task.LaneKey, tasks []*task.Task) []any {
 	return a
 }
 
-// insertTasks writes tasks in the order of their seq, many to a statement, and their tags.
+// insertTasks writes tasks in the order of seq, many to a statement, and their tags.
 func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 	key, err := w.intake.h.LaneKeyIn(ctx, w.tx)
 	if err != nil {
@@ -70,7 +70,6 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 	return w.intake.h.InsertTags(ctx, w.tx, tags)
 }
 
-// notes keeps the report about a task that could not be read.
 func (w *work) notes(t *task.Task) {
 	if w.unread == nil {
 		w.unread = map[int64]task.Unread{}
@@ -78,7 +77,6 @@ func (w *work) notes(t *task.Task) {
 	w.unread[t.Seq] = t.Unread
 }
 
-// writeUnread stores the reports that could not be read.
 func (w *work) writeUnread(ctx context.Context) error {
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(w.unread)), tables.MaxCases) {
 		a := make([]any, 0, 3*len(part))
@@ -93,7 +91,6 @@ func (w *work) writeUnread(ctx context.Context) error {
 	return nil
 }
 
-// move is the new place and state of rows.
 type move struct {
 	slot    int
 	pos     int64

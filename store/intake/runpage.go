@@ -15,8 +15,7 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// What one transaction makes. Writers of tasks wait for its locks on rows, and a claim for its lock on
-// the slots.
+// One transaction makes this much: writers of tasks wait for its row locks, a claim for its slots.
 const (
 	makeTimers = 200
 	makeRuns   = 1000        // runs, of all timers
@@ -25,14 +24,13 @@ const (
 	makeFor    = time.Second // of computing when they are, and one timer more: after an outage there may be much to compute
 )
 
-// makeTries is how often the runs of one timer, by themselves, may fail in a row before the timer is
-// left alone. An error that is known to be about the runs themselves is enough at once. After any
-// other, the database may be to blame: the timer is tried once more as soon as a page succeeds.
+// makeTries is how often one timer's runs alone may fail in a row before the timer is left alone. A
+// known error about the runs themselves is enough at once. After any other, the database may be to
+// blame: the timer is tried once more as soon as a page succeeds.
 const makeTries = 5
 
-// makePace decides how large the pages are in which runs are made. A page that fails is halved until
-// one timer stands alone: so neither one whose runs the database does not take, nor a database that
-// is too slow for a whole page, holds up the others for ever.
+// makePace decides how large the pages of runs are. A page that fails is halved until one timer
+// stands alone. So neither bad runs nor a database too slow for a page hold up others for ever.
 type makePace struct {
 	patience time.Duration // 0: makeFor
 
@@ -43,7 +41,6 @@ type makePace struct {
 	doubt [][16]byte // left alone since a page succeeded, and perhaps without reason
 }
 
-// next returns how many timers, runs and bytes the next page may have.
 func (p *makePace) next() (timers, runs, bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +48,7 @@ func (p *makePace) next() (timers, runs, bytes int) {
 	return p.page, max(makeRuns*p.page/makeTimers, 1), makeBytes * p.page / makeTimers
 }
 
-// succeeded lets those in doubt have another try, their last for now.
+// succeeded lets doubtful timers have another try, the last for now.
 func (p *makePace) succeeded(skip map[[16]byte]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +59,7 @@ func (p *makePace) succeeded(skip map[[16]byte]bool) {
 	p.doubt = nil
 }
 
-// nothingLeft lets those in doubt be tried again: they keep nobody waiting.
+// nothingLeft lets doubtful timers be tried again: they keep nobody waiting.
 func (p *makePace) nothingLeft(skip map[[16]byte]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +69,7 @@ func (p *makePace) nothingLeft(skip map[[16]byte]bool) {
 	p.doubt = nil
 }
 
-// failed tells whether the only timer of a page that has failed is to be left alone.
+// failed tells whether the only timer of a failed page is to be left alone.
 func (p *makePace) failed(keys []any, skip map[[16]byte]bool, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +103,7 @@ func (in Intake) leaveAlone(key any, skip map[[16]byte]bool, err error) {
 	in.h.Log.Error("the runs of a timer cannot be stored: it is left alone for a while", zap.String("timer", fmt.Sprintf("%x", key)), zap.Error(err))
 }
 
-// dueTimers finds timers that have a run to be made, from the index on (slot, next), and the slot of
-// the last.
+// dueTimers finds timers with a run to make, by the index (slot, next), and the slot of the last.
 func (in Intake) dueTimers(ctx context.Context, owned []handle.SlotEpoch, upTo int64, skip map[[16]byte]bool, most, bytes int) (keys []any, last int, err error) {
 	type row struct {
 		key        []byte

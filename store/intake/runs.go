@@ -27,13 +27,13 @@ type Made struct {
 	Events        []handle.Box // of dropped runs, to be published and then deleted
 }
 
-// MakeRuns makes the runs up to upTo of timers in the slots that are held, as tasks, in one transaction
-// with moving their timers on. ErrFenced: a slot has another owner; nothing was made. It makes a page,
+// MakeRuns makes the runs up to upTo of timers in the held slots, as tasks, and moves the timers
+// on, in one transaction. ErrFenced: a slot has another owner; nothing was made. It makes a page,
 // of timers in the order of owned: call it until Timers is 0, each time with the slots behind Last
-// first, so that a slot with more runs than can be made does not keep the others from theirs. A
-// repeated call makes no run twice: their identities are unique, and next has moved with them. skip are
-// timers that cannot be read, or whose runs cannot be stored. It adds those that it finds, and sets
-// one to false that is to be tried once more.
+// first. So a slot with too many runs does not keep the others from theirs. A repeated call makes
+// no run twice: their identities are unique, and next has moved with them. skip are timers that
+// cannot be read, or whose runs cannot be stored. MakeRuns adds new ones, and sets one to false
+// that is to be tried once more.
 func (in Intake) MakeRuns(ctx context.Context, owned []handle.SlotEpoch, upTo, now int64, tolerance time.Duration, skip map[[16]byte]bool) (Made, error) {
 	if len(owned) == 0 {
 		return Made{}, nil
@@ -74,7 +74,6 @@ func (in Intake) MakeRuns(ctx context.Context, owned []handle.SlotEpoch, upTo, n
 	}
 }
 
-// makePage makes the runs of some timers in one transaction.
 func (in Intake) makePage(ctx context.Context, page maker, keys []any) (Made, error) {
 	if err := in.runs.reserve(ctx, in, page.making.Room, page.making.Now); err != nil {
 		return Made{}, err
@@ -178,7 +177,7 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 	return nil
 }
 
-// read locks the timers, and leaves out those that have nothing to make any more.
+// read locks the timers, and leaves out those with nothing left to make.
 func (m *maker) read(ctx context.Context, keys []any) ([]task.Timer, error) {
 	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.intake.h.Locking(handle.LockExclusive), keys...)
 	if err != nil {
@@ -190,8 +189,8 @@ func (m *maker) read(ctx context.Context, keys []any) ([]task.Timer, error) {
 	}), nil
 }
 
-// insertFresh stores the runs that do not exist yet: those that are far ahead of what is claimed at
-// once, the others under the lock on their slots.
+// insertFresh stores the new runs: at once if far ahead of claimed, the others under the lock on
+// their slots.
 func (m *maker) insertFresh(ctx context.Context) error {
 	if err := m.dropExisting(ctx); err != nil {
 		return err
@@ -214,8 +213,7 @@ func (m *maker) insertFresh(ctx context.Context) error {
 	return m.insertTasks(ctx, m.fresh)
 }
 
-// dropExisting leaves out runs of which there is a task: one that was cancelled or delivered, or that
-// a caller has put there.
+// dropExisting leaves out runs with a task: cancelled, delivered, or put there by a caller.
 func (m *maker) dropExisting(ctx context.Context) error {
 	exists := map[[16]byte]bool{}
 	err := tables.Chunks(m.fresh, func(part []*task.Task) error {
@@ -233,7 +231,7 @@ func (m *maker) dropExisting(ctx context.Context) error {
 	return nil
 }
 
-// moveOn stores up to where runs are made. What stands behind claimed by now is known under the lock.
+// moveOn stores up to where runs are made. Under the lock, their place behind claimed is known.
 func (m *maker) moveOn(ctx context.Context, timers []task.Timer) error {
 	for part := range slices.Chunk(timers, tables.MaxCases) {
 		var next, open, placed, keys []any
@@ -255,8 +253,8 @@ func (m *maker) moveOn(ctx context.Context, timers []task.Timer) error {
 	return nil
 }
 
-// RetireTimers forgets deleted timers whose version was remembered since before an instant, a piece at
-// a time, and returns how many.
+// RetireTimers forgets deleted timers whose version was remembered since before an instant, a piece
+// at a time, and returns how many.
 func (in Intake) RetireTimers(ctx context.Context, before int64) (int, error) {
 	keys, err := tables.Fetch(ctx, in.h.Reads(), func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE slot = ? AND next < ? LIMIT ?", task.OutOfLine, before, tables.MaxRows)
 	if err != nil || len(keys) == 0 {

@@ -15,9 +15,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Runs of timers have no intake record that would number them. They are numbered from a counter that
-// goes by the clock: a database that was restored to an older state does not give a number again,
-// unless more than 128 runs a millisecond were numbered since.
+// Runs of timers have no intake record for a number. They are numbered from a counter that goes by
+// the clock: a database restored to an older state does not give a number again, unless more than
+// 128 runs a millisecond were numbered since.
 const (
 	runsPerMilli = 7 // bits
 	runBlock     = 10_000
@@ -32,13 +32,13 @@ var (
 	runKey     = []byte("runs.key") // tells this installation's runs from another's
 )
 
-// runNumbers hands out numbers of runs. It takes them from the database in blocks.
+// runNumbers hands out numbers of runs, in blocks of the database.
 type runNumbers struct {
 	mu       sync.Mutex
 	next, to int64
 }
 
-// reserve makes sure that n numbers are at hand. It is for the time before a transaction.
+// reserve makes sure, before a transaction, that n numbers are at hand.
 func (r *runNumbers) reserve(ctx context.Context, in Intake, n int, now int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,15 +89,13 @@ func (r *runNumbers) take(n int) ([]int64, error) {
 	return out, nil
 }
 
-// pageNumbers are the numbers of the runs of one page. A try that the database has rolled back has used
-// none, so the next one takes the same: however often a transaction is tried again, what was reserved
-// is enough.
+// pageNumbers are the numbers of one page's runs. A rolled back try has used none, so the next one
+// takes the same: the reserved numbers last for all tries.
 type pageNumbers struct {
 	of   *runNumbers
 	seqs []int64
 }
 
-// first returns the first n of them.
 func (b *pageNumbers) first(n int) ([]int64, error) {
 	if more := n - len(b.seqs); more > 0 {
 		seqs, err := b.of.take(more)
@@ -109,7 +107,7 @@ func (b *pageNumbers) first(n int) ([]int64, error) {
 	return b.seqs[:n], nil
 }
 
-// ensureRunSource makes sure that the source of runs is known: without it, no run has a delivery key.
+// ensureRunSource makes the source of runs known: without a source, no run has a delivery key.
 func ensureRunSource(ctx context.Context, tx *sql.Tx) error {
 	if err := handle.EnsureMeta(ctx, tx, runCounter, 0); err != nil {
 		return err

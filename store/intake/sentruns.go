@@ -18,11 +18,11 @@ type SentRun struct {
 	Topic, ID string
 }
 
-// RestoreRuns stores runs again that were made after the backup, under the numbers that they had. So
-// what is known of their deliveries is about them, and they are not made a second time under another
-// number. same tells whether a task has the content that was sent. A run that its timer does not make
-// any more, or makes with another content, is left out, and so is one that is there. It returns how many
-// it has stored, and may be repeated.
+// RestoreRuns stores runs made after the backup again, under their former numbers. So the known
+// deliveries match, and no run is made a second time under another number. same tells whether a
+// task has the sent content. A run is left out if it exists, if its timer does not make it any
+// more, or if the content differs. RestoreRuns returns the number of stored runs, and may be
+// repeated.
 func (in Intake) RestoreRuns(ctx context.Context, runs []SentRun, now int64, same func(*task.Task) bool) (n int, err error) {
 	if len(runs) > 0 { // a database of before the first run does not know their source
 		if err := in.h.Transact(ctx, func(tx *sql.Tx) error { return ensureRunSource(ctx, tx) }); err != nil {
@@ -78,7 +78,6 @@ func (m *maker) restore(ctx context.Context, runs []SentRun, same func(*task.Tas
 	return m.placeFresh(ctx)
 }
 
-// timersOf reads and locks the timers of runs.
 func (m *maker) timersOf(ctx context.Context, runs []SentRun) (map[[16]byte]*task.Timer, error) {
 	timers := map[[16]byte]*task.Timer{}
 	var keys []any
@@ -98,7 +97,7 @@ func (m *maker) timersOf(ctx context.Context, runs []SentRun) (map[[16]byte]*tas
 	return timers, nil
 }
 
-// timerOf returns the identity of a run's timer, and when the run lies.
+// timerOf returns the identity of a run's timer, and the instant of the run.
 func timerOf(r SentRun) (key [16]byte, run int64, ok bool) {
 	id, run, ok := timer.SplitRunID(r.ID)
 	if ok {

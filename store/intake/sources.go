@@ -15,9 +15,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Source is one partition of an intake topic. Its id and a record's offset make the seq of the task
-// that the record schedules. So a record makes at most one task, and the same one again after the
-// database was restored.
+// Source is one partition of an intake topic. Its id and a record's offset make the seq of the
+// record's task. So a record makes at most one task, and the same again after a restore.
 type Source struct {
 	ID        int
 	Topic     string
@@ -30,12 +29,12 @@ type Source struct {
 	// a retired source, but its tasks, letters and pending events are still there.
 	Generation int
 	Retired    int64
-	// Stands says why a scanner could not go on at Next when it last tried for a minute; mostly "".
+	// Stands says why a scanner, after a minute, could not go on at Next; mostly "".
 	Stands string
 }
 
-// DeliveryKey names one attempt of the task that the record at offset made. If Kafka's log lost
-// that record, another one may have the same offset. Therefore the key contains the generation.
+// DeliveryKey names one attempt of the task of the record at offset. After Kafka's log has lost the
+// record, another one may have the same offset. Therefore the key contains the generation.
 func (s *Source) DeliveryKey(offset int64, attempt int) string {
 	id := s.TopicID
 	if s.Generation > 0 {
@@ -101,7 +100,7 @@ func findSource(ctx context.Context, q dialect.Querier, topic string, topicID [1
 	return found[0], true, nil
 }
 
-// Source reads a partition's source. If the partition is new, it makes a source that begins at offset first.
+// Source reads a partition's source. A new partition's source begins at offset first.
 func (in Intake) Source(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64) (Source, error) {
 	var src Source
 	err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
@@ -118,7 +117,6 @@ func (in Intake) Source(ctx context.Context, topic string, topicID [16]byte, par
 	return src, nil
 }
 
-// insertSource gives a new source its id.
 func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
 	taken, err := tables.Fetch(ctx, tx, func(r *sql.Rows, id *int) error { return r.Scan(id) }, "SELECT src FROM sources ORDER BY src")
 	if err != nil {
@@ -132,10 +130,10 @@ func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
 	return err
 }
 
-// freeSource derives the id from topic, topic id, partition and generation. So a partition that
-// became known after a backup gets the same id again after the backup is restored, and send logs
-// name tasks by it. Among 250 partitions, about one pair has the same id; then the second one takes
-// the next free id. 0: none is free.
+// freeSource derives the id from topic, topic id, partition and generation. So a partition first
+// seen after a backup gets the same id again after the restore, and send logs name tasks by it.
+// Among 250 partitions, about one pair has the same id; the second one takes the next free id. 0:
+// none is free.
 func freeSource(taken []int, src Source) int {
 	const ids = lastSource - firstSource + 1
 	stands := binary.BigEndian.AppendUint32(append([]byte(src.Topic), src.TopicID[:]...), uint32(src.Partition))
@@ -153,11 +151,11 @@ func freeSource(taken []int, src Source) int {
 	return 0
 }
 
-// maxStands is the most that is kept of why a partition stands.
+// maxStands is the most bytes kept of why a partition stands.
 const maxStands = 1024
 
-// Stands notes, for operators, why a scanner cannot go on with a source at an offset. The note no
-// longer counts once the source moves.
+// Stands notes, for operators, why a scanner cannot go on with a source at an offset. The note
+// lapses once the source moves.
 func (in Intake) Stands(ctx context.Context, source int, at int64, why string) error {
 	if len(why) > maxStands {
 		why = why[:maxStands]
@@ -169,8 +167,8 @@ func (in Intake) Stands(ctx context.Context, source int, at int64, why string) e
 	return nil
 }
 
-// knownSources caches what sources stand for, which never changes. A source that is in no table is
-// asked for each time. None of its tasks was ever delivered, so that is rare.
+// knownSources caches the sources' constant parts. A source in no table is asked for each time.
+// None of its tasks was ever delivered, so that is rare.
 type knownSources struct {
 	mu sync.RWMutex
 	by map[int]Source
@@ -193,7 +191,7 @@ func (k *knownSources) learn(all []Source) {
 	k.by = by
 }
 
-// knowSources makes sure that the cache has the sources of the tasks at hand, whose deliveries must be named.
+// knowSources caches the sources of the tasks at hand, whose deliveries must be named.
 func (w *work) knowSources(ctx context.Context, list []*identity) error {
 	for _, id := range list {
 		if w.newSource(id) {
@@ -217,8 +215,8 @@ func (w *work) readSources(ctx context.Context) error {
 	return nil
 }
 
-// knowAdvanced makes sure that the cache has the sources of a batch, because the events that answer
-// its requests name their positions. The made-up sources of measurements are in no table.
+// knowAdvanced caches the sources of a batch, because the events about its requests name their
+// positions. The made-up sources of measurements are in no table.
 func (w *work) knowAdvanced(ctx context.Context, moves []Advance) error {
 	for _, a := range moves {
 		if _, ok := w.intake.known.get(a.Source); !ok && a.Source >= firstSource && a.Source <= lastSource {
@@ -251,20 +249,19 @@ func (w *work) newSource(id *identity) bool {
 		_, ok := w.intake.known.get(src)
 		return !ok
 	}
-	// A request that waited may have come through a partition that another process reads.
+	// A waiting request may have come through another process's partition.
 	if slices.ContainsFunc(id.queue.due, func(h waitingChange) bool { return h.change.Request != nil && unknown(h.change.Seq) }) {
 		return true
 	}
 	if id.before != nil && unknown(id.before.Seq) {
 		return true
 	}
-	// Evidence may take a task of this very batch to where its report is awaited.
+	// Evidence may take a task of this very batch to the wait for a report.
 	return w.intake.evidence != nil && slices.ContainsFunc(id.changes, func(c task.Change) bool { return unknown(c.Seq) })
 }
 
 // foreign tells whether a report is about a delivery of another task: an earlier task of the same
-// id, or this one before it was replayed. A report that names no delivery counts as one about this
-// task.
+// id, or this one before a replay. A report without a delivery counts as one about this task.
 func (w *work) foreign(rep *schemas.Report, t *task.Task) bool {
 	if rep == nil || rep.Delivery == "" || t == nil {
 		return false

@@ -14,11 +14,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// ofTimer tells whether a change is a request about a timer.
 func ofTimer(c task.Change) bool { return c.Request != nil && c.Request.Op >= schemas.OpTimer }
 
-// timerWork is what a batch does to timers. Their rows are locked before those of tasks, as MakeRuns
-// does it.
+// timerWork is a batch's effect on timers. Timers are locked before tasks: see MakeRuns.
 type timerWork struct {
 	list    []*timerIdentity
 	pending []task.Task       // of their runs, read under a lock: without bodies
@@ -33,11 +31,11 @@ type timerIdentity struct {
 	from        int64 // the first run that is taken away
 }
 
-// mostClearing is how many runs the timers of one batch may have pending when they change. A larger
-// batch is cut.
+// mostClearing is how many pending runs the changed timers of a batch may have. A larger one is
+// cut.
 const mostClearing = 10_000
 
-// decideTimers decides the requests about timers, and locks the runs that they take away.
+// decideTimers decides the requests about timers, and locks the runs to take away.
 func (w *work) decideTimers(ctx context.Context, changes []task.Change) error {
 	byKey := map[[16]byte]*timerIdentity{}
 	for _, c := range changes {
@@ -81,8 +79,8 @@ func (w *work) decideTimers(ctx context.Context, changes []task.Change) error {
 	return w.readPending(ctx)
 }
 
-// decideTimer runs the changes of a timer through the state machine. To look whether an expression
-// suits its jitter takes milliseconds, so a batch of many is cut as one that merges much.
+// decideTimer runs the changes of a timer through the state machine. Comparing an expression with
+// its jitter takes milliseconds, so a batch of many is cut as one that merges much.
 func (w *work) decideTimer(id *timerIdentity) error {
 	w.closeFullBoxes()
 	id.now = id.before
@@ -106,13 +104,14 @@ func (w *work) decideTimer(id *timerIdentity) error {
 	return nil
 }
 
-// stillKept leaves out runs that are claimed, as far as is known.
+// stillKept leaves out runs that are known to be claimed.
 func (w *work) stillKept(kept []task.Kept) []task.Kept {
 	kept = slices.DeleteFunc(kept, func(k task.Kept) bool { return k.AllClaimed(w.claimedOf(k, w.intake.h.LastClaimed)) })
 	return kept[max(len(kept)-task.MostKept, 0):]
 }
 
-// claimedOf returns how far all slots are claimed in which kept runs may stand: their own, unless the number of slots was changed since.
+// claimedOf returns how far all possible slots of kept runs are claimed: their own, or all slots if
+// the number of slots has changed since.
 func (w *work) claimedOf(k task.Kept, claimed func(slot int) int64) int64 {
 	if w.spread.Whole() && k.Slots == w.spread.Base() {
 		return claimed(k.Slot)
@@ -124,8 +123,7 @@ func (w *work) claimedOf(k task.Kept, claimed func(slot int) int64) int64 {
 	return least
 }
 
-// readPending locks the runs of changed timers that may not be claimed yet. Which of them are not is
-// seen under the lock of their slots.
+// readPending locks runs of changed timers. The slots' lock shows the claimed ones.
 func (w *work) readPending(ctx context.Context) error {
 	w.timers.idents = map[[16]byte]bool{}
 	var keys []any
@@ -167,8 +165,8 @@ func (w *work) readPending(ctx context.Context) error {
 	})
 }
 
-// nonePending refuses to change a timer that cannot be read, as long as it may have runs that are to be
-// taken away: nobody can tell which. Its request becomes a dead letter, and others go on.
+// nonePending refuses to change an unreadable timer with runs to take away: nobody can tell the
+// runs. The request becomes a dead letter, and others go on.
 func (w *work) nonePending(ctx context.Context, t *task.Timer, cause error) error {
 	rows, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, p *handle.SlotPos) error { return r.Scan(&p.Slot, &p.Pos) }, "SELECT slot, claimed FROM slots")
 	if err != nil {
@@ -185,8 +183,7 @@ func (w *work) nonePending(ctx context.Context, t *task.Timer, cause error) erro
 	return fmt.Errorf("%w: %w", errDamaged, cause)
 }
 
-// apart cuts a batch that also has requests about the very runs that it takes away: they are decided
-// one after the other.
+// apart cuts a batch with requests about the very runs to be taken away: the requests come later.
 func (t *timerWork) apart(list []*identity) error {
 	for _, id := range list {
 		if t.idents[id.key] {
@@ -196,8 +193,7 @@ func (t *timerWork) apart(list []*identity) error {
 	return nil
 }
 
-// writeTimers brings the rows of timers up to date, and takes away the runs that are not claimed. The
-// locks on their slots are held.
+// writeTimers updates timers, and takes away unclaimed runs, under the locks of their slots.
 func (w *work) writeTimers(ctx context.Context) error {
 	if len(w.timers.list) == 0 {
 		return nil
@@ -236,7 +232,7 @@ func (w *work) writeTimers(ctx context.Context) error {
 	return nil
 }
 
-// alone tells whether runs of the timer as it was must be alone: some that are claimed may be about to ask which of them is started.
+// alone tells whether the timer's former runs must be alone: claimed ones may be about to start.
 func (id *timerIdentity) alone() bool {
 	return id.before != nil && (id.before.Definition.Alone || slices.ContainsFunc(id.before.Kept, func(k task.Kept) bool { return k.Definition.Alone }))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// keepTaken makes sure that tasks in flight never become pending again: callers were told that it is too late.
+// keepTaken keeps tasks in flight from becoming pending again: callers were answered "too late".
 func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return tables.Chunks(slices.Compact(seqs), func(part []int64) error {

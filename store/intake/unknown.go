@@ -13,16 +13,15 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Unknown says which changes of a batch are for target topics that do not exist. An intake has a row
-// for each name of such a topic that its tasks and timers have.
+// Unknown says which changes of a batch are for missing target topics. An intake has a row for each
+// missing topic among its tasks and timers.
 type Unknown struct {
 	Changes []int          // their places in Batch.Changes, ascending
 	Most    map[string]int // rows, by intake; without one, an intake has any number and no rows
-	// Letter tells whether one more rejection of an intake has a dead letter. nil: each has.
+	// Letter tells whether an intake's next rejection has a dead letter. nil: each has.
 	Letter func(intake string) bool
 }
 
-// unknownNames are the names of one intake in a batch.
 type unknownNames struct {
 	in      string
 	most    int
@@ -31,8 +30,8 @@ type unknownNames struct {
 	have    map[string]bool // there is a row
 }
 
-// boundUnknown returns the changes of a batch, with a mark on those whose target topic's name is beyond
-// the quota of their intake.
+// boundUnknown returns the changes of a batch. It marks changes with a target beyond the intake's
+// quota.
 func (w *work) boundUnknown(ctx context.Context, b Batch) ([]task.Change, error) {
 	byIntake, seen := map[string]*unknownNames{}, map[[2]string]bool{}
 	for _, place := range b.Unknown.Changes {
@@ -68,8 +67,8 @@ func (w *work) boundUnknown(ctx context.Context, b Batch) ([]task.Change, error)
 	return changes, nil
 }
 
-// takeNames adds rows for names as far as there is room. Writers of one intake do so one after the other. Where there is no room,
-// nothing is locked but the rows that are there: an intake at its quota must not delay others whose requests are in the same batch.
+// takeNames adds rows for names while there is room. Writers of one intake take turns. Without
+// room, only existing rows are locked: a full intake must not delay the batch's other intakes.
 func (w *work) takeNames(ctx context.Context, n *unknownNames) error {
 	if err := w.readNames(ctx, n); err != nil || len(n.have) == len(n.list) {
 		return err
@@ -106,7 +105,7 @@ func (w *work) addNames(ctx context.Context, in string, names []string) error {
 	return err
 }
 
-// readNames reads which names have a row, and keeps these rows from being deleted.
+// readNames reads the names with a row, and keeps the rows from being deleted.
 func (w *work) readNames(ctx context.Context, n *unknownNames) error {
 	n.have = map[string]bool{}
 	return tables.Chunks(n.list, func(part []string) error {
@@ -128,7 +127,7 @@ func (w *work) countNames(ctx context.Context, in string) (n int, err error) {
 
 func scanName(r *sql.Rows, name *string) error { return r.Scan(name) }
 
-// UnknownTargets returns the names that an intake has rows for.
+// UnknownTargets returns the names of an intake's rows.
 func (in Intake) UnknownTargets(ctx context.Context, intake string) ([]string, error) {
 	names, err := tables.Fetch(ctx, in.h.Reads(), scanName, "SELECT topic FROM unknown_targets WHERE intake = ? AND topic <> ? ORDER BY topic", []byte(intake), []byte{})
 	if err != nil {
@@ -137,8 +136,8 @@ func (in Intake) UnknownTargets(ctx context.Context, intake string) ([]string, e
 	return names, nil
 }
 
-// ForgetUnknown deletes the row of a name whose topic exists by now, or for which the intake has no task
-// that is to come, and no timer.
+// ForgetUnknown deletes the row of an existing topic, or of a topic for which the intake has no
+// coming task and no timer.
 func (in Intake) ForgetUnknown(ctx context.Context, intake, topic string, exists bool) error {
 	err := in.h.Transact(ctx, func(tx *sql.Tx) error {
 		key := []any{[]byte(intake), []byte(topic)}
@@ -161,7 +160,6 @@ func (in Intake) ForgetUnknown(ctx context.Context, intake, topic string, exists
 	return nil
 }
 
-// livesFor tells whether an intake has a timer for a topic, or a task that is to come.
 func (in Intake) livesFor(ctx context.Context, tx *sql.Tx, intake, topic string) (bool, error) {
 	key, err := in.h.LaneKeyIn(ctx, tx)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A request about a task that is being delivered waits in a table of its own until the outcome is
-// known. It can neither be dropped nor take effect beside the delivery. The next transaction about
-// the identity takes it from there.
+// A request about a task being delivered waits in a table of its own until the outcome is known: it
+// can neither be dropped nor take effect beside the delivery. The next transaction about the
+// identity takes it from there.
 
 type waitingChange struct {
 	ident  []byte
@@ -35,8 +35,8 @@ func newWaitingChange(key [16]byte, c task.Change) (waitingChange, error) {
 	return waitingChange{ident: key[:], report: c.Report != nil, size: len(data), data: data, change: c}, nil
 }
 
-// encodedChange is a change as JSON, except for the parts that may be any bytes: JSON would change
-// a header's name that is not UTF-8.
+// encodedChange is a change as JSON, except for parts with arbitrary bytes: JSON would change a
+// header's name that is not UTF-8.
 type encodedChange struct {
 	task.Change
 	Body []byte // schemas.EncodeBody of the request
@@ -74,16 +74,15 @@ func scanWaiting(r *sql.Rows, h *waitingChange) error {
 	return err
 }
 
-// errDamaged says that a waiting request, or a timer, cannot be read. Only changes to it may fail because of it.
+// errDamaged: a waiting request or a timer cannot be read. Only changes to it may fail for this.
 var errDamaged = errors.New("what is stored for this id cannot be read")
 
-// queueSize is how much waits for one identity.
 type queueSize struct {
 	reports, requests int
 	bytes             int // of the requests
 }
 
-// requestQueue is what waits for one identity, as a batch works on it.
+// requestQueue is an identity's waiting changes, as a batch works on them.
 type requestQueue struct {
 	queueSize
 	due     []waitingChange // taken from the table, to be decided now
@@ -91,19 +90,17 @@ type requestQueue struct {
 	decided []int64         // decided: out of the table
 }
 
-// A transaction takes at most this much of what waits, and leaves the rest to the next one, because
-// all writers of tasks wait for its locks. It takes the first of each queue, so nothing is
-// overtaken.
+// A transaction takes at most this much of the waiting changes, because all writers of tasks wait
+// for its locks. The first of each queue come first, so nothing is overtaken.
 const (
 	waitingPiece   = 400
 	waitingReports = 1000 // of reports: small, and decided in a moment
 	waitingBytes   = 8 << 20
 )
 
-// readWaiting fetches what waits for the identities of this batch and can be decided now, in the
-// order of arrival. If the task has ended or is pending again, that is everything. If the task
-// waits, that is the reports. What must go on waiting is neither read nor written: new requests go
-// behind it.
+// readWaiting fetches the waiting changes of this batch's identities that can be decided now, in
+// the order of arrival: all of them if the task has ended or is pending again, the reports if the
+// task waits. The rest is neither read nor written: new requests go behind it.
 func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 	requests, reports := piece{rows: waitingPiece, bytes: waitingBytes}, piece{rows: waitingReports, bytes: waitingBytes}
 	for part := range slices.Chunk(list, tables.MaxRows) {
@@ -131,8 +128,8 @@ func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 	return nil
 }
 
-// countWaiting counts what waits for each identity. Mostly nearly nothing waits in the whole table, and the server reads that in a
-// fraction of the time that it takes to look up each identity.
+// countWaiting counts each identity's waiting changes. The whole table is mostly nearly empty, and
+// read in a fraction of the time of a look-up for each identity.
 func (w *work) countWaiting(ctx context.Context, list []*identity) error {
 	byKey, keys := keysOf(list)
 	type count struct {
@@ -173,13 +170,11 @@ func keysOf(list []*identity) (map[[16]byte]*identity, []any) {
 	return byKey, keys
 }
 
-// piece is how many rows and bytes a transaction may still take.
 type piece struct{ rows, bytes int }
 
 func (p piece) empty() bool { return p.rows <= 0 || p.bytes <= 0 }
 
-// takeWaiting reads the first of what waits for the identities: reports before requests, each in
-// the order of arrival. It leaves out rows that another transaction has taken meanwhile.
+// takeWaiting reads the identities' first waiting changes: reports before requests, oldest first.
 func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, left *piece) error {
 	if len(list) == 0 || left.empty() {
 		return nil
@@ -213,7 +208,7 @@ func (w *work) takeWaiting(ctx context.Context, list []*identity, which string, 
 	return nil
 }
 
-// add puts a change into the queue. False: there is no room for it.
+// add puts a change into the queue. False: there is no room.
 func (l *requestQueue) add(h waitingChange) bool {
 	if h.report {
 		if l.reports >= schemas.MaxWaitingReports {
@@ -230,7 +225,6 @@ func (l *requestQueue) add(h waitingChange) bool {
 	return true
 }
 
-// remove takes a change that is decided out of the queue.
 func (l *requestQueue) remove(h waitingChange) {
 	l.decided = append(l.decided, h.change.Seq)
 	if h.report {
@@ -240,8 +234,7 @@ func (l *requestQueue) remove(h waitingChange) {
 	}
 }
 
-// writeWaiting deletes from the table what is decided, and stores what must wait. It does not touch
-// what goes on waiting.
+// writeWaiting deletes decided changes from the table and adds new ones. It touches no others.
 func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 	var over []int64
 	var rows []waitingChange
@@ -271,11 +264,11 @@ func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 	})
 }
 
-// Resolvable looks at up to look identities behind after for which requests wait, and returns those
-// that can be decided now. A report can be decided once its task is not in flight any more, a cancel or a
-// fire once the task's slot is sure, a stop also once the task waits, anything else once the task has ended. Put
-// the identities into Batch.Resolve. next is where the next look goes on; the zero identity is the beginning. So all
-// have their turn, however many cannot be decided.
+// Resolvable looks at up to look identities with waiting requests behind after, and returns those
+// that can be decided now, for Batch.Resolve. A report can be decided once its task is not in
+// flight any more, a cancel or a fire once the task's slot is sure, a stop also once the task
+// waits, anything else once the task has ended. The next look goes on at next; the zero identity is
+// the beginning. So all have their turn, however many cannot be decided.
 func (in Intake) Resolvable(ctx context.Context, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
 	type row struct {
 		key   [16]byte
@@ -301,15 +294,16 @@ func (in Intake) Resolvable(ctx context.Context, after [16]byte, look int) (read
 	return ready, next, nil
 }
 
-// answerable tells whether the first of the requests that wait for w.ident need not wait until the task has ended. A cancel or a fire
-// came while the task's slot was unsure, and is too late where the task was claimed meanwhile. A stop takes effect once the task waits, as
-// task.Decide has it. Longer ones than any client has reason to write wait until the task has ended.
+// answerable tells whether the first waiting request for w.ident can be decided before the task
+// ends. A cancel or a fire came while the slot was unsure, and is too late if the task was claimed
+// meanwhile. A stop takes effect once the task waits, as in task.Decide. Requests longer than any
+// client has reason to write wait until the task has ended.
 var answerable = fmt.Sprintf(`(SELECT x.size < 8192 AND (INSTR(x.request, '"Op":%d,') + INSTR(x.request, '"Op":%d,') > 0
  OR t.pos > s.claimed AND (t.state = %d OR t.idle = t.pos) AND INSTR(x.request, '"Op":%d,') > 0) FROM waiting x WHERE x.ident = w.ident AND x.report = 0 ORDER BY x.arrived LIMIT 1)`,
 	schemas.OpCancel, schemas.OpFire, task.StateReport, schemas.OpStop)
 
-// resolvable reads one entry of the index for each identity, and one request where none of a task in flight is a report: a thousand requests may wait for each, for
-// hours, and every scanner looks again and again.
+// resolvable reads one index entry for each identity, and one request where a task in flight has no
+// waiting report: a thousand may wait for each, for hours, and every scanner looks again and again.
 func (in Intake) resolvable() string {
 	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + in.h.Unsure("s") + ")" +
 		" OR (w.report = 0 AND NOT " + in.h.Unsure("s") + " AND " + answerable + "), 0)" +

@@ -12,7 +12,6 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// work is one attempt at one batch.
 type work struct {
 	intake    Intake
 	tx        *sql.Tx
@@ -35,14 +34,12 @@ type work struct {
 	applied Applied
 }
 
-// mode says how a batch is decided.
 type mode struct {
 	reconciling bool // no request is still to come that might be older than a proof
 	first       bool // the first try assumes that default ids are new; if the unique key disagrees, the next try looks them up
 	several     bool // the batch has more than one change, or a scanner looks at more than one identity: it can be cut
 }
 
-// identity gathers what a batch asks of one task.
 type identity struct {
 	key     [16]byte
 	before  *task.Task
@@ -51,9 +48,8 @@ type identity struct {
 	queue   requestQueue
 }
 
-// phase returns the phase of the identity's task after the changes so far. What this transaction
-// has made is pending, waiting or ended by construction, unless a life before has made the same and
-// it was forgotten.
+// phase returns the phase of the identity's task after the changes so far. A task made by this
+// transaction is pending, waiting or ended, unless an earlier life made the same and was forgotten.
 func (w *work) phase(id *identity) task.Phase {
 	switch {
 	case id.now == nil:
@@ -68,8 +64,8 @@ func (w *work) phase(id *identity) task.Phase {
 	return w.nowUnsure(id.now, task.Pending)
 }
 
-// nowUnsure turns the phase of a task that is not claimed into Unsure, if its slot is. In a recovery
-// no dispatcher runs.
+// nowUnsure makes the phase of an unclaimed task Unsure, if the slot is. Recoveries are always
+// sure.
 func (w *work) nowUnsure(t *task.Task, ph task.Phase) task.Phase {
 	if (ph == task.Pending || ph == task.Between) && w.slots[t.Slot].Unsure && w.intake.evidence == nil {
 		return task.Unsure
@@ -77,7 +73,7 @@ func (w *work) nowUnsure(t *task.Task, ph task.Phase) task.Phase {
 	return ph
 }
 
-// outcomes are the events and dead letters that a transaction decides, until it stores them.
+// outcomes are a transaction's events and dead letters, until they are stored.
 type outcomes struct {
 	events map[int]*eventBox // for each source
 	full   []*eventBox
@@ -85,8 +81,8 @@ type outcomes struct {
 	proven []schemas.Event // of no source: of tasks that evidence has settled
 }
 
-// addEvent puts the event of a change into the box of its source. Time is a part of the box's number: a database that was set back decides
-// about the same records anew, while somebody may still want to delete the box of before.
+// addEvent puts the event of a change into the box of its source. The box's number contains the
+// time: a database that was set back makes boxes anew, while a former one may yet be deleted.
 func (o *outcomes) addEvent(now, seq int64, e schemas.Event) {
 	if e.State == "" {
 		return
@@ -106,7 +102,7 @@ func (o *outcomes) addEvent(now, seq int64, e schemas.Event) {
 	box.size += handle.EventSize(e)
 }
 
-// closeFullBoxes puts full boxes aside. It is called between identities, so that the events of one stay in order.
+// closeFullBoxes is called between identities, so that the events of one stay in order.
 func (o *outcomes) closeFullBoxes() {
 	for src, box := range o.events {
 		if box.size >= handle.MaxBox {
@@ -116,42 +112,35 @@ func (o *outcomes) closeFullBoxes() {
 	}
 }
 
-// eventBox gathers events of one source.
 type eventBox struct {
 	handle.Box
 	size int // about, in bytes
 }
 
-// mergeBudget is how much one transaction merges, in bytes that are copied: see task.Verdict.
-// Without a bound, a batch of many small requests for one large task would keep its transaction
-// busy for minutes.
+// mergeBudget is how much one transaction merges, in copied bytes: see task.Verdict. Without a
+// bound, many small requests for one large task would keep a transaction busy for minutes.
 const mergeBudget = 256 << 20
 
-// mergePatience bounds the same in time, and the decisions about timers. On a slow or busy machine, merging up to the budget takes
-// longer than the server lets the transaction's connection be silent.
+// mergePatience bounds the time of merges and decisions about timers. On a slow or busy machine,
+// the budget takes longer than the server lets the transaction's connection be silent.
 const mergePatience = handle.IdleTimeout / 5
 
-// merged is what a transaction has merged so far.
 type merged struct {
 	bytes int
 	took  time.Duration // also with decisions about timers
 }
 
-// enough tells that the rest must wait for another transaction.
 func (m *merged) enough() bool { return m.bytes > mergeBudget || m.took > mergePatience }
 
-// errMerging: a batch merges more than a transaction may.
 var errMerging = errors.New("the batch merges too much for one transaction")
 
-// knownBudget is how much one transaction reads of the bodies of tasks and timers that it is about,
-// and one more. A cancel or a report is small and may be about a task of megabytes, so what a batch
-// brings does not bound what it reads.
+// knownBudget is how much one transaction reads of its known tasks' and timers' bodies, and one
+// body more. A cancel or a report is small and may be about a task of megabytes, so the size of a
+// batch does not bound its reading.
 const knownBudget = 32 << 20
 
-// errKnown: a batch is about more than a transaction may read.
 var errKnown = errors.New("what the batch is about is too much for one transaction")
 
-// reads counts the body of a task or a timer that is known.
 func (w *work) reads(body []byte) error {
 	if w.known > knownBudget && w.several {
 		return errKnown
