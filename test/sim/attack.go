@@ -3,7 +3,10 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 
+	"github.com/notyet/notyet/scanner"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
@@ -18,6 +21,17 @@ func (p *plan) drawAttack() {
 	}
 }
 
+// boundSeeds is likewise the first seed whose intake has few unknown targets.
+const boundSeeds = regimeSeeds + 4
+
+// boundAttack draws the quota of unknown targets.
+func (p *plan) boundAttack() {
+	if r := rand.New(rand.NewPCG(p.seed, 619)); p.madeUp > 0 && p.setback.lost == 0 && p.replays == 0 {
+		p.quota.UnknownTargets = pick(r, 1, 10, 100)
+		p.scanner.Quotas = map[string]scanner.Quota{schemas.TopicIntake: p.quota}
+	}
+}
+
 // attack has tasks for topics that do not exist, a topic each, all due at one instant. Each is to
 // end as a dead letter, like any task for the lost topic, and nobody else's is to be late.
 func (w *world) attack(now int64) (all []planned) {
@@ -27,4 +41,24 @@ func (w *world) attack(now int64) (all []planned) {
 		all = append(all, planned{at: now + r.Int64N(w.load.Milliseconds()), op: history.Op{Kind: history.Schedule, Topic: fmt.Sprintf("%s.%d", lostTopic, i), ID: fmt.Sprintf("made-up-%d", i), Key: fmt.Sprint(i % 7), Due: due, Version: -1, MayDie: true}})
 	}
 	return all
+}
+
+// watchBound looks twice a second at how many unknown targets the intake has.
+func (w *world) watchBound(begin time.Time) {
+	most := w.quota.UnknownTargets
+	if most == 0 {
+		return
+	}
+	w.walking.Go(func() {
+		for time.Since(begin) < w.load {
+			time.Sleep(time.Second / 2)
+			var names int
+			if err := w.looks.QueryRow("SELECT COUNT(*) FROM unknown_targets WHERE topic <> ?", []byte{}).Scan(&names); err != nil {
+				w.find("sim", "counting unknown targets: %v", err)
+			}
+			if names > most {
+				w.find("bound", "the intake has %d unknown targets, its quota is %d", names, most)
+			}
+		}
+	})
 }

@@ -93,7 +93,7 @@ func (w *world) history(begin, end time.Time) *history.History {
 	for _, a := range w.seen.all() {
 		w.place(h, ops, a)
 	}
-	if w.quota.Reject {
+	if w.quota.Reject || w.quota.UnknownTargets > 0 {
 		w.markRejected(h)
 	}
 	letters, err := lettertest.All(context.Background(), letters.New(w.admin), letters.Filter{Limit: 100_000})

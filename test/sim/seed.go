@@ -160,6 +160,9 @@ func drawn(seed uint64) plan {
 	if p.has(attackSeeds) {
 		p.drawAttack()
 	}
+	if p.has(boundSeeds) {
+		p.boundAttack()
+	}
 	return p
 }
 

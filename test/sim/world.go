@@ -330,6 +330,7 @@ func (w *world) run() (out Outcome) {
 	w.walk(begin)
 	w.replay(begin)
 	w.intrude(begin)
+	w.watchBound(begin)
 	w.setSlots(ctx)
 	helpers.Go(w.callTrouble)
 	if w.stepsBack > 0 {
