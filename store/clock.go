@@ -15,11 +15,12 @@ import (
 // Clock tells the database's time without asking for it each time. All processes use it, so a
 // machine whose own clock is wrong or is stepped makes nothing early and nothing late.
 //
-// The time in an answer of the database is from some moment between question and answer. Each
-// answer therefore sets two bounds: the time that it shows, and that time plus the round trip.
-// Between answers the Clock advances by the slower of this machine's monotonic clock and its
-// oscillator, less maxDrift: time synchronisation may slew the former. An answer pulls it up to the lower bound, or down to the upper one. So it is never ahead of the database's
-// time, and behind it by the round trip of the quickest recent answer: a fraction of a millisecond.
+// The time in the database's answer is from some moment between question and answer. Each answer
+// therefore sets two bounds: the time that it shows, and that time plus the round trip. Between
+// answers the Clock advances by the slower of this machine's monotonic clock and its oscillator,
+// less maxDrift: time synchronisation may slew the former. An answer pulls it up to the lower
+// bound, or down to the upper one. So it is never ahead of the database's time, and behind it by
+// the round trip of the quickest recent answer: a fraction of a millisecond.
 type Clock struct {
 	store *Store
 	log   *zap.Logger
@@ -43,15 +44,14 @@ type reading struct {
 
 const (
 	clockEvery = time.Second
-	// askedBy is when each process has asked again that can talk to the database.
+	// askedBy is when each process has asked again that can reach the database.
 	askedBy = 10 * time.Second
-	// setBack is from how much on the clock counts as set back. Less is how clocks are kept in step.
+	// setBack is from how much on the clock counts as set back. Less keeps clocks in step.
 	setBack = 5 * time.Millisecond
-	// maxDrift is the inverse of how fast or slow this machine's oscillator may run: 1/8192 is 122 ppm.
-	// Ordinary ones keep within 50.
+	// maxDrift is the inverse of how fast or slow this machine's oscillator may run: 1/8192 is 122
+	// ppm. Ordinary ones keep within 50.
 	maxDrift = 8192
-	// skewWarning is the difference between the two clocks from which on the clock warns. Time
-	// synchronisation keeps it far lower.
+	// skewWarning is the difference of clocks to warn of. Time synchronisation keeps it far lower.
 	skewWarning = 250 * time.Millisecond
 )
 
@@ -73,8 +73,8 @@ func (c *Clock) instant(look func() machine.Instant) machine.Instant {
 	return c.store.dialect.Moment(look)
 }
 
-// Start asks the database until it has answered. Call it before Now; each part of a process may. The
-// only error is that of ctx.
+// Start asks the database until it has answered. Call it before Now; each part of a process may.
+// The only error is that of ctx.
 func (c *Clock) Start(ctx context.Context) error {
 	c.asking.Lock()
 	defer c.asking.Unlock()
@@ -99,8 +99,8 @@ func (c *Clock) Start(ctx context.Context) error {
 	}
 }
 
-// Run corrects the Clock until ctx ends. If the database does not answer, the Clock runs on by itself. Each part of a process may
-// run it: they ask in turn.
+// Run corrects the Clock until ctx ends. Without answers, the Clock runs on by itself. Each part of
+// a process may run it: they ask in turn.
 func (c *Clock) Run(ctx context.Context) { loop.Every(ctx, clockEvery, c.correct) }
 
 // correct asks, unless another part of the process does or has just done so.
@@ -129,9 +129,8 @@ func (c *Clock) Millis() int64 { return c.Now().UnixMilli() }
 // At is a clock that stands at now.
 func At(now int64) func() int64 { return func() int64 { return now } }
 
-// Latest is the latest time that the database, or a Clock of another process, can show now, in Unix
-// milliseconds. A wait that is measured from Latest to Now is never too short, whoever measures its
-// end, although Now may jump forward meanwhile.
+// Latest is the latest time that the database, or another process's Clock, can show now, in Unix
+// ms. A wait from Latest to Now is never too short, whoever ends it, although Now may jump forward.
 func (c *Clock) Latest() int64 { return c.last.Load().anybody(c.instant(machine.Exact)).UnixMilli() }
 
 // Offset is how far the database's clock is ahead of this machine's.
@@ -150,7 +149,6 @@ func (r *reading) bound(now machine.Instant) time.Time {
 	return r.latest.Add(passed + passed/maxDrift)
 }
 
-// anybody is bound for the Clocks of all processes.
 func (r *reading) anybody(now machine.Instant) time.Time {
 	bound := r.bound(now)
 	if others := r.others.Add(bound.Sub(r.latest)); now.Time.Before(r.until) && others.After(bound) {

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// lives has a process talk to one life of the database at a time: see life.go. After a planned switchover, connections
-// that were made before it go on to the old server, which answers reads. Its answers know nothing of what is claimed at the new
-// one. So the first connection with another life ends the use of all that were made before.
+// lives has a process talk to one life of the database at a time: see life.go. After a planned
+// switchover, older connections go on to the old server, which answers reads without knowing of
+// claims at the new one. So the first connection with another life ends the use of all older ones.
 type lives struct {
 	mu    sync.Mutex
 	life  string       // of the connections in use
@@ -23,7 +23,7 @@ var (
 	errReplica = errors.New("another server than before answers as the database, and it is read-only: make it the primary, or lead connections to the primary")
 )
 
-// join takes in a connection that was begun at a count, and returns the count from which on it is used.
+// join takes in a connection that was begun at a count, and returns the count of its first use.
 func (l *lives) join(life string, readOnly bool, begun int64) (since int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,7 +39,7 @@ func (l *lives) join(life string, readOnly bool, begun int64) (since int64, err 
 	return l.since.Add(1), nil
 }
 
-// session is what the driver's connections are.
+// session is the driver's kind of connection.
 type session interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -52,7 +52,7 @@ type session interface {
 	driver.NamedValueChecker
 }
 
-// conn is a connection that is used while the life is in which it began.
+// conn is a connection that is used during the life in which it began.
 type conn struct {
 	session
 	lives *lives
@@ -82,7 +82,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return rows, c.judge(err)
 }
 
-// judge ends the use of all connections where one is lost, or its write is refused because the server is read-only.
+// judge ends the use of all connections where one is lost, or meets a read-only server.
 func (c *conn) judge(err error) error {
 	if errors.Is(err, driver.ErrBadConn) {
 		c.lives.since.CompareAndSwap(c.since, c.since+1)
@@ -98,8 +98,8 @@ type connector struct {
 	lives *lives
 }
 
-// serverConnector makes connections of MySQL and MariaDB. Their transactions are READ COMMITTED: range reads must not lock gaps,
-// which would block other writers. Setting the level with each transaction would cost a round trip each time.
+// serverConnector makes connections of MySQL and MariaDB, with READ COMMITTED: range reads must not
+// lock gaps and block other writers. A level for each transaction would cost a round trip.
 func serverConnector(base driver.Connector) connector {
 	return connector{base, []string{"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", noteLife}, "SELECT " + serverLife + ", @@global.read_only", new(lives)}
 }

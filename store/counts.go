@@ -10,11 +10,11 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// countedTasks is how many tasks Counts reads at most, a share in each slot: more than a dispatcher can stage in the time for which it asks.
+// countedTasks is the most tasks of a count, a share in each slot. Dispatchers stage fewer.
 const countedTasks = 100_000
 
-// Counts returns how many tasks the slots have in total between neighbouring bounds: in (bounds[i], bounds[i+1]]. Of many tasks it counts the
-// nearest of each slot. It reads the index only.
+// Counts returns how many tasks the slots have between neighbouring bounds: in (bounds[i],
+// bounds[i+1]]. Of many tasks it counts the nearest of each slot. It reads the index only.
 func (s *Store) Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error) {
 	return s.counts(ctx, slots, bounds, countedTasks)
 }

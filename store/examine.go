@@ -27,7 +27,7 @@ func (s *Store) Examine(ctx context.Context) (Examined, error) {
 	return out, nil
 }
 
-// Address returns where a DSN's database is, without the user and the password; "" if the DSN cannot be read.
+// Address returns where a DSN's database is, without user and password; "" for an unreadable DSN.
 func Address(dsn string) string {
 	if strings.HasPrefix(dsn, sqlitePrefix) {
 		return dsn
@@ -39,7 +39,7 @@ func Address(dsn string) string {
 	return parsed.Addr + "/" + parsed.DBName
 }
 
-// Credentials returns the user and the password of a DSN, and the DSN without them. Its error does not contain the DSN.
+// Credentials splits a DSN into user, password, and the rest. The error does not contain the DSN.
 func Credentials(dsn string) (user, password, rest string, err error) {
 	parsed, err := mysql.ParseDSN(dsn)
 	if err != nil || strings.HasPrefix(dsn, sqlitePrefix) {

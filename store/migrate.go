@@ -24,7 +24,7 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// ErrNotMigrated means that the tables are missing or older than this program.
+// ErrNotMigrated: the tables are missing or older than this program.
 var ErrNotMigrated = handle.ErrNotMigrated
 
 func (s *Store) migrator(db *sql.DB) (*goose.Provider, error) {
@@ -36,22 +36,22 @@ func (s *Store) migrator(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(dialect, db, files, opts...)
 }
 
-// versions is goose's table of what was applied.
+// versions is goose's table of applied migrations.
 func (s *Store) versions() (database.Store, error) {
 	dialect, _, _ := s.dialect.Migrations()
 	return database.NewStore(dialect, goose.DefaultTablename)
 }
 
 const (
-	// lockPatience is how long Migrate waits for each transaction that has used the table which Migrate changes. All others wait behind
-	// Migrate.
+	// lockPatience is how long Migrate waits for each transaction that has used its table. All
+	// others wait behind Migrate.
 	lockPatience = 5 * time.Second
-	// lockMost is for how long Migrate tries again; it rests for lockPatience in between. A statement that has taken longer is not repeated: the
-	// build of an index waits at its end too, and is lost if that wait fails.
+	// lockMost is how long Migrate tries again, with rests of lockPatience. A longer statement is
+	// not repeated: the build of an index waits at its end too, and is lost if that wait fails.
 	lockMost = time.Minute
 )
 
-// up migrates. If a migration fails that is made by now, it goes on with the next.
+// up migrates. After a failed migration that is made by now, it goes on with the next.
 func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	versions, err := s.versions()
 	if err != nil {
@@ -88,9 +88,9 @@ func (s *Store) makeInstallation(ctx context.Context) error {
 	return nil
 }
 
-// Migrate brings the tables to this program's version, and makes the installation's id, the key of its lanes, and slots
-// 0..slots-1 if there are none. It does not change the number of slots of an existing installation. It may be run again at
-// any time.
+// Migrate brings the tables to this program's version, and makes the installation's id, the key of
+// its lanes, and slots 0..slots-1 if there are none. It never changes an existing number of slots.
+// It may be run again at any time.
 func (s *Store) Migrate(ctx context.Context, slots int) error {
 	if slots < 1 || slots > 4096 {
 		return fmt.Errorf("slots must be 1 to 4096, not %d", slots)
@@ -154,7 +154,7 @@ type Migration struct {
 	SQL  string `json:"sql"`
 }
 
-// Pending returns the migrations that Migrate would make, in their order, and whether there are slots. It changes nothing.
+// Pending returns the migrations still to make, in order, and whether there are slots.
 func (s *Store) Pending(ctx context.Context) (pending []Migration, slots bool, err error) {
 	latest, _, err := s.schema(ctx)
 	if err != nil {

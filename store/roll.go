@@ -10,9 +10,9 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Roll keeps the election, where dispatchers elect through the database. It has one connection of its own:
-// what tasks do to the pool must not cost a dispatcher its slots. Each call is one statement, so a process
-// that is stopped in between holds no lock.
+// Roll keeps the election, where dispatchers elect through the database. It has its own connection:
+// tasks' use of the pool must not cost a dispatcher its slots. Each call is one statement, so a
+// process stopped in between holds no lock.
 type Roll struct {
 	store *Store
 	db    *sql.DB // nil: the store's
@@ -70,7 +70,7 @@ func (r *Roll) Beat(ctx context.Context, c roll.Candidate) (bool, error) {
 	return n > 0, nil
 }
 
-// Remove removes a candidate that has this Beat, and tells whether there was one.
+// Remove removes a candidate with this Beat, and tells whether there was one.
 func (r *Roll) Remove(ctx context.Context, c roll.Candidate) (bool, error) {
 	n, err := r.exec(ctx, "DELETE FROM members WHERE instance = ? AND beat = ?", []byte(c.Instance), c.Beat)
 	if err != nil {
@@ -87,8 +87,9 @@ func (r *Roll) Leave(ctx context.Context, c roll.Candidate) error {
 	return nil
 }
 
-// Publish replaces the assignment of the epoch before, in the name of a candidate. It tells whether both were
-// there. An epoch is never published twice, so the epoch before is proof that nobody has written meanwhile.
+// Publish replaces the assignment of the epoch before, in the name of a candidate, and tells
+// whether both were there. An epoch is never published twice, so the epoch before proves that
+// nobody wrote meanwhile.
 func (r *Roll) Publish(ctx context.Context, by roll.Candidate, before, epoch int64, data []byte) (bool, error) {
 	query := "UPDATE assignment SET epoch = ?, leader = ?, data = ? WHERE one = 1 AND EXISTS (SELECT 1 FROM members WHERE instance = ?) AND epoch = ?"
 	args := []any{epoch, []byte(by.ID), data, []byte(by.Instance), before}

@@ -15,11 +15,10 @@ var (
 	ErrNoRowLocks   = dialect.ErrNoRowLocks
 )
 
-// lockProbeAge makes the row of the probe of the locks one of a service that is gone.
+// lockProbeAge makes the probe's row one of a service that is gone.
 const lockProbeAge = 2 * handle.ServiceLease
 
-// CheckRowLocks refuses a database on which a shared lock on a row does not stop a writer. The database
-// must be migrated.
+// CheckRowLocks refuses a migrated database on which a shared lock on a row does not stop a writer.
 func (s *Store) CheckRowLocks(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -19,5 +19,5 @@ type SlotEpoch = handle.SlotEpoch
 // Place is where a task stands in the line, for the index.
 type Place = handle.Place
 
-// ErrFenced says that the slot has another owner by now, or the intake another reader. Nothing was changed.
+// ErrFenced: the slot has another owner by now, or the intake another reader. Nothing was changed.
 var ErrFenced = handle.ErrFenced

@@ -1,8 +1,8 @@
 // Package store keeps tasks, slots, intake offsets and dead letters in MySQL or MariaDB, or
-// embedded in SQLite. It opens and migrates the database, and tells its time. Its packages do the rest:
-// with store/intake, requests go in with the intake offsets they came from. With store/line, tasks come out
-// slot by slot, in the order of their time. Every question of who won (cancel or delivery, old owner or
-// new) is decided there, inside one transaction.
+// embedded in SQLite. It opens and migrates the database, and tells its time. Its packages do the
+// rest: with store/intake, requests go in with their intake offsets. With store/line, tasks come
+// out slot by slot, in the order of time. Every question of who won (cancel or delivery, old owner
+// or new) is decided there, inside one transaction.
 //
 // A slot is a line of tasks ordered by pos. Two offsets move along it. Everything up to claimed
 // belongs to the slot's owner, and everything up to done is settled. docs/design/protocol.md
@@ -38,24 +38,24 @@ import (
 
 // Config says where the database is. The zero value is not usable: DSN is required.
 type Config struct {
-	// DSN of a MySQL or MariaDB server in the form of go-sql-driver (user:password@tcp(host:port)/database), or
-	// "sqlite:PATH" for the embedded database ("sqlite::memory:" keeps it in memory).
+	// DSN of a MySQL or MariaDB server in the form of go-sql-driver
+	// (user:password@tcp(host:port)/database), or "sqlite:PATH" for the embedded database
+	// ("sqlite::memory:" keeps it in memory).
 	DSN string
 	// Credentials, when set, are asked for each new connection, in place of those in DSN.
 	Credentials func() (user, password string)
-	// TLS, when set, is asked for the configuration of each new connection. Without a ServerName, the
-	// certificate must name the host in DSN. Default what DSN says.
+	// TLS, when set, is asked for the configuration of each new connection. Without a ServerName,
+	// the certificate must name the host in DSN. Default as in DSN.
 	TLS func() *tls.Config
 	// MaxConns limits the open connections. Default 16. SQLite always has one writer at a time.
 	MaxConns int
 	// Connector, when set, replaces DSN: it makes the connections of an embedded database. It
-	// behaves as a server and handles contexts and concurrent writers itself. It is for tests that
-	// put something in between.
+	// behaves as a server and handles contexts and concurrent writers itself. It is for tests.
 	Connector driver.Connector
 	// Clock is the clock of the server that Connector stands for. Default this machine's.
 	Clock func() time.Time
-	// Life is an SQL expression for the life of SQLite. Default: there is one life, because what had
-	// claimed anything before the database was closed is closed as well. It is for tests.
+	// Life is an SQL expression for the life of SQLite, for tests. Default: there is one life,
+	// because all owners of a claim were closed with the database.
 	Life string
 	// SlotPatience limits the wait for the lock of a row or a slot. Default 10 s.
 	SlotPatience time.Duration
@@ -78,7 +78,7 @@ type Store struct {
 
 const sqlitePrefix = "sqlite:"
 
-// Open connects. Its errors say what is wrong with the DSN or the server. It does not change the database: see Migrate.
+// Open connects. Its errors tell the fault of the DSN or the server. For the tables, see Migrate.
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, defaults.DatabaseConns)
 	cfg.SlotPatience = cmp.Or(cfg.SlotPatience, 10*time.Second)
@@ -114,7 +114,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	return s, nil
 }
 
-// dialector returns how gorm is to connect, and the life of the database as an SQL expression: see life.go.
+// dialector returns how gorm is to connect, and an SQL expression for the life: see life.go.
 func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error) {
 	life = cmp.Or(cfg.Life, "''")
 	if cfg.Connector != nil {
@@ -127,14 +127,14 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 	}
 	if path, ok := strings.CutPrefix(cfg.DSN, sqlitePrefix); ok {
 		s.dialect, s.soleWriter = dialect.SQLite{Memory: strings.Contains(path, ":memory:")}, true
-		// immediate: a transaction takes the write lock when it begins, so no other write can outdate what it has read.
+		// immediate: a transaction begins with the write lock, so no write outdates its reads.
 		q := url.Values{"_txlock": {"immediate"}, "_pragma": {"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "cache_size(-65536)"}}
 		return sqlite.Open(path + "?" + q.Encode()), life, nil
 	}
 	s.dialect = dialect.MySQL{}
 	parsed, err := mysql.ParseDSN(cfg.DSN)
 	if err != nil {
-		// The parser's error repeats parts of the DSN. If the DSN has another form, the password may be among them.
+		// The parser's error repeats parts of the DSN, perhaps with the password of another form.
 		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: it cannot be read (want user:password@tcp(host:port)/database)")
 	}
 	if parsed.Net != "tcp" && parsed.Net != "unix" { // a dial's error would repeat it, and without an @ it is user and password
@@ -163,9 +163,9 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 			parsed.Params[name] = fmt.Sprint(int(value.Seconds()))
 		}
 	}
-	// Where a server's sessions begin without it, a statement by itself is answered as done, and undone when its connection closes.
+	// Sessions without autocommit would undo a single statement at their end.
 	parsed.Params["autocommit"] = "1"
-	// Where they begin with it, statements that change all rows of a table, as those about all slots, are refused.
+	// Sessions with safe updates would refuse statements that change all rows.
 	parsed.Params["sql_safe_updates"] = "0"
 	base, err := mysql.NewConnector(parsed)
 	if err != nil {
@@ -217,7 +217,7 @@ func (s *Store) SlotCount(ctx context.Context) (int, error) { return s.h.SlotCou
 // Slots reads all slots, in order: also those that were given up.
 func (s *Store) Slots(ctx context.Context) ([]Slot, error) { return s.h.Slots(ctx, s.h.Reads()) }
 
-// Beyond returns, for each of the places, the first place behind it in its slot that holds a task, if there is one.
+// Beyond returns, for each place, the first place behind it in its slot with a task, if any.
 func (s *Store) Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error) {
 	return s.h.Beyond(ctx, s.h.Reads(), places)
 }
@@ -235,7 +235,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// withFix adds what to do to those of the server's errors that a wrong DSN or a missing right causes.
+// withFix adds a remedy to errors of a wrong DSN or a missing right.
 func withFix(err error) error {
 	fixes := map[uint16]string{
 		1044: "grant its user the rights that docs/security.md lists, or correct the database's name in the DSN",
@@ -253,7 +253,6 @@ func withFix(err error) error {
 // Close releases the connections.
 func (s *Store) Close() error { return s.db.Close() }
 
-// maxPacket is the largest packet that MariaDB takes by default. In the text of a statement, some
-// bytes of a value need two. A statement whose text would be longer than this is sent prepared,
-// with its values beside the text.
+// maxPacket is the largest packet that MariaDB takes by default. In a statement's text, some bytes
+// of a value need two. A longer text is sent prepared, with the values beside it.
 const maxPacket = 16<<20 - 1

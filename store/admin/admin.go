@@ -1,6 +1,6 @@
-// Package admin holds what operators say and what the processes of an installation agree on: the policies of
-// targets, the number of slots, the audit log, which services are alive, and the settings that all of them
-// share. A decision goes in, and a row comes out that every process reads.
+// Package admin holds operators' decisions and the agreements of an installation's processes: the
+// policies of targets, the number of slots, the audit log, the services alive, and common settings.
+// A decision goes in, and a row comes out that every process reads.
 package admin
 
 import "github.com/notyet/notyet/store/internal/handle"

@@ -26,17 +26,14 @@ type AuditEntry = handle.AuditEntry
 // WithActor returns a context under which changes are the actor's.
 func WithActor(ctx context.Context, a Actor) context.Context { return handle.WithActor(ctx, a) }
 
-// ActorFrom returns the actor of WithActor. False: what is done under ctx is nobody's change, such
-// as the work of the services.
+// ActorFrom returns the actor of WithActor. False: ctx has nobody's changes, such as the services'.
 func ActorFrom(ctx context.Context) (Actor, bool) { return handle.ActorFrom(ctx) }
 
-// Auditing returns a context under which the store writes the entry into the audit log, in the very
-// transaction that makes the change.
+// Auditing returns a context under which the change's transaction also writes the audit entry.
 func Auditing(ctx context.Context, e AuditEntry) context.Context { return handle.Auditing(ctx, e) }
 
-// Audit writes entries about requests that go through Kafka. Call it before the request is sent. If
-// the process dies in between, the log has a request that was never sent. In the other order a
-// change could be made that nobody answers for.
+// Audit writes entries about requests through Kafka. Call it before sending. If the process dies in
+// between, the log has an unsent request. In the other order, a change could lack an author.
 func (a Admin) Audit(ctx context.Context, entries []AuditEntry) error {
 	return a.h.Transact(ctx, func(tx *sql.Tx) error {
 		_, err := a.h.InsertAudit(ctx, tx, entries)
@@ -44,7 +41,7 @@ func (a Admin) Audit(ctx context.Context, entries []AuditEntry) error {
 	})
 }
 
-// BeginAudit writes the entry of Auditing, if there is one, before the change: whoever makes the change counts in it.
+// BeginAudit writes the entry of Auditing, if any, before the change, whose maker counts in it.
 func (a Admin) BeginAudit(ctx context.Context) (id int64, err error) {
 	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		id, err = a.h.Audit(ctx, tx, 0)
@@ -53,9 +50,8 @@ func (a Admin) BeginAudit(ctx context.Context) (id int64, err error) {
 	return id, err
 }
 
-// AuditDetail returns fields as a JSON object of at most 4 KiB. It leaves out what is empty. Values
-// are strings, numbers, booleans, or lists of numbers. Long ones are cut, because a caller chooses
-// them.
+// AuditDetail returns fields as a JSON object of at most 4 KiB, without empty ones. Values are
+// strings, numbers, booleans, or lists of numbers. Long ones are cut: a caller chooses them.
 func AuditDetail(fields map[string]any) string {
 	for _, longest := range []int{200, 50, 10} {
 		if text := detailText(fields, longest); len(text) <= handle.MaxAuditDetail {
@@ -65,7 +61,6 @@ func AuditDetail(fields map[string]any) string {
 	return `{"cut":true}`
 }
 
-// detailText cuts strings to so many bytes, and lists to so many numbers.
 func detailText(fields map[string]any, longest int) string {
 	out := map[string]any{}
 	for name, v := range fields {
@@ -101,8 +96,8 @@ func detailText(fields map[string]any, longest int) string {
 	return string(text)
 }
 
-// RetireAudit deletes entries that were written before the given time (Unix ms), the oldest first
-// and a piece at a time. more says that there may be others.
+// RetireAudit deletes entries from before the given time (Unix ms), the oldest first and a piece at
+// a time. more: there may be others.
 func (a Admin) RetireAudit(ctx context.Context, before int64) (n int, more bool, err error) {
 	if n, more, err = a.h.Retire(ctx, "audit", "at", before, tables.MaxRows); err != nil {
 		return 0, false, fmt.Errorf("deleting old entries of the audit log: %w", err)

@@ -9,8 +9,7 @@ import (
 	"github.com/notyet/notyet/store/internal/handle"
 )
 
-// MaxFigures and MaxMinute limit what a service says of its work, in bytes: with its name on the
-// list of services, and of a minute.
+// MaxFigures and MaxMinute limit a service's figures, in bytes: on the list, and of a minute.
 const (
 	MaxFigures = 4096
 	MaxMinute  = 2048
@@ -19,12 +18,10 @@ const (
 // FiguresMemory is how many minutes of figures are kept.
 const FiguresMemory = 360
 
-// figuresBite is how many rows are forgotten at a time, once a minute by each process: more than
-// as many processes as are listed write.
+// figuresBite is how many rows each process forgets once a minute: more than all listed ones write.
 const figuresBite = handle.MaxServices
 
-// SaveMinute keeps what a process did in a minute (since 1970) in place of what was kept of it, and
-// forgets old minutes of all processes.
+// SaveMinute replaces a process's figures of a minute (since 1970), and forgets old ones of all.
 func (a Admin) SaveMinute(ctx context.Context, process string, minute int64, data []byte) error {
 	if len(data) > MaxMinute {
 		return fmt.Errorf("saving the figures of a minute: %d bytes are more than the %d that a minute may have", len(data), MaxMinute)
@@ -37,7 +34,7 @@ func (a Admin) SaveMinute(ctx context.Context, process string, minute int64, dat
 	if err := a.h.Cold(ctx, "figures").Clauses(clause.OnConflict{UpdateAll: true}).Create(&row).Error; err != nil {
 		return fmt.Errorf("saving the figures of a minute: %w", err)
 	}
-	// Others forget the same rows at the same time. It is enough if one of them succeeds.
+	// Others forget the same rows at the same time. One success is enough.
 	old := a.h.Dialect.DeleteOldest("figures", "minute", "minute, process")
 	if _, err := a.h.Exec(ctx, old, minute-FiguresMemory, figuresBite); err != nil && !handle.Contended(err) {
 		return fmt.Errorf("forgetting old figures: %w", err)

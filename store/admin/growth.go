@@ -15,23 +15,23 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// The number of slots changes while services run. docs/design/slots.md explains how: SetSlots begins, each
-// slot is split by its owner (Split), its other tasks follow (MoveOn), and FinishSlots ends it.
+// The number of slots changes while services run, see docs/design/slots.md: SetSlots begins, each
+// owner splits its slots (Split), the other tasks follow (MoveOn), and FinishSlots ends it.
 
 // MostSlots is how many slots an installation may have.
 const MostSlots = 4096
 
-// ErrOlderServices says that a process is alive that does not know that the number of slots can change.
+// ErrOlderServices: a process is alive that does not know of changes of the number of slots.
 var ErrOlderServices = errors.New("services of an older version are alive: upgrade or stop them first")
 
-// ErrNotCompared says that an owner may know of a change of the number of slots that the database has forgotten. Another
-// change would hide from the owner that it was forgotten.
+// ErrNotCompared: an owner may know of a change of the number of slots that the database has
+// forgotten. Another change would hide the loss from the owner.
 var ErrNotCompared = fmt.Errorf("%w: try again in a moment; if no dispatcher is alive (notyet cluster), start one", handle.ErrUnsure)
 
-// ErrSlots says that an installation cannot have so many slots.
+// ErrSlots: an installation cannot have so many slots.
 var ErrSlots = fmt.Errorf("the number of slots must be 1 to %d", MostSlots)
 
-// nextSlots is the name in the table meta of the number of slots that follows the one to which they change; 0: none does.
+// nextSlots is the name in table meta of the number of slots after the present change; 0: none.
 const nextSlots = "slots.next"
 
 // Growth is how the number of slots changes.
@@ -48,10 +48,10 @@ type Growth struct {
 // Changing tells whether the number of slots changes.
 func (g Growth) Changing() bool { return g.Base != g.Target }
 
-// Settled tells that the number of slots does not change, and no change is to follow.
+// Settled: the number of slots does not change, and no change is to follow.
 func (g Growth) Settled() bool { return !g.Changing() && g.Next == 0 }
 
-// growthOf is how far the change has come by all slots' rows.
+// growthOf is the progress of the change by all slots' rows.
 func growthOf(rows []handle.Slot, next int) Growth {
 	if len(rows) == 0 {
 		return Growth{}
@@ -73,7 +73,7 @@ func growthOf(rows []handle.Slot, next int) Growth {
 	return g
 }
 
-// NextSlots is the number of slots that follows the one to which they change; 0: none does.
+// NextSlots is the number of slots after the present change; 0: none.
 func (a Admin) NextSlots(ctx context.Context) (int, error) { return readNext(ctx, a.h.DB) }
 
 // Growth returns how the number of slots changes.
@@ -99,8 +99,8 @@ func readNext(ctx context.Context, q interface {
 	return next, nil
 }
 
-// SetSlots lets the installation go over to n slots. While it goes over to another number, that comes first
-// and n follows. Repeating the call is harmless. After a start of the database it waits for a while until owners have looked at their slots.
+// SetSlots lets the installation go over to n slots, after a change under way to another number.
+// Repeating the call is harmless. After a start of the database, it waits until owners have looked.
 func (a Admin) SetSlots(ctx context.Context, n int) (Growth, error) {
 	if n < 1 || n > MostSlots {
 		return Growth{}, ErrSlots
@@ -188,7 +188,7 @@ func (a Admin) lockAllSlots(ctx context.Context, tx *sql.Tx) ([]handle.Slot, err
 	return rows, err
 }
 
-// beginSlots begins to change the number of slots, in the transaction that has all of them locked.
+// beginSlots begins to change the number of slots, in the transaction with all of them locked.
 func (a Admin) beginSlots(ctx context.Context, tx *sql.Tx, rows []handle.Slot, n int) ([]handle.Slot, error) {
 	base, turn := rows[0].Base, handle.NextTurn(rows)
 	for slot := len(rows); slot < n; slot++ {
@@ -203,8 +203,8 @@ func (a Admin) beginSlots(ctx context.Context, tx *sql.Tx, rows []handle.Slot, n
 	return tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+a.h.SlotColumns()+" FROM slots ORDER BY slot")
 }
 
-// FinishSlots ends a change of the number of slots if all is where it belongs, and begins the one that is to
-// follow. It tells whether anything was to be done.
+// FinishSlots ends a change of the number of slots if all tasks are in place, and begins the next
+// one. done: there was something to do.
 func (a Admin) FinishSlots(ctx context.Context) (done bool, err error) {
 	now, err := a.h.Time(ctx)
 	if err != nil {
@@ -237,8 +237,8 @@ func (a Admin) FinishSlots(ctx context.Context) (done bool, err error) {
 	return done, nil
 }
 
-// empty tells whether no task to come stands in slots that are given up. Nobody would own it, so otherwise the
-// slot's owner looks at all of it again.
+// empty tells whether given up slots have no task to come. Otherwise the slot's owner looks at all
+// of it again, because nobody would own such a task.
 func empty(ctx context.Context, tx *sql.Tx, given []handle.Slot) (bool, error) {
 	all := true
 	for _, r := range given {
@@ -257,7 +257,7 @@ func empty(ctx context.Context, tx *sql.Tx, given []handle.Slot) (bool, error) {
 	return all, nil
 }
 
-// follow begins the change that is to follow, once no older service is alive.
+// follow begins the next change, once no older service is alive.
 func (a Admin) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) error {
 	next, err := readNext(ctx, tx)
 	if err != nil || next == 0 {
@@ -283,8 +283,8 @@ func (a Admin) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) er
 	return setNext(ctx, tx, 0)
 }
 
-// DropSlots forgets slots that were given up and of which nothing is remembered, from the last one on, and
-// returns how many. held tells of a slot whether its owner is still to give it back.
+// DropSlots forgets given up slots without any remembered task, from the last one on, and returns
+// how many. held tells whether a slot's owner is still to give it back.
 func (a Admin) DropSlots(ctx context.Context, held func(handle.Slot) bool) (n int, err error) {
 	rows, err := a.h.Slots(ctx, a.h.Reads())
 	if err != nil {

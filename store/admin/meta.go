@@ -16,15 +16,14 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// The table meta holds what the installation has one of: a number (value) or bytes (data) by name.
+// The table meta has the installation's single values: a number (value) or bytes (data) by name.
 
-// kafkaCluster is the id of the Kafka cluster that the installation works on.
 const kafkaCluster = "kafka.cluster"
 
-// ErrOtherKafka says that the database belongs to an installation on another Kafka cluster.
+// ErrOtherKafka: the database belongs to an installation on another Kafka cluster.
 var ErrOtherKafka = errors.New("the database belongs to another Kafka cluster")
 
-// KafkaCluster returns the id of the Kafka cluster that the installation works on; "" where none is noted.
+// KafkaCluster returns the id of the installation's Kafka cluster; "" where none is noted.
 func (a Admin) KafkaCluster(ctx context.Context) (string, error) {
 	id, err := tables.ReadMeta(ctx, a.h.DB, kafkaCluster)
 	if err != nil {
@@ -33,8 +32,8 @@ func (a Admin) KafkaCluster(ctx context.Context) (string, error) {
 	return string(id), nil
 }
 
-// Secret returns 128 random bits that all processes of this installation have in common and nobody else knows. The first
-// process that asks makes them.
+// Secret returns 128 random bits, common to this installation's processes and unknown to others.
+// The first call makes them.
 func (a Admin) Secret(ctx context.Context, name string) (secret [16]byte, err error) {
 	_, _ = rand.Read(secret[:]) // never fails
 	kept, err := a.h.KeepMeta(ctx, "secret."+name, secret[:])
@@ -44,8 +43,8 @@ func (a Admin) Secret(ctx context.Context, name string) (secret [16]byte, err er
 	return [16]byte(kept), nil
 }
 
-// OnKafka notes that the installation works on the Kafka cluster with this id. It fails with ErrOtherKafka if another
-// one is noted. moved replaces what is noted.
+// OnKafka notes the id of the installation's Kafka cluster. It fails with ErrOtherKafka if another
+// one is noted. moved replaces the id.
 func (a Admin) OnKafka(ctx context.Context, cluster string, moved bool) error {
 	noted, err := a.h.KeepMeta(ctx, kafkaCluster, []byte(cluster))
 	if err == nil && string(noted) != cluster && moved {
@@ -61,7 +60,7 @@ func (a Admin) OnKafka(ctx context.Context, cluster string, moved bool) error {
 	return nil
 }
 
-// common is a setting that processes at work have in common. Its row in meta has the value, and when a process has last noted it.
+// common is a common setting of processes at work. Its row in meta has the value, and when noted.
 type common struct {
 	name   string // of the row
 	what   string // for operators
@@ -71,8 +70,8 @@ type common struct {
 	older  string // SQL for those of them that are bound to it
 }
 
-// ErrOtherElection says that the dispatchers at work elect in another way; ErrOtherIndex, that the services at work have another index;
-// ErrOtherTarget, that scanners at work have another target for an intake topic.
+// ErrOtherElection: the dispatchers at work elect in another way. ErrOtherIndex: the services at
+// work have another index. ErrOtherTarget: scanners at work have another target for a topic.
 var (
 	ErrOtherElection = errors.New("dispatchers at work elect in another way")
 	ErrOtherIndex    = errors.New("services at work have another index")
@@ -84,7 +83,7 @@ var (
 	indexKind    = common{"index.kind", "index.kind", ErrOtherIndex, "services", "redis", "LENGTH(id) > 0"}
 )
 
-// noted is a value that somebody has noted; value is "" where nobody has.
+// noted is a setting's value; "": nobody has noted one.
 type noted struct {
 	value string
 	at    int64 // Unix ms, by the database's clock
@@ -102,26 +101,29 @@ func (c common) read(ctx context.Context, q dialect.Querier, lock string) (noted
 	return rows[0], nil
 }
 
-// ElectBy notes that dispatchers elect in this way. Each leader asks again and again. Two elections at once would take the slots from each
-// other without end. So ElectBy fails with ErrOtherElection while a leader of another way has asked within handle.ServiceLease, and while a
-// dispatcher of a version before is alive, which elects through ZooKeeper and notes nothing.
+// ElectBy notes how dispatchers elect. Each leader asks again and again. Two elections at once
+// would take the slots from each other without end. So ElectBy fails with ErrOtherElection while
+// another way's leader has asked within handle.ServiceLease, and while an older dispatcher is
+// alive, which elects through ZooKeeper and notes nothing.
 func (a Admin) ElectBy(ctx context.Context, kind string) error {
 	return a.share(ctx, electionKind, kind)
 }
 
-// IndexBy notes that services have this kind of index. Each asks before it starts, and again and again. With two kinds nobody would hear who
-// wakes whom, and tasks would be late. So IndexBy fails with ErrOtherIndex, as ElectBy does.
+// IndexBy notes the services' kind of index. Each asks before its start, and again and again. With
+// two kinds nobody would hear who wakes whom, and tasks would be late. So IndexBy fails with
+// ErrOtherIndex, as ElectBy does.
 func (a Admin) IndexBy(ctx context.Context, kind string) error { return a.share(ctx, indexKind, kind) }
 
-// intakeTargets is how the names of rows begin that have an intake topic's own target; noTarget stands there for none.
+// intakeTargets begins the names of rows with an intake topic's own target; noTarget means none.
 const (
 	intakeTargets = "intake.target."
 	noTarget      = "none"
 	readsIntakes  = "CAST(kind AS CHAR) <> 'dispatcher'" // SQLite has bytes there, which differ from any text
 )
 
-// IntakeFor notes that scanners have this target, "" for none, for an intake topic. Each asks before it starts, and again and again. Of two
-// targets, the requests would go to one or the other by chance. So IntakeFor fails with ErrOtherTarget, as ElectBy does.
+// IntakeFor notes the scanners' target for an intake topic, "" for none. Each asks before its
+// start, and again and again. With two targets, chance would choose. So IntakeFor fails with
+// ErrOtherTarget, as ElectBy does.
 func (a Admin) IntakeFor(ctx context.Context, topic, target string) error {
 	key := sha256.Sum256([]byte(topic)) // a topic's name may be longer than a row's
 	return a.share(ctx, common{intakeTargets + hex.EncodeToString(key[:16]), "the target of " + topic + " in intake.topics", ErrOtherTarget, "scanners", noTarget, readsIntakes}, cmp.Or(target, noTarget))
@@ -173,13 +175,13 @@ func (c common) free(ctx context.Context, tx *sql.Tx, value string, n noted, now
 		c.other, c.what, value, other, who, handle.ServiceLease/1000)
 }
 
-// ElectedBy returns how dispatchers elect, as it is noted. IndexedBy returns the kind of the index likewise.
+// ElectedBy returns the noted way in which dispatchers elect.
 func (a Admin) ElectedBy(ctx context.Context) (string, error) {
 	n, err := electionKind.read(ctx, a.h.DB, "")
 	return n.value, err
 }
 
-// IndexedBy returns the kind of the index, as it is noted.
+// IndexedBy returns the noted kind of the index.
 func (a Admin) IndexedBy(ctx context.Context) (string, error) {
 	n, err := indexKind.read(ctx, a.h.DB, "")
 	return n.value, err

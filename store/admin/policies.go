@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Policy is what an operator has said about a target. It stays in force until it is taken back.
+// Policy is an operator's decision about a target. It stays in force until it is taken back.
 type Policy struct {
 	Topic       string `gorm:"primaryKey;size:255;serializer:text"`
 	Paused      bool
@@ -21,19 +21,19 @@ type Policy struct {
 	Changed     int64   // Unix ms
 }
 
-// Open tells that the policy restricts nothing. Such a row stays for a while: what was held is still to go.
+// Open: the policy restricts nothing. Such a row stays for a while: held tasks are still to go.
 func (p Policy) Open() bool { return !p.Paused && p.Rate == 0 && p.MaxInFlight == 0 }
 
-// MaxPolicies is how many targets can have a policy. Every dispatcher reads all of them several times a second.
+// MaxPolicies is how many targets can have one. Every dispatcher reads all several times a second.
 const MaxPolicies = 1000
 
-// heardWithin is when every dispatcher has long heard of a change, so that none holds tasks of the target any more.
+// heardWithin is when every dispatcher has heard of a change, and holds no tasks of the target.
 const heardWithin = time.Minute
 
-// ErrTooManyPolicies says that as many targets have a policy as can have one.
+// ErrTooManyPolicies: no further target can have a policy.
 var ErrTooManyPolicies = fmt.Errorf("%d targets have a policy, and no more can: resume some of them, or take their limits back", MaxPolicies)
 
-// Policies reads all of them by topic, those that restrict nothing as well.
+// Policies reads all of them by topic, also those that restrict nothing.
 func (a Admin) Policies(ctx context.Context) (out []Policy, err error) {
 	err = a.h.Cold(ctx, "targets").Order("topic").Limit(2 * MaxPolicies).Find(&out).Error // some may have come at once
 	if err != nil {
@@ -42,8 +42,8 @@ func (a Admin) Policies(ctx context.Context) (out []Policy, err error) {
 	return out, nil
 }
 
-// SetPolicy stores what is said about a target, in place of what was said before. change gets that, and
-// says what is to be in force now: so two who change different things do not undo each other's.
+// SetPolicy replaces the policy of a target. change makes the new one from the old, so two callers
+// who change different things do not undo each other's.
 func (a Admin) SetPolicy(ctx context.Context, topic string, now int64, change func(Policy) Policy) (Policy, error) {
 	var out Policy
 	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
@@ -75,7 +75,7 @@ func (a Admin) SetPolicy(ctx context.Context, topic string, now int64, change fu
 	return out, nil
 }
 
-// roomForPolicy makes room for one more row: it forgets one that restricts nothing and whose held tasks have all gone.
+// roomForPolicy makes room for one more row: it forgets an open one without any held task.
 func (a Admin) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error {
 	var n int64
 	if err := a.h.ColdIn(ctx, tx, "targets").Count(&n).Error; err != nil || n < MaxPolicies {
@@ -103,7 +103,7 @@ func (a Admin) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error {
 	return ErrTooManyPolicies
 }
 
-// CountHeld counts the held tasks of a target, at most so many. It looks at as many of each lane, which other targets may share.
+// CountHeld counts a target's held tasks, at most so many. It looks at as many of each lane.
 func (a Admin) CountHeld(ctx context.Context, topic string, most int) (int, error) {
 	key, err := a.h.LaneKey(ctx)
 	if err != nil {

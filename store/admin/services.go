@@ -11,16 +11,16 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Service is a process that says that it is alive.
+// Service is a process that reports that it is alive.
 type Service = handle.Service
 
-// ServiceLease is how long, in ms, a service counts as alive after it has last said so.
+// ServiceLease is how long, in ms, a service counts as alive after its last Beat.
 const ServiceLease = handle.ServiceLease
 
-// serviceMemory is how long, in ms, a service that says nothing is remembered.
+// serviceMemory is how long, in ms, a silent service is remembered.
 const serviceMemory = 3_600_000
 
-// Beat notes that a service is alive, and what it says of its work.
+// Beat notes that a service is alive, and its figures.
 func (a Admin) Beat(ctx context.Context, v Service) error {
 	if v.Figures == nil || len(v.Figures) > MaxFigures { // a part of it would be worth nothing
 		v.Figures = []byte{}
@@ -47,8 +47,8 @@ func (a Admin) Beat(ctx context.Context, v Service) error {
 	return nil
 }
 
-// Leave notes that a service has ended. After the last one, services may start with another kind of index at once, and
-// after the last scanner with other targets of intake topics.
+// Leave notes that a service has ended. After the last one, services may start with another kind of
+// index at once, and after the last scanner with other targets of intake topics.
 func (a Admin) Leave(ctx context.Context, id string) error {
 	now, err := a.h.Time(ctx)
 	if err == nil {

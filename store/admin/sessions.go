@@ -13,22 +13,22 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// endedSessions is how the names of rows in meta begin that have sessions of the console which operators have ended. The value is when the
-// session would have ended by itself, Unix ms.
+// endedSessions begins the names of rows in meta with sessions of the console ended by operators.
+// The value is the session's natural end, Unix ms.
 const endedSessions = "session.ended."
 
 const (
-	// MostEndedSessions bounds the rows.
 	MostEndedSessions = 10_000
-	// endedMemory is how long, in ms, a row outlives its session: the clocks of services may differ.
+	// endedMemory is how long, in ms, a row outlives its session: clocks of services may differ.
 	endedMemory = 3_600_000
 )
 
-// ErrTooManyEnded says that so many sessions of an owner, or of all, were ended that no other is noted.
+// ErrTooManyEnded: of an owner, or of all, so many sessions were ended that no other is noted.
 var ErrTooManyEnded = errors.New("too many sessions were ended before their time")
 
-// EndSession notes that a session has ended, which could be used until then (Unix ms). In its id a dot stands behind its owner, who has a
-// share of the rows. No row makes room for another: a session that was ended would be good again.
+// EndSession notes the end of a session that was good until then (Unix ms). The id is the owner, a
+// dot, and more; each owner has a share of the rows. No row makes room for another: an ended
+// session would be good again.
 func (a Admin) EndSession(ctx context.Context, id string, until int64) error {
 	now, err := a.h.Time(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (a Admin) EndSession(ctx context.Context, id string, until int64) error {
 	return nil
 }
 
-// EndedSessions returns the ids of the sessions that were ended, and until when each could be used.
+// EndedSessions returns the ids of ended sessions, and until when each could be used.
 func (a Admin) EndedSessions(ctx context.Context) (map[string]time.Time, error) {
 	out := map[string]time.Time{}
 	_, err := tables.Fetch(ctx, a.h.DB, func(r *sql.Rows, id *string) error {

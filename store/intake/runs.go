@@ -189,8 +189,7 @@ func (m *maker) read(ctx context.Context, keys []any) ([]task.Timer, error) {
 	}), nil
 }
 
-// insertFresh stores the new runs: at once if far ahead of claimed, the others under the lock on
-// their slots.
+// insertFresh stores the new runs: at once if far ahead of claimed, others under their slots' lock.
 func (m *maker) insertFresh(ctx context.Context) error {
 	if err := m.dropExisting(ctx); err != nil {
 		return err

@@ -21,8 +21,7 @@ type SentRun struct {
 // RestoreRuns stores runs made after the backup again, under their former numbers. So the known
 // deliveries match, and no run is made a second time under another number. same tells whether a
 // task has the sent content. A run is left out if it exists, if its timer does not make it any
-// more, or if the content differs. RestoreRuns returns the number of stored runs, and may be
-// repeated.
+// more, or if the content differs. n is how many were stored. The call may be repeated.
 func (in Intake) RestoreRuns(ctx context.Context, runs []SentRun, now int64, same func(*task.Task) bool) (n int, err error) {
 	if len(runs) > 0 { // a database of before the first run does not know their source
 		if err := in.h.Transact(ctx, func(tx *sql.Tx) error { return ensureRunSource(ctx, tx) }); err != nil {

@@ -132,8 +132,7 @@ func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
 
 // freeSource derives the id from topic, topic id, partition and generation. So a partition first
 // seen after a backup gets the same id again after the restore, and send logs name tasks by it.
-// Among 250 partitions, about one pair has the same id; the second one takes the next free id. 0:
-// none is free.
+// Among 250 partitions, about one pair has the same id; then the next free id is taken. 0: none.
 func freeSource(taken []int, src Source) int {
 	const ids = lastSource - firstSource + 1
 	stands := binary.BigEndian.AppendUint32(append([]byte(src.Topic), src.TopicID[:]...), uint32(src.Partition))

@@ -31,8 +31,7 @@ type timerIdentity struct {
 	from        int64 // the first run that is taken away
 }
 
-// mostClearing is how many pending runs the changed timers of a batch may have. A larger one is
-// cut.
+// mostClearing bounds the pending runs of a batch's changed timers. A larger batch is cut.
 const mostClearing = 10_000
 
 // decideTimers decides the requests about timers, and locks the runs to take away.

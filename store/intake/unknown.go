@@ -30,8 +30,7 @@ type unknownNames struct {
 	have    map[string]bool // there is a row
 }
 
-// boundUnknown returns the changes of a batch. It marks changes with a target beyond the intake's
-// quota.
+// boundUnknown returns a batch's changes, with marks on targets beyond the intake's quota.
 func (w *work) boundUnknown(ctx context.Context, b Batch) ([]task.Change, error) {
 	byIntake, seen := map[string]*unknownNames{}, map[[2]string]bool{}
 	for _, place := range b.Unknown.Changes {

@@ -64,8 +64,7 @@ func (w *work) phase(id *identity) task.Phase {
 	return w.nowUnsure(id.now, task.Pending)
 }
 
-// nowUnsure makes the phase of an unclaimed task Unsure, if the slot is. Recoveries are always
-// sure.
+// nowUnsure makes an unclaimed task's phase Unsure, if the slot is. Recoveries are always sure.
 func (w *work) nowUnsure(t *task.Task, ph task.Phase) task.Phase {
 	if (ph == task.Pending || ph == task.Between) && w.slots[t.Slot].Unsure && w.intake.evidence == nil {
 		return task.Unsure

@@ -1,5 +1,5 @@
-// Package letters reads, counts and forgets dead letters: tasks and requests that notyet has given up on. A filter goes
-// in; a page of ids, a count, or letters come out. Other packages of the store write them.
+// Package letters reads, counts and forgets dead letters: tasks and requests that notyet has given
+// up on. A filter goes in; a page of ids, a count, or letters come out. Other packages write them.
 package letters
 
 import (
@@ -17,7 +17,7 @@ type Letters struct{ h *handle.Handle }
 // New returns the dead letters of a store.
 func New(st handle.Source) Letters { return Letters{handle.Of(st)} }
 
-// Filter selects dead letters; the zero value selects all that were not replayed.
+// Filter selects dead letters. The zero value selects all that were not replayed.
 type Filter struct {
 	IDs      []int64
 	Kind     string
@@ -35,7 +35,7 @@ type Filter struct {
 	Allowed func(topic string) bool
 }
 
-// Read returns the letters with the given ids that are still there, in the order of their ids.
+// Read returns the existing letters with the given ids, in the order of ids.
 func (ls Letters) Read(ctx context.Context, ids []int64, body bool) (out []task.DeadLetter, err error) {
 	if len(ids) == 0 {
 		return nil, nil

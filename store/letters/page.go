@@ -10,8 +10,7 @@ import (
 // MaxPageBytes limits the bodies of a page of dead letters. The last letter may exceed it.
 const MaxPageBytes = 16 << 20
 
-// SelectWithBodies is Select for letters that are read with their bodies: the page holds no more
-// than MaxPageBytes of them.
+// SelectWithBodies is Select for letters with their bodies: MaxPageBytes bounds a page.
 func (ls Letters) SelectWithBodies(ctx context.Context, f Filter) (Page, error) {
 	page, err := ls.Select(ctx, f)
 	if err != nil || len(page.IDs) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Last is the highest id of a dead letter; 0: there are none. A run over many pages ends at
-// that id, so it does not meet tasks that die while it runs.
+// Last is the highest id of a dead letter; 0: there are none. A run over many pages ends at that
+// id, so it does not meet tasks that die meanwhile.
 func (ls Letters) Last(ctx context.Context) (int64, error) {
 	var id int64
 	if err := ls.h.Cold(ctx, "dead_letters").Select("COALESCE(MAX(id), 0)").Scan(&id).Error; err != nil {
@@ -18,10 +18,10 @@ func (ls Letters) Last(ctx context.Context) (int64, error) {
 	return id, nil
 }
 
-// Purge deletes the first f.Limit dead letters (0: 1000) that the filter selects, and returns
-// how many those were and the id after which the next call goes on; 0 says that none are left. A
-// letter that is replayed meanwhile stays, unless f.Replayed. The rows of dead tasks stay too: a
-// cancel is still told that they are dead, as long as they are remembered.
+// Purge deletes the first f.Limit dead letters (0: 1000) of the filter. It returns how many, and
+// the id after which the next call goes on; 0: none are left. A letter that is replayed meanwhile
+// stays, unless f.Replayed. The rows of dead tasks stay too: a cancel is still told that they are
+// dead, as long as they are remembered.
 func (ls Letters) Purge(ctx context.Context, f Filter) (deleted, next int64, err error) {
 	if f.Limit <= 0 {
 		f.Limit = tables.MaxRows
@@ -51,7 +51,7 @@ func (ls Letters) Purge(ctx context.Context, f Filter) (deleted, next int64, err
 	return deleted, page.Next, nil
 }
 
-// purgeIDs deletes letters, and spares those that were replayed meanwhile unless replayed is true.
+// purgeIDs deletes letters, and spares those replayed meanwhile unless replayed is true.
 func (ls Letters) purgeIDs(ctx context.Context, tx *sql.Tx, ids []int64, replayed bool) (int64, error) {
 	these := ls.h.ColdIn(ctx, tx, "dead_letters").Where("id IN ?", ids)
 	if !replayed {

@@ -18,18 +18,17 @@ const (
 	Counted  = 10_000 // letters that one statement counts
 )
 
-// Page is a page of dead letters. Next is the id after which the next one begins; 0: this was the
-// last. A page can be short or empty without being the last, because looking at letters that the filter
-// excludes is limited too.
+// Page is a page of dead letters. The next one begins after the id Next; 0: this was the last. A
+// page can be short or empty without being the last: looking at excluded letters is limited too.
 type Page struct {
 	IDs  []int64
 	Next int64
 }
 
-// Select returns the first letters that a filter selects, at most f.Limit (0: 100).
+// Select returns the first letters of a filter, at most f.Limit (0: 100).
 //
-// Where a page ends says nothing about letters of topics that are not allowed but how many there are in
-// all: every letter of a stretch is read, whatever the filter says about its content, and looked at here.
+// Where a page ends tells only the number of letters of topics that are not allowed: every letter
+// of a stretch is read, whatever the filter says about its content, and looked at here.
 func (ls Letters) Select(ctx context.Context, f Filter) (page Page, err error) {
 	if f, err = ls.skipOld(ctx, f); err != nil {
 		return page, err
@@ -66,15 +65,14 @@ func (ls Letters) Select(ctx context.Context, f Filter) (page Page, err error) {
 	return page, nil
 }
 
-// head is a dead letter that was looked at.
 type head struct {
 	id      int64
 	topic   string
 	matches bool
 }
 
-// stretch reads the next n letters of the index that the filter narrows most, and says behind which id to go on; 0: these were
-// the last.
+// stretch reads the next n letters of the index that the filter narrows most, and says behind which
+// id to go on; 0: these were the last.
 func (ls Letters) stretch(ctx context.Context, f Filter, n int) (rows []head, next int64, err error) {
 	tagged := f.Tag != ""
 	if tagged {
@@ -107,14 +105,14 @@ func (ls Letters) tagged(ctx context.Context, f Filter, n int) ([]int64, error) 
 	return tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT pos FROM tags WHERE "+where+" ORDER BY pos LIMIT ?", append(a, n)...)
 }
 
-// PageQuery reads the id, the topic, and whether the filter selects it, of the next n letters.
+// PageQuery reads the id and topic of the next n letters, and whether the filter selects each.
 func (ls Letters) PageQuery(f Filter, n int) (query string, a []any) {
 	query, a = ls.query(f, "id, topic, COALESCE("+f.matchSQL()+", 0)")
 	return query, append(a, n)
 }
 
-// query is a query for the next letters of the index that the filter narrows most. The number of
-// them is its last argument.
+// query is a query for the next letters of the index that the filter narrows most. The last
+// argument is their number.
 func (ls Letters) query(f Filter, columns string) (query string, a []any) {
 	for _, c := range f.match() {
 		a = append(a, c.args...)
@@ -131,13 +129,12 @@ func (ls Letters) query(f Filter, columns string) (query string, a []any) {
 	return "SELECT " + columns + " FROM " + table + " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY id LIMIT ?", a
 }
 
-// condition is a part of a filter.
 type condition struct {
 	sql  string
 	args []any
 }
 
-// index returns the index that narrows the filter most, with what it is asked for. "": the primary key.
+// index returns the index that narrows the filter most, and its conditions. "": the primary key.
 func (f Filter) index() (name string, where []condition) {
 	where = []condition{{"id > ?", []any{f.After}}}
 	add := func(sql string, args ...any) { where = append(where, condition{sql, args}) }
@@ -190,11 +187,11 @@ func (f Filter) matchSQL() string {
 	return "(" + strings.Join(all, " AND ") + ")"
 }
 
-// FirstSince reads the index on died_at, and only that: for a bare MIN(id), SQLite would walk the table.
+// FirstSince reads the index on died_at only: for a bare MIN(id), SQLite would walk the table.
 const FirstSince = "SELECT COALESCE(MIN(+id), ?) FROM dead_letters WHERE died_at >= ?"
 
-// skipOld makes a run begin at the first letter that died at or after f.Since. Otherwise it would
-// read all older ones. Only the first page needs this.
+// skipOld makes a run begin at the first letter since f.Since, without reading all older ones. Only
+// the first page needs this.
 func (ls Letters) skipOld(ctx context.Context, f Filter) (Filter, error) {
 	if f.Since <= 0 || f.After > 0 {
 		return f, nil
@@ -207,8 +204,8 @@ func (ls Letters) skipOld(ctx context.Context, f Filter) (Filter, error) {
 	return f, nil
 }
 
-// Count counts the dead letters that the filter selects, whatever its Limit, for as long as within
-// says (0: until all are counted). next is the id after which to go on; 0: all are counted.
+// Count counts the dead letters of the filter, whatever its Limit, for as long as within says (0:
+// until all are counted). next is the id after which to go on; 0: all are counted.
 func (ls Letters) Count(ctx context.Context, f Filter, within time.Duration) (n, next int64, err error) {
 	if f, err = ls.skipOld(ctx, f); err != nil {
 		return 0, 0, err

@@ -11,18 +11,17 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// ErrTurned says that the number of slots was begun to be changed, or a slot was split, and that the owner
-// has not looked since.
+// ErrTurned: since the owner's last look, a slot was split, or the number of slots began to change.
 var ErrTurned = errors.New("how keys are spread over slots has changed")
 
 // Claim moves claimed of the slots ahead to pos. From the commit on, every task up to pos belongs
-// to the owner. All slots must be held under epoch and not given back, and none may be beyond pos,
-// or before the place up to which its owner has it claimed (from, one for each slot): a database
-// that was set back has forgotten a claim. Otherwise nothing moves and Claim returns ErrFenced. Where all are held, and one is at
-// another turn than the one at which its owner has seen it (see handle.Slot), Claim returns ErrTurned. The
-// slots are sure from the commit on: see store/life.go. While the number of slots changes, only Acquire makes them sure. A
-// slot that is split is claimed as far as its tasks stand where they belong.
-// Repeating a claim with the same pos after a lost reply succeeds.
+// to the owner. All slots must be held under epoch and not given back. None may be beyond pos, or
+// before from, the owner's view of claimed, by slot: a database that was set back has forgotten a
+// claim. Otherwise nothing moves and Claim returns ErrFenced. If all are held, but the turn of one
+// is not the owner's (see handle.Slot), Claim returns ErrTurned. The slots are sure from the commit
+// on: see store/life.go. While the number of slots changes, only Acquire makes them sure. A split
+// slot is claimed as far as its tasks stand where they belong. Repeating a claim with the same pos
+// after a lost reply succeeds.
 func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, epoch, pos int64) error {
 	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{pos, pos, pos, epoch}, tables.Args(slots)...)
@@ -61,8 +60,8 @@ func (l Line) refused(ctx context.Context, tx *sql.Tx, slots []int, epoch, turn 
 	return handle.ErrFenced
 }
 
-// Next returns the slots as they are, and for each that has one the first place beyond claimed that
-// holds a task. The task there falls due next, whatever any index says.
+// Next returns the slots, and the first place beyond claimed with a task, for each that has one.
+// The task there falls due next, whatever any index says.
 func (l Line) Next(ctx context.Context, slots []int) ([]handle.Slot, []handle.SlotPos, error) {
 	if len(slots) == 0 {
 		return nil, nil, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Done closes (From, To] of a slot: all of it was delivered, and the Tally is of the tasks that are still in the line.
+// Done closes (From, To] of a slot: all was delivered. The Tally is of the tasks still in the line.
 type Done struct {
 	Slot     int
 	Epoch    int64
@@ -19,13 +19,14 @@ type Done struct {
 	Tally
 }
 
-// Tally tells tasks from others: how many they are, and a sum over their seqs, which name their contents.
+// Tally tells tasks from others: their number, and a sum over their seqs, which name the contents.
 type Tally struct {
 	Count int
 	Sum   int64
 }
 
-// tallied is what a seq adds: the sum over a slot's claimed tasks stays far below the largest integer.
+// tallied is the modulus of seqs: the sum over a slot's claimed tasks stays far below the largest
+// int64.
 const tallied = 1<<31 - 1
 
 // Add counts a task.
@@ -34,10 +35,9 @@ func (t *Tally) Add(seq int64) {
 	t.Sum += seq % tallied
 }
 
-// moveDone moves done where the database has the very tasks in the range that were settled. So done
-// cannot pass a task that was overlooked, or replaced. The look reads the (slot, pos) index only. A range must
-// begin at done, and must not reach beyond claimed, where writers still put tasks. A range that is
-// settled already is ignored.
+// moveDone moves done where the range has the very tasks that were settled. So done cannot pass an
+// overlooked or replaced task. The look reads the (slot, pos) index only. A range must begin at
+// done, and end at claimed at most: writers still put tasks beyond. A settled range is ignored.
 func moveDone(ctx context.Context, tx *sql.Tx, done []Done, at map[int]handle.Slot) (mismatch []int, stands map[int]int64, err error) {
 	if len(done) == 0 {
 		return nil, nil, nil

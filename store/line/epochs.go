@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// epochLeap is how many epochs NextEpoch leaves out when the database has begun another life: more than can have been allocated in what
-// the database has forgotten.
+// epochLeap is how many epochs NextEpoch skips in another life of the database: more than
+// forgotten.
 const epochLeap = 1_000_000
 
-// NextEpoch allocates a fencing epoch. Each call returns a higher one, whatever else was lost or rebuilt. Where the database itself was
-// set back, the epoch is higher than those of the slots, because their owners have taken them anew, and than those that were forgotten: see
-// store/life.go.
+// NextEpoch allocates a fencing epoch. Each call returns a higher one, whatever else was lost or
+// rebuilt. After the database was set back, the epoch exceeds those of the slots, because their
+// owners have taken them anew, and the forgotten ones: see store/life.go.
 func (l Line) NextEpoch(ctx context.Context) (int64, error) {
 	var epoch int64
 	name := []byte("epoch")
@@ -21,7 +21,7 @@ func (l Line) NextEpoch(ctx context.Context) (int64, error) {
 		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(epoch), 0) FROM slots").Scan(&taken); err != nil {
 			return err
 		}
-		// MySQL assigns from left to right. A program of the version before notes no life.
+		// MySQL assigns from left to right. An older program notes no life.
 		res, err := tx.ExecContext(ctx, "UPDATE meta SET value = CASE WHEN value < ? THEN ? ELSE value END + CASE WHEN LENGTH(data) = 0 OR data = "+l.h.Life+" THEN 1 ELSE ? END, data = "+l.h.Life+" WHERE name = ?", taken, taken, epochLeap, name)
 		if err != nil {
 			return err

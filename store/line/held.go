@@ -17,8 +17,8 @@ type HeldPlace = handle.HeldPlace
 // HeldTask is a task that is held.
 type HeldTask = handle.HeldTask
 
-// HeldTasks returns up to n held tasks behind a place, in the order of the instants at which they should
-// have been released. They stand in all slots, and some may belong to another target of the same lane.
+// HeldTasks returns up to n held tasks behind a place, in the order of their missed releases. They
+// stand in all slots, and some may belong to another target of the same lane.
 func (l Line) HeldTasks(ctx context.Context, topic string, after HeldPlace, n int) ([]HeldTask, error) {
 	out, err := l.h.HeldTasks(ctx, l.h.DB, topic, &after, n)
 	if err != nil {

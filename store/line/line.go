@@ -1,6 +1,6 @@
-// Package line holds what the owner of a slot asks for: to take it and give it back, to claim its tasks, to read
-// them, to settle them, to start runs of timers, and to move tasks to the slots where they belong while the number
-// of slots changes. Slots under an epoch go in; tasks come out, and so does who won. Other packages of the store
+// Package line serves the owner of a slot: taking and giving back slots, claiming, reading and
+// settling tasks, starting runs of timers, and moving tasks to their slots while the number of
+// slots changes. Slots under an epoch go in; tasks come out, and so does who won. Other packages
 // put tasks into the line.
 package line
 

@@ -19,8 +19,8 @@ import (
 type Entry struct {
 	slots.Place
 	Lane task.Lane
-	// Due is known of tasks that may stand together with others at a later place than their own: of Claimed
-	// at the first place of a range, of Doubts where a place has several.
+	// Due is known of tasks that may share a later place than their own: of Claimed at the first
+	// place of a range, of Doubts where a place has several.
 	Due int64
 }
 
@@ -38,8 +38,8 @@ func rangesWhere(ranges []Range) (string, []any) {
 	return strings.Repeat(" OR (slot = ? AND pos > ? AND pos <= ?)", len(ranges))[len(" OR "):], a
 }
 
-// Claimed reads what a claim took, with the due times of those at the first places. Only the owner
-// adds or removes tasks within a claimed range, so one read after the claim is complete.
+// Claimed reads a claim's tasks, with the due times at the first places. Only the owner adds or
+// removes tasks within a claimed range, so one read after the claim is complete.
 func (l Line) Claimed(ctx context.Context, ranges []Range) ([]Entry, error) {
 	entries, err := l.Entries(ctx, ranges)
 	if err != nil {
@@ -52,11 +52,11 @@ func (l Line) Claimed(ctx context.Context, ranges []Range) ([]Entry, error) {
 	return entries, l.addDues(ctx, entries, func(i int) bool { return first[entries[i].at()] })
 }
 
-// mostDues bounds for how many tasks Doubts reads the due times: about 100 ms of work for the database.
+// mostDues bounds the due times that Doubts reads: about 100 ms of work for the database.
 const mostDues = 20_000
 
-// Doubts reads what an owner finds claimed, with the due times of tasks that share a place: they came when the place was claimed already, or were
-// called back to it, and are to go in the order of their due times.
+// Doubts reads what an owner finds claimed, with the due times of tasks that share a place. They
+// came to a claimed place, or were called back to it, and are to go in the order of due times.
 func (l Line) Doubts(ctx context.Context, ranges []Range) ([]Entry, error) {
 	entries, err := l.Entries(ctx, ranges)
 	if err != nil {
@@ -92,7 +92,6 @@ func (l Line) Entries(ctx context.Context, ranges []Range) ([]Entry, error) {
 
 func (e Entry) at() slots.Pos { return slots.Pos{Slot: e.Slot, Pos: e.Pos} }
 
-// addDues adds the due times of entries.
 func (l Line) addDues(ctx context.Context, entries []Entry, wanted func(i int) bool) error {
 	bySeq := map[int64]*Entry{}
 	var seqs []any
@@ -115,7 +114,7 @@ func (l Line) addDues(ctx context.Context, entries []Entry, wanted func(i int) b
 	})
 }
 
-// Count returns how many tasks stand in each piece; a slot without any is left out. It reads the index only.
+// Count returns the tasks of each piece, but for empty slots. It reads the index only.
 func (l Line) Count(ctx context.Context, ranges []Range) (map[int]int, error) {
 	found, err := tallies(ctx, l.h.DB, ranges, "0")
 	counts := make(map[int]int, len(found))
@@ -146,7 +145,7 @@ func tallies(ctx context.Context, q dialect.Querier, ranges []Range, sum string)
 }
 
 // Nth returns the place of the n-th task (from 1) of a piece, and whether there are that many. A
-// claim up to that place takes n tasks, and any others at the very same place.
+// claim up to there takes n tasks, and others at the very same place.
 func (l Line) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, err error) {
 	err = l.h.DB.QueryRowContext(ctx, "SELECT pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT 1 OFFSET ?", r.Slot, r.From, r.To, n-1).Scan(&pos)
 	if err == sql.ErrNoRows {
@@ -159,7 +158,7 @@ func (l Line) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, err 
 }
 
 // Tasks reads tasks with their bodies, in the order of seq, until the bodies reach maxBytes. rest
-// are the seqs that were not read because of that limit. A seq that no longer exists is in neither.
+// are the seqs beyond that limit. A seq that no longer exists is in neither.
 func (l Line) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []task.Task, rest []int64, err error) {
 	seqs = slices.Sorted(slices.Values(seqs))
 	for len(seqs) > 0 && maxBytes > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/notyet/notyet/timer"
 )
 
-// Start is a run of a timer that is due, and must be alone or is missed.
+// Start is a due run of a timer that must be alone or is missed.
 type Start struct {
 	handle.SlotEpoch
 	Seq    int64
@@ -34,20 +34,19 @@ const (
 	RunMissed                      // it is missed, and a later one is sent or on its way
 )
 
-// StartRuns decides which of the runs may be released, and returns the others by seq. They come in the
-// order in which they are due. ErrFenced: a slot has another owner, and nothing was decided. Repeating
-// the call after a lost reply is harmless.
+// StartRuns decides which of the runs, in the order of due, may be released, and returns the others
+// by seq. ErrFenced: a slot has another owner, and nothing was decided. Repeating the call after a
+// lost reply is harmless.
 //
-// The row of a timer remembers one run that is released, whatever comes: the latest that had to be
-// alone, or the one that stands in for others that were dropped as missed. So whatever is dropped has a
-// later run that is delivered, however long its target's backlog is, and whoever owns the slot by then.
-// Only a caller can cancel that one. An earlier run that is remembered and not delivered yet keeps its
-// place. Meanwhile later runs that are missed are dropped for the latest of them, and nothing remembers
-// that one: a run is released when no later one is on its way.
+// A timer's row remembers one run that is released, whatever comes: the latest that had to be
+// alone, or the stand-in for runs dropped as missed. So every dropped run has a later one that is
+// delivered, however long its target's backlog is, and whoever owns the slot by then. Only a caller
+// can cancel that one. A remembered run keeps its place until it is delivered. Meanwhile later
+// missed runs are dropped for the latest of them, which nothing remembers: a run is released when
+// no later one is on its way.
 //
-// A run that was started is unfinished until its task has ended, also where its timer was deleted, or
-// deleted and set again. Where the deleted timer has been forgotten meanwhile, nothing is remembered,
-// and it may be released.
+// A started run is unfinished until its task has ended, also after its timer was deleted, or
+// deleted and set again. Once a deleted timer is forgotten, its runs may be released.
 func (l Line) StartRuns(ctx context.Context, starts []Start, now int64, tolerance time.Duration) (refused map[int64]Refusal, err error) {
 	err = l.h.Transact(ctx, func(tx *sql.Tx) error {
 		refused = map[int64]Refusal{}
@@ -62,7 +61,6 @@ func (l Line) StartRuns(ctx context.Context, starts []Start, now int64, toleranc
 	return refused, nil
 }
 
-// starting is one decision about some runs.
 type starting struct {
 	h         *handle.Handle
 	tx        *sql.Tx
@@ -87,7 +85,7 @@ type runTask struct {
 	sent       bool // it has ended, delivered
 }
 
-// laterThan tells whether it is a later run of the same timer, and delivered or on its way.
+// laterThan: it is a later run of the same timer, and delivered or on its way.
 func (t runTask) laterThan(r Start) bool {
 	id, run, ok := timer.SplitRunID(t.id)
 	return (t.unfinished || t.sent) && ok && id == r.Timer && run > r.Run
@@ -128,7 +126,6 @@ func (d *starting) decide(ctx context.Context, starts []Start) error {
 	return nil
 }
 
-// timer returns the timer of a run; nil: it is not known.
 func (d *starting) timer(r Start) *startingTimer {
 	if t := d.timers[task.Ident(r.Topic, r.Timer)]; t != nil && t.Topic == r.Topic && t.ID == r.Timer {
 		return t
@@ -154,7 +151,7 @@ func (d *starting) missed(r Start, why Refusal) {
 	t.missed = true
 }
 
-// read locks the timers and their slots, and reads the runs that the timers remember.
+// read locks the timers and their slots, and reads the remembered runs.
 func (d *starting) read(ctx context.Context, starts []Start) error {
 	var keys []any
 	set := handle.SlotSet{}
@@ -242,9 +239,9 @@ func (t *startingTimer) skips(r Start) bool {
 	return t.Definition.Misfire == timer.MisfireSkip
 }
 
-// standIn looks for a later run that is delivered or on its way. found, without one: the timer has still
-// to make it. A timer that was disabled, deleted or replaced does not say which runs it had made: of
-// those that are missed together, others are behind.
+// standIn looks for a later run, delivered or on its way. found, without one: the timer has still
+// to make it. A disabled, deleted or replaced timer does not tell the runs it had made: others that
+// are missed too are in behind.
 func (d *starting) standIn(ctx context.Context, t *startingTimer, r Start, behind []Start) (later runTask, found bool, err error) {
 	runs, coming := t.StandIns(r.Run, d.now, d.tolerance)
 	if coming {

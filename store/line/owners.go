@@ -13,14 +13,14 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Acquire makes owner the owner of the slots under epoch, and returns them as they were before, in
-// order. It leaves out slots that another owner holds at epoch or above, and slots that were given
-// back under epoch. From the commit on, all writes of the previous owner fail, and the slots are
-// sure. Repeating the call after a lost reply is harmless.
+// Acquire makes owner the owner of the slots under epoch, and returns their former state, in order.
+// It leaves out slots that another owner holds at epoch or above, and slots given back under epoch.
+// From the commit on, all writes of the previous owner fail, and the slots are sure. Repeating the
+// call after a lost reply is harmless.
 //
-// known is what owner knows of the slots. Where the database was set back and has less claimed, owner
-// claims as much again: what it has delivered is in doubt then, and no longer pending. Where it may have
-// forgotten that tasks had moved to another slot, owner claims what that slot's owner may have claimed.
+// known is owner's knowledge of the slots. If the database was set back and has less claimed, owner
+// claims as much again: its deliveries are in doubt then, and no longer pending. If moves of tasks
+// to another slot may be forgotten, owner claims what that slot's owner may have claimed.
 func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner string, known ...Known) ([]handle.Slot, error) {
 	if owner == "" {
 		return nil, errors.New("acquiring slots: the owner must have a name, for a slot without one is free")
@@ -35,7 +35,7 @@ func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner strin
 		if err != nil || len(before) == 0 {
 			return err
 		}
-		// Where claims may be forgotten, so may tasks that were sent: the scanner reads those again, behind all that was claimed.
+		// With claims, sent tasks may be forgotten: the scanner reads them again, behind claimed.
 		taken := []any{int64(everywhere), epoch, []byte(owner), epoch, epoch}
 		for _, b := range before {
 			taken = append(taken, b.Slot)
@@ -52,7 +52,7 @@ func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner strin
 	return before, nil
 }
 
-// Known is what whoever takes slots, or gives them up, knows of them that the database may have forgotten.
+// Known is a taker's or giver's knowledge of slots that the database may have forgotten.
 type Known struct {
 	Slots []Had
 	Sent  []Sent // what its producers have, wherever it stands: nobody can cancel or stop that
@@ -64,7 +64,6 @@ type Sent struct {
 	Number int32 // see task.SendNumber
 }
 
-// had is what is known of slots.
 func had(known []Known) (out []Had) {
 	for _, k := range known {
 		out = append(out, k.Slots...)
@@ -93,8 +92,8 @@ func (l Line) lockSent(ctx context.Context, tx *sql.Tx, known []Known) (sent []t
 	return sent, nil
 }
 
-// remember has the locked slots claimed as far as is known, and makes retries of the tasks in them that producers have: of those that
-// are pending, and of those that wait and of which the attempt was forgotten.
+// remember claims the locked slots as far as is known, and makes retries of their tasks at
+// producers: of pending ones, and of waiting ones with a forgotten attempt.
 func remember(ctx context.Context, tx *sql.Tx, slots []handle.Slot, known []Known, sent []task.Task) error {
 	done := make(map[int]int64, len(slots))
 	for i := range slots {
@@ -138,12 +137,12 @@ type Had struct {
 	Slot int
 	Pos  int64 // it was claimed up to there
 	Turn int64 // and was seen at this turn; 0: neither
-	// Reach is how far any owner can have claimed. Tasks that stand here again, because the database has forgotten
-	// that they had moved, may be claimed up to there.
+	// Reach is how far any owner can have claimed. Tasks that stand here again, because the
+	// database has forgotten their move, may be claimed up to there.
 	Reach int64
 }
 
-// claimed is how far a slot is to be claimed when it is taken as the database has it.
+// claimed is how far a slot is to be claimed when it is taken in the database's state.
 func (h Had) claimed(s handle.Slot) int64 {
 	if s.MayHaveMoved() || s.Turn < h.Turn {
 		return max(h.Pos, h.Reach)
@@ -151,9 +150,9 @@ func (h Had) claimed(s handle.Slot) int64 {
 	return h.Pos
 }
 
-// Release gives back the slots of epoch that are drained, that is, all that was claimed is settled.
-// It keeps and returns the others: their owner has something to settle, or a claim whose reply was
-// lost has moved claimed. It also keeps a slot of which the database has forgotten a part: known is as with
+// Release gives back the drained slots of epoch, with all that was claimed settled. It keeps and
+// returns the others: their owner has something to settle, or a claim with a lost reply has moved
+// claimed. It also keeps a slot of which the database has forgotten a part: known is as with
 // Acquire. It may be repeated.
 //
 // From the commit on, all later writes under the epoch fail, claims too. So if a claim and a
@@ -175,7 +174,6 @@ func (l Line) Release(ctx context.Context, slots []int, epoch int64, known ...Kn
 	return kept, nil
 }
 
-// remembered is the condition that the database remembers all that was had.
 func remembered(had []Had) (clause string, args []any) {
 	if len(had) == 0 {
 		return "", nil
@@ -188,9 +186,9 @@ func remembered(had []Had) (clause string, args []any) {
 	return " AND claimed" + cases + " AND turn" + cases, append(args, turns...)
 }
 
-// Abandon gives up the slots that are still held under epoch, drained or not. What is claimed and
-// not settled in them is in doubt; the next owner deals with it. From the commit on, all later
-// writes under the epoch fail. It may be repeated. known is as with Acquire.
+// Abandon gives up the slots still held under epoch, drained or not. Claimed and unsettled tasks in
+// them are in doubt; the next owner deals with them. From the commit on, all later writes under the
+// epoch fail. It may be repeated. known is as with Acquire.
 func (l Line) Abandon(ctx context.Context, slots []int, epoch int64, known ...Known) error {
 	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
 		sent, err := l.lockSent(ctx, tx, known)

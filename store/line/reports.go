@@ -9,8 +9,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Reports decides the reports that wait for the tasks of transitions, in the transaction that has the rows and the slots
-// locked, and deletes those reports. The intake, which takes reports in, knows the rules.
+// Reports decides and deletes the waiting reports on the tasks of transitions, in the transaction
+// with the locked rows and slots. The intake, which takes reports in, knows the rules.
 type Reports func(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]Row, slots map[int]handle.Slot, now func() int64) (Reported, error)
 
 // Reported is what reports make of transitions.
@@ -25,7 +25,7 @@ func (e Transition) Waits(row task.Task) bool {
 	return e.State == task.StateReport && !e.Recall || e.EndsWait && row.State == task.StateReport
 }
 
-// Stand makes of a task's row what its reports are decided on: the task as it waits.
+// Stand turns a task's row into the waiting task on which reports are decided.
 func (e Transition) Stand(row *task.Task, claimed int64) {
 	if !e.EndsWait {
 		row.State, row.Attempt, row.Class = e.State, max(e.Attempt, row.Attempt), e.Lane.Class()

@@ -13,11 +13,10 @@ import (
 // RetireBite is how many tasks Retire forgets at most. It keeps the statement short.
 const RetireBite = tables.MaxRows
 
-// Retire forgets ended tasks of a piece of a slot's line, the oldest first and at most RetireBite
-// of them. It returns how many those were and what is left of the piece: go on with it until it is
-// empty. The rest begins behind what was forgotten, because the server still walks over deleted
-// rows for a while. What is forgotten takes its version with it, so the piece must lie further back
-// than any request can be late.
+// Retire forgets ended tasks of a piece of a slot's line, the oldest first and at most RetireBite.
+// It returns how many, and the rest of the piece: go on until that is empty. The rest begins behind
+// the forgotten tasks, because the server still walks over deleted rows for a while. A forgotten
+// task takes its version with it, so the piece must lie further back than any request can be late.
 func (l Line) Retire(ctx context.Context, r Range) (n int, rest Range, err error) {
 	to := r.To
 	if r.Slot != task.OutOfLine {
@@ -46,7 +45,7 @@ func (l Line) Retire(ctx context.Context, r Range) (n int, rest Range, err error
 	return len(seqs), rest, nil
 }
 
-// NextEnded returns when the first task ended out of the line beyond the given time (Unix ms): one dive into the index.
+// NextEnded returns when the first task after the given time (Unix ms) ended out of the line.
 func (l Line) NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error) {
 	next, err := l.h.Beyond(ctx, l.h.Reads(), []handle.SlotPos{{Slot: task.OutOfLine, Pos: after}})
 	if err != nil || len(next) == 0 {

@@ -16,9 +16,9 @@ import (
 
 // Transition moves one task out of its place. Its owner has claimed the task, or has set it aside
 // for a retry while Kafka had not answered. With a State in the line, the task goes to a later
-// place: Pos, or right behind claimed. StateLine means that it was not sent, and stays what it was.
-// With any other State, the task has ended, with a dead letter if Dead is set. A task that has
-// already left its place is not changed.
+// place: Pos, or right behind claimed. StateLine: it was not sent, and keeps its state. With any
+// other State, the task has ended, with a dead letter if Dead is set. A task that has already left
+// its place is not changed.
 type Transition struct {
 	Seq     int64
 	Slot    int
@@ -31,24 +31,22 @@ type Transition struct {
 	Snoozed int  // set where a report decides
 	Lane    task.Lane
 	Dead    *task.DeadLetter
-	// MaybeSent says that an earlier owner may have sent the task that becomes a dead letter. The row of a timer's run then counts one
-	// attempt at least, which stays when the letter is purged: see task.WasDropped.
+	// MaybeSent: an earlier owner may have sent the task that becomes a dead letter. A timer's run
+	// then counts one attempt at least, also after a purge of the letter: see task.WasDropped.
 	MaybeSent bool
-	// Recall brings forward a task that was put off and stands beyond claimed: to Pos, or right
-	// behind claimed. It stays what it is. A task that is no longer there, or has changed, or stands
-	// at another place than From if that is set, is not touched. Nor is one that stands where its slot, which is
-	// split, may have tasks that belong to another slot.
+	// Recall brings forward a put off task beyond claimed: to Pos, or right behind claimed. It
+	// keeps its state. A task is not touched if it is gone, or has changed, or stands at another
+	// place than a set From, or where its split slot may have tasks of another slot.
 	Recall bool
 	Events []schemas.Event // told only if the task still stands as its owner knows it
-	// EndsWait says that no report came in time. If one is there all the same, it decides instead.
+	// EndsWait: no report came in time. If one is there all the same, it decides instead.
 	EndsWait bool
 }
 
 func (e Transition) inLine() bool { return e.State <= task.StateReport }
 
 // Applies tells whether the task still stands where its owner knows it. When a settlement is
-// repeated, the task may have left its place the first time, and callers and consumers may have
-// changed it since. That must stay.
+// repeated, the task may have left its place, and callers and consumers may have changed it since.
 func (e Transition) Applies(row task.Task, s handle.Slot) bool {
 	switch {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
@@ -68,15 +66,14 @@ func (e Transition) Applies(row task.Task, s handle.Slot) bool {
 type Settled struct {
 	Fenced   []int // slots that have another owner: nothing was written for them, nor for any other
 	Mismatch []int // slots whose range holds other tasks than were settled, or is not theirs: their done stays
-	// Stands is where done stands in slots in which an earlier settlement, whose reply was lost,
-	// has moved it beyond From. Settled tasks may be replaced, so count the rest from there, the
-	// next time.
+	// Stands is where done stands in slots in which an earlier settlement, with a lost reply, has
+	// moved it beyond From. Settled tasks may be replaced, so count the rest from there.
 	Stands map[int]int64
 	Events []handle.Box   // the events, to be published and then deleted
 	Moved  []handle.Place // where the tasks that stay in the line stand now
-	// Reported are the transitions of tasks whose reports were there already, by seq, as the reports have made them.
+	// Reported are transitions of tasks with earlier reports, by seq, as changed by the reports.
 	Reported map[int64]Transition
-	// Ignored are transitions of tasks with which others have gone on, by seq. Nothing was changed, and nothing is told.
+	// Ignored are transitions of tasks with which others have gone on: nothing was changed or told.
 	Ignored []int64
 }
 
@@ -84,7 +81,7 @@ type Settled struct {
 // about them, and the done offsets of their slots. Only the done offsets make other writers of
 // tasks wait. It may be repeated after an error whose outcome is unknown.
 //
-// now tells the time in Unix ms. As in Apply, it is asked once the rows are locked.
+// now tells the time in Unix ms, once the rows are locked, as in Apply.
 func (l Line) Settle(ctx context.Context, done []Done, transitions []Transition, now func() int64) (Settled, error) {
 	var out Settled
 	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
@@ -149,15 +146,15 @@ func (l Line) Settle(ctx context.Context, done []Done, transitions []Transition,
 	return out, nil
 }
 
-// Row is what a settlement reads of each task: where it stands, and what it is called.
+// Row is what a settlement reads of each task: its place and its names.
 type Row struct {
 	task.Task
 	Ident [16]byte
 }
 
-// stillThere leaves out tasks that were to wait for reports, and have left the places at which they were claimed: most have, where
-// consumers report at once (see task.SentOnce). Nothing comes to a place that is claimed. So a look at the index without locks tells,
-// at a fraction of what it costs to lock each row.
+// stillThere leaves out tasks to wait for reports that have left the places at which they were
+// claimed: most have, where consumers report at once (see task.SentOnce). Nothing comes to a
+// claimed place. So a look at the index tells, and costs a fraction of locking each row.
 func stillThere(ctx context.Context, tx *sql.Tx, transitions []Transition) ([]Transition, error) {
 	places, n := map[int]Range{}, 0
 	for _, e := range transitions {
@@ -195,12 +192,12 @@ func stillThere(ctx context.Context, tx *sql.Tx, transitions []Transition) ([]Tr
 	return out, nil
 }
 
-// beginsWait says that the task was sent from the place at which it was claimed, and is to wait for a report.
+// beginsWait: the task was sent from where it was claimed, and is to wait for a report.
 func (e Transition) beginsWait() bool {
 	return e.State == task.StateReport && e.From != 0 && !e.Recall && !e.EndsWait
 }
 
-// lockTransitions locks the rows before the slots, as all writers do. Another order would deadlock with them.
+// lockTransitions locks the rows before the slots, as all writers do, against deadlocks.
 func (l Line) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]Row, error) {
 	rows := make(map[int64]Row, len(transitions))
 	return rows, tables.Chunks(transitions, func(part []Transition) error {
@@ -225,7 +222,7 @@ func seqsOf(transitions []Transition) []any {
 	return out
 }
 
-// writeTransitions writes the transitions of tasks that stand as their owners know them, and returns the events of those.
+// writeTransitions writes the transitions of tasks in their known places, and returns their events.
 func (l Line) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]Row, slots map[int]handle.Slot, now int64, out *Settled) (told []schemas.Event, err error) {
 	var dead []*task.DeadLetter
 	waits := handle.Waits{}
@@ -278,7 +275,7 @@ func (l Line) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Tr
 	return told, l.h.InsertDead(ctx, tx, dead)
 }
 
-// transitionGroup is what transitions that are written together have in common; their targets and places differ.
+// transitionGroup is the common part of transitions written together; targets and places differ.
 type transitionGroup struct {
 	inLine  bool
 	state   task.State

@@ -12,8 +12,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Shift is how far the owner of a slot that is split has moved its tasks to where they belong. It begins
-// at done, whatever an owner before has done, and again in each life of the database: that may have forgotten what was moved. It is not safe for use by several goroutines.
+// Shift is how far the owner of a split slot has moved its tasks to where they belong. It begins at
+// done, whatever an earlier owner has done, and again in each life of the database, which may have
+// forgotten moves. It is not safe for use by several goroutines.
 type Shift struct {
 	Slot  int
 	Epoch int64
@@ -33,17 +34,16 @@ func NewShift(slot int, epoch int64) *Shift {
 // Left is how many tasks stay behind for now.
 func (sh *Shift) Left() int { return len(sh.left) }
 
-// Waits tells that nothing is to be moved but what stays behind for now.
+// Waits: nothing is to be moved but the tasks that stay behind for now.
 func (sh *Shift) Waits() bool { return sh.time.done && sh.held.done && len(sh.left) > 0 }
 
-// shiftRange is how far one of the two ranges of a slot is looked at.
 type shiftRange struct {
 	at   shiftPlace
 	to   int64 // its last place
 	done bool
 }
 
-// shiftPlace is a place in the order of the index on (slot, pos, lane): all up to it is looked at.
+// shiftPlace is a place in the index on (slot, pos, lane): all up to it is looked at.
 type shiftPlace struct {
 	pos  int64
 	lane task.Lane
@@ -51,16 +51,16 @@ type shiftPlace struct {
 }
 
 const (
-	// shiftPage is how many tasks a step looks at. Settlements wait for what a step has locked.
+	// shiftPage is how many tasks a step looks at. Settlements wait for its locks.
 	shiftPage = 250
-	// shiftAhead is how far ahead, ms, tasks stand where they belong before held ones are looked at. Held tasks come before later
-	// ones: while they wait here, those of their target that come to the new slots are held too.
+	// shiftAhead is how far ahead, ms, tasks are in place before held ones are looked at. Held
+	// tasks come first: while they wait here, later ones of their target are held elsewhere too.
 	shiftAhead = 10_000
 )
 
-// MoveOn moves a page of tasks of a split slot to where they belong: those that are due next, then held ones, then the others.
-// waits tells of tasks about which their owner waits for an answer: they stay until it has come. Call it until Moved.Whole is set.
-// After an error, call it again. handle.ErrFenced: the slot has another owner, or is unsure.
+// MoveOn moves a page of a split slot's tasks to where they belong: the next due, then held ones,
+// then the others. waits names tasks whose owner waits for an answer: they stay for now. Repeat it
+// until Moved.Whole, also after errors. handle.ErrFenced: the slot has another owner, or is unsure.
 func (l Line) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq int64) bool) (Moved, error) {
 	var out Moved
 	var after Shift
@@ -167,7 +167,7 @@ func (m *shifter) page(ctx context.Context, r *shiftRange) ([]shifterRow, error)
 	return out, nil
 }
 
-// moved is the place up to which all is where it belongs once the range is moved on.
+// moved is the place up to which all tasks are in place once the range is moved on.
 func (r *shiftRange) moved() int64 {
 	if r.done {
 		return r.to
@@ -175,7 +175,7 @@ func (r *shiftRange) moved() int64 {
 	return r.at.pos - 1
 }
 
-// shift moves leavers, and notes how far the slot is where it belongs.
+// shift moves leavers, and notes how far the slot's tasks are in place.
 func (m *shifter) shift(ctx context.Context, sh *Shift, leavers []leaver, held bool, to int64) error {
 	leavers, err := m.lockRows(ctx, leavers)
 	if err != nil {
@@ -203,8 +203,8 @@ func (m *shifter) shift(ctx context.Context, sh *Shift, leavers []leaver, held b
 	return err
 }
 
-// lockShift locks the slot against others, and those to which leavers go against claims, all in one order. It verifies that
-// the owner holds the slot.
+// lockShift locks the slot against others, and the leavers' slots against claims, all in one order.
+// It verifies that the owner holds the slot.
 func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (map[int]handle.Slot, error) {
 	below, above := handle.SlotSet{}, handle.SlotSet{}
 	for _, l := range leavers {
@@ -231,7 +231,7 @@ func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (m
 	return at, nil
 }
 
-// moveLeft moves those that stayed behind and need no longer stay. If none is left, all of the slot is where it belongs.
+// moveLeft moves the tasks that need no longer stay behind. Without any left, the slot is whole.
 func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
 	var leavers []leaver
 	seqs := slices.Sorted(maps.Keys(sh.left))
@@ -274,10 +274,10 @@ func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
 	return err
 }
 
-// BringHome moves a page of tasks, and timers, out of a slot that was given up, to where they belong. A program of an older
-// version has placed them there, and nobody would deliver them. held tells of the slot whether its owner is alive, and delivers what it
-// has claimed. Any other owner loses the slot, and no caller can change what it has claimed: that may have been delivered. Repeat it
-// until nothing was moved.
+// BringHome moves a page of tasks, and timers, out of a given up slot to where they belong. An
+// older program has placed them there, and nobody would deliver them. held tells whether the slot's
+// owner is alive, and delivers its claims. Any other owner loses the slot, and no caller can change
+// its claimed tasks: they may have been delivered. Repeat the call until nothing is moved.
 func (l Line) BringHome(ctx context.Context, slot int, held func(handle.Slot) bool) (Moved, error) {
 	var out Moved
 	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
@@ -342,8 +342,8 @@ func (m *shifter) bringHome(ctx context.Context, slot int, held func(handle.Slot
 	return m.moveTimers(ctx, timers, at)
 }
 
-// leaveOwner returns the leavers that the owner of a slot that was given up, and is locked, does not deliver. Of an owner that is not
-// alive it takes the slot away: a settlement of that one would count what has left.
+// leaveOwner returns the leavers that the owner of the locked, given up slot does not deliver. A
+// dead owner loses the slot: its settlement would count what has left.
 func (m *shifter) leaveOwner(ctx context.Context, leavers []leaver, now handle.Slot, held func(handle.Slot) bool) ([]leaver, error) {
 	claimed := func(l leaver) bool { return l.pos <= now.Claimed }
 	if now.Owner != "" && held(now) {

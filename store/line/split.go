@@ -18,22 +18,22 @@ import (
 
 // Why a slot is not split now.
 var (
-	// ErrBusy says that the slot has something in flight, or too many tasks that fall due in a moment.
+	// ErrBusy: the slot has something in flight, or too many tasks that fall due in a moment.
 	ErrBusy = errors.New("the slot is busy")
-	// ErrNotReady says that a slot to which tasks would move has no owner yet.
+	// ErrNotReady: a slot to which tasks would move has no owner yet.
 	ErrNotReady = errors.New("a slot that takes tasks over has no owner yet")
 )
 
 const (
-	// SplitAhead is how far ahead, ms, all is where it belongs once a slot is split. No claim goes beyond it before the other
-	// tasks have followed, so it is the time that those have. splitLeast is the least.
+	// SplitAhead is how far ahead, ms, all tasks are in place once a slot is split. No claim goes
+	// further before the others have followed, so they have that time. splitLeast is the least.
 	SplitAhead = 15_000
 	splitLeast = 3000
-	// splitMost is how many tasks a split looks at: its slot's tasks wait for it. splitMoves is how many leave with it, unless
-	// more fall due within splitLeast.
+	// splitMost is how many tasks a split looks at, while the slot's tasks wait. splitMoves is how
+	// many leave with it, unless more fall due within splitLeast.
 	splitMost  = 20_000
 	splitMoves = 3000
-	// keyBytes is how much of a body is read for its key. Of a longer key, the whole body is read.
+	// keyBytes is how much of a body is read for its key. For a longer key, the whole body is read.
 	keyBytes = 256
 )
 
@@ -66,7 +66,6 @@ type leaver struct {
 	doubt         bool // it may have been delivered, so no caller can change it
 }
 
-// row is a task as a shifter reads it.
 type shifterRow struct {
 	leaver
 	replay    int
@@ -80,7 +79,7 @@ func scanShifter(r *sql.Rows, v *shifterRow) error {
 
 const shifterColumns = "seq, pos, lane, due, replay, topic, id, SUBSTR(body, 1, 256)"
 
-// leavers returns those of the rows that belong to another slot than theirs.
+// leavers returns the rows that belong to another slot.
 func (m *shifter) leavers(ctx context.Context, rows []shifterRow) ([]leaver, error) {
 	out := make([]leaver, 0, len(rows)/2)
 	for _, r := range rows {
@@ -103,7 +102,7 @@ func (m *shifter) leavers(ctx context.Context, rows []shifterRow) ([]leaver, err
 	return out, nil
 }
 
-// home is where a key belongs. One that cannot be read stays, or goes to slot 0 if its slot is given up.
+// home is where a key belongs. An unreadable one stays, or goes to slot 0 if its slot is given up.
 func (m *shifter) home(topic string, key []byte, id string, known bool) int {
 	switch {
 	case known:
@@ -114,7 +113,7 @@ func (m *shifter) home(topic string, key []byte, id string, known bool) int {
 	return m.slot.Slot
 }
 
-// lockRows locks the rows of leavers, before any slot, and leaves out those that have gone on since they were read.
+// lockRows locks the rows of leavers, before any slot, and leaves out those that have gone on.
 func (m *shifter) lockRows(ctx context.Context, leavers []leaver) ([]leaver, error) {
 	var out []leaver
 	slices.SortFunc(leavers, func(a, b leaver) int { return cmp.Compare(a.seq, b.seq) })
@@ -144,7 +143,7 @@ func seqsOfLeavers(leavers []leaver) []any {
 	return out
 }
 
-// write moves leavers to their slots, which are locked. Their place stays, unless it was claimed there already.
+// write moves leavers to their locked slots, at the same place unless that was claimed there.
 func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]handle.Slot) error {
 	type place struct {
 		slot  int
@@ -185,13 +184,13 @@ func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]handle
 	return nil
 }
 
-// Split spreads the keys of a slot over the number of slots that is to come. Its owner has claimed it up to
-// claimed, has settled all of that, and claims nothing meanwhile: so no first attempt of a key is in flight
-// here when the next one is placed elsewhere. Timers go with it, and tasks that fall due soon. The others
-// follow with MoveOn, and nobody claims beyond them before. waits is as with MoveOn.
+// Split spreads the keys of a slot over the coming number of slots. Its owner has settled all up to
+// claimed, and claims nothing meanwhile: so no first attempt of a key is in flight here when the
+// next one is placed elsewhere. Timers go with it, and tasks that fall due soon. The others follow
+// with MoveOn, and nobody claims beyond them before. waits is as with MoveOn.
 //
-// ErrFenced: the slot has another owner, or is unsure. ErrBusy and ErrNotReady: later. Repeating the call is harmless: a slot
-// that is split already, or that no key leaves, is left alone.
+// ErrFenced: the slot has another owner, or is unsure. ErrBusy and ErrNotReady: later. Repeating
+// the call is harmless: a slot that is split already, or that no key leaves, is left alone.
 func (l Line) Split(ctx context.Context, slot int, epoch, claimed, now int64, waits func(seq int64) bool) (Moved, error) {
 	ahead, err := l.splitReach(ctx, slot, claimed, now)
 	if err != nil {
@@ -278,8 +277,8 @@ func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahea
 	return err
 }
 
-// nearest leaves the tasks that move with a split, and how far: up to a place, but for no more of them than
-// splitMoves if they stand beyond least.
+// nearest returns the tasks that move with a split, and how far: up to a place, but at most
+// splitMoves of them if they stand beyond least.
 func nearest(near []leaver, to, least int64) ([]leaver, int64) {
 	slices.SortFunc(near, func(a, b leaver) int { return cmp.Compare(a.pos, b.pos) })
 	if len(near) <= splitMoves {
@@ -304,7 +303,7 @@ func (m *shifter) near(ctx context.Context, from, to int64, lock bool) ([]leaver
 	return m.lockRows(ctx, leavers)
 }
 
-// lockSplit locks the slot and those to which its keys go, and verifies that the slot can be split.
+// lockSplit locks the slot and its keys' new slots, and verifies that the slot can be split.
 func (m *shifter) lockSplit(ctx context.Context, epoch, claimed int64, rows int) (map[int]handle.Slot, error) {
 	set := handle.SlotSet{}
 	set.Add(m.slot.Slot)
@@ -338,7 +337,6 @@ func (m *shifter) lockSplit(ctx context.Context, epoch, claimed int64, rows int)
 	return at, nil
 }
 
-// movingTimer is a timer of the slot whose key leaves it.
 type movingTimer struct {
 	ident [16]byte
 	to    int
@@ -393,8 +391,8 @@ func (m *shifter) timersLeaving(ctx context.Context) ([]movingTimer, error) {
 	return out, nil
 }
 
-// moveTimers moves the timers that leave. No run of theirs stands behind both its due time and the first place that is
-// free in their new slot. Those that came since lockTimers are read under the locks of the slots.
+// moveTimers moves the timers that leave. None of their runs stands behind both its due time and
+// the first free place in the new slot. Later timers are read under the locks of the slots.
 func (m *shifter) moveTimers(ctx context.Context, known map[[16]byte]int, at map[int]handle.Slot) error {
 	leaving, err := m.timersLeaving(ctx)
 	if err != nil {
@@ -422,5 +420,5 @@ func (m *shifter) moveTimers(ctx context.Context, known map[[16]byte]int, at map
 	return nil
 }
 
-// everywhere is the place up to which all of a slot that is whole stands where it belongs.
+// everywhere is moved of a whole slot: all stands where it belongs.
 const everywhere = math.MaxInt64

@@ -22,9 +22,8 @@ type AuditFilter struct {
 // AuditPlace is where a page ends.
 type AuditPlace struct{ At, ID int64 }
 
-// AuditPage is one page, the newest entries first. More is where the next one begins; nil: this was
-// the last. A page can be short or empty without being the last, because looking at entries that
-// the filter excludes is limited too.
+// AuditPage is one page, the newest entries first. The next one begins at More; nil: this was the
+// last. A page can be short or empty before the last: looking at excluded entries is limited too.
 type AuditPage struct {
 	Entries []handle.AuditEntry
 	More    *AuditPlace
@@ -36,8 +35,7 @@ const (
 	auditAtOnce   = 500
 )
 
-// ListAudit reads one page of the audit log. It walks the index of times, or that of task ids where
-// the filter names a task.
+// ListAudit reads one page of the audit log, by the index of times, or of a named task's id.
 func (r Reader) ListAudit(ctx context.Context, f AuditFilter) (AuditPage, error) {
 	entries, more, err := gather(f.Limit, AuditExamined, auditAtOnce, func(n int) ([]handle.AuditEntry, error) { return r.readAudit(ctx, f, n) },
 		func(e handle.AuditEntry) bool {

@@ -52,8 +52,8 @@ type CancelRecord struct {
 	Tasks     []task.Listed
 }
 
-// Cancelled tells what became of the tasks of a record, once scanners have decided it. What was replaced or
-// fired meanwhile is in neither number.
+// Cancelled returns the outcome of a record, once scanners have decided it. Tasks that were
+// replaced or fired meanwhile are in neither number.
 func (r Reader) Cancelled(ctx context.Context, rec CancelRecord) (cancelled, tooLate int64, decided bool, err error) {
 	due := make(map[int64]int64, len(rec.Tasks))
 	seqs := make([]int64, 0, len(rec.Tasks))

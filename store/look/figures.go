@@ -14,8 +14,8 @@ type MinuteFigures struct {
 	Data   []byte
 }
 
-// Minutes returns what all processes did from one minute to another, the latter included, in the
-// order of the minutes. Ask for few at a time: each has up to as many rows as there are processes.
+// Minutes returns the figures of all processes from one minute to another, the latter included, in
+// order. Ask for few at a time: each has up to as many rows as there are processes.
 func (r Reader) Minutes(ctx context.Context, from, to int64) (out []MinuteFigures, err error) {
 	rows := r.h.Cold(ctx, "figures").Select("minute, data").Where("minute BETWEEN ? AND ?", from, to).Order("minute").Limit(int(to-from+1) * handle.MaxServices)
 	if err := rows.Find(&out).Error; err != nil {
@@ -32,9 +32,8 @@ type Bounded struct {
 
 func upTo(most, n int64) Bounded { return Bounded{min(n, most), n > most} }
 
-// CountOverdue counts the tasks that were to come before the given time, Unix ms, and are not
-// settled, up to a limit. oldest is the place of the first of them, 0 if there is none. Held tasks
-// are not among them. It reads the index of the line only.
+// CountOverdue counts the unsettled tasks from before the given time, Unix ms, up to a limit, by
+// the index of the line only. oldest is the place of the first, or 0. Held tasks do not count.
 func (r Reader) CountOverdue(ctx context.Context, before, most int64) (found Bounded, oldest int64, err error) {
 	var total int64
 	err = r.view(ctx, func(v view) error {
@@ -65,8 +64,7 @@ func (r Reader) CountOverdue(ctx context.Context, before, most int64) (found Bou
 	return upTo(most, total), oldest, nil
 }
 
-// CountKinds counts the dead letters of each kind that were not replayed, each up to a limit. It
-// reads an index only.
+// CountKinds counts each kind's dead letters that were not replayed, up to a limit, by an index.
 func (r Reader) CountKinds(ctx context.Context, kinds []string, most int64) (map[string]Bounded, error) {
 	table := r.h.Dialect.Use("dead_letters", "kind")
 	out := make(map[string]Bounded, len(kinds))

@@ -23,8 +23,8 @@ type ForecastFilter struct {
 	Step     int64  // ms, at least 1
 	// Within is for how long to count. 0: until all is counted.
 	Within time.Duration
-	// Stretch is how many entries a statement reads at most, unless they are of one step. 0: 200,000, a tenth of a second
-	// of work.
+	// Stretch is how many entries a statement reads at most, unless they are of one step. 0:
+	// 200,000, a tenth of a second of work.
 	Stretch int64
 }
 
@@ -34,12 +34,11 @@ type ForecastStep struct {
 	Count int64
 }
 
-// Forecast counts the tasks that are still to come by their place in the line: the due time, the
-// time of the next attempt, or the end of the wait for a report. It leaves out steps without tasks.
-// With a tag it counts by due times alone, and no task that is held.
-// It reads entries of two indexes in the order of time, and at least one step; for a topic their rows
-// too, since another topic may share its lanes. If Within is
-// over before all is counted, next is where to go on; otherwise it is 0.
+// Forecast counts the coming tasks by their place in the line: the due time, the time of the next
+// attempt, or the end of the wait for a report. It leaves out steps without tasks. With a tag it
+// counts by due times alone, and no held task. It reads entries of two indexes in the order of
+// time, and at least one step; for a topic their rows too, since another topic may share its lanes.
+// If Within is over before all is counted, next is where to go on; otherwise 0.
 func (r Reader) Forecast(ctx context.Context, f ForecastFilter) (steps []ForecastStep, next int64, err error) {
 	most := int64(stretchRows)
 	if f.Tag != "" {
@@ -70,13 +69,13 @@ type counter struct {
 	counts map[int64]int64 // by the beginning of the step
 }
 
-// stretchRows is the default of ForecastFilter.Stretch, and stretchTagged with a tag: each entry is then looked up in two tables.
+// stretchRows is the default Stretch. With a tag, each entry is also looked up in two tables.
 const (
 	stretchRows   = 200_000
 	stretchTagged = 20_000
 )
 
-// run counts a stretch of steps at a time: more while they are sparse, fewer where they are dense, so that it can end in time.
+// run counts a stretch of steps at a time, more while they are sparse, so that it can end in time.
 func (c *counter) run(ctx context.Context) (next int64, err error) {
 	if err := c.begin(ctx); err != nil {
 		return 0, err
@@ -112,9 +111,9 @@ func (c *counter) run(ctx context.Context) (next int64, err error) {
 
 // begin finds the topic's lanes.
 //
-// A lane also holds what has ended, in places up to now: tasks that were cancelled, and those
-// before done. Beyond the place that every slot has claimed or passed, and beyond now, all of
-// it is to come. Before it, the slots' lines tell them apart.
+// A lane also holds ended tasks, in places up to now: cancelled ones, and those before done. Beyond
+// now, and beyond each slot's claimed and done, all tasks are to come. Before, the slots' lines
+// tell them apart.
 func (c *counter) begin(ctx context.Context) (err error) {
 	if c.f.Topic == "" || c.f.Tag != "" {
 		return nil
@@ -134,7 +133,7 @@ func (c *counter) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// stretch counts [from, to), and returns how much stands there. If that is above most, it keeps nothing and may have counted less.
+// stretch counts [from, to), and returns the number of tasks. Above most, it keeps nothing.
 func (c *counter) stretch(ctx context.Context, from, to, most int64) (n int64, err error) {
 	counts := map[int64]int64{}
 	if c.f.Tag != "" {
@@ -185,7 +184,7 @@ func (c *counter) countTagged(ctx context.Context, counts map[int64]int64, from,
 		" FROM ("+entries+") AS g LEFT JOIN tasks t ON t.seq = g.seq LEFT JOIN slots s ON s.slot = t.slot GROUP BY step", append(args, a...))
 }
 
-// read adds what a statement counts, and returns how many entries it has read.
+// read adds the counts of a statement, and returns how many entries it has read.
 func (c *counter) read(ctx context.Context, counts map[int64]int64, query string, args []any) (n int64, err error) {
 	type row struct{ step, n, counts int64 }
 	rows, err := tables.Ask(ctx, c.q, func(r *sql.Rows, v *row) error { return r.Scan(&v.step, &v.n, &v.counts) }, query, args...)
@@ -212,16 +211,15 @@ func (c *counter) lines(from, to int64) (ranges []indexRange) {
 	return ranges
 }
 
-// indexRange is a run of an index.
 type indexRange struct {
 	where string
 	args  []any
 }
 
-// count adds to counts, by step, the tasks of the topic in ranges of an index. At most one entry more
-// than most is read; n is how many were.
+// count adds to counts, by step, the topic's tasks in ranges of an index. n is how many entries
+// were read, at most one more than most.
 func (c *counter) count(ctx context.Context, counts map[int64]int64, index string, ranges []indexRange, most int64) (n int64, err error) {
-	// Each index holds all that is asked about. Left to choose, a server may take the other one and look at every row.
+	// Each index is enough. Left to choose, a server may take the other one and look at every row.
 	words := c.h.Dialect
 	of, topic := "1", []any(nil)
 	if c.f.Topic != "" {

@@ -31,8 +31,8 @@ type Waiting struct {
 // historyOf is how many dead letters, changes and waiting requests a history has.
 const historyOf = 20
 
-// GetHistory reads the newest task of a topic and id with its history. It uses indexes of the id, and
-// reads a bounded number of rows.
+// GetHistory reads the newest task of a topic and id with its history, by indexes of the id. The
+// number of rows is bounded.
 func (r Reader) GetHistory(ctx context.Context, topic, id string) (View, History, error) {
 	t, slot, err := r.get(ctx, topic, id)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r Reader) GetHistory(ctx context.Context, topic, id string) (View, History
 	return viewOf(&t, slot), h, nil
 }
 
-// waiting reads what waits for a task. The beginning of what is stored of a request names its op.
+// waiting reads a task's waiting changes. The beginning of a stored request names its op.
 func (r Reader) waiting(ctx context.Context, t *task.Task, ph task.Phase) (out []Waiting, n int, err error) {
 	key := task.Ident(t.Topic, t.ID)
 	if err := r.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM waiting WHERE ident = ?", key[:]).Scan(&n); err != nil {
@@ -97,7 +97,7 @@ func (r Reader) waiting(ctx context.Context, t *task.Task, ph task.Phase) (out [
 	return out, n, nil
 }
 
-// get reads the newest task of a topic and id with the offsets of its slot. It is one statement, so one
+// get reads the newest task of a topic and id with its slot's offsets, in one statement, so of one
 // moment: between two, a task could leave its place and the slot's done pass it.
 func (r Reader) get(ctx context.Context, topic, id string) (task.Task, handle.Slot, error) {
 	key := task.Ident(topic, id)

@@ -35,8 +35,8 @@ type ListPlace struct {
 	Pos  int64
 	Lane task.Lane
 	Seq  int64
-	// Settled divides the order of a list by tag, see beginTag; 0: no tag. It is that of the first page: read anew, it may
-	// have risen or fallen, and tasks would change sides.
+	// Settled divides the order of a list by tag, see beginTag; 0: no tag. All pages have the first
+	// one's: read anew, it may have risen or fallen, and tasks would change sides.
 	Settled int64
 }
 
@@ -44,37 +44,36 @@ func (p ListPlace) compare(o ListPlace) int {
 	return cmp.Or(cmp.Compare(p.Pos, o.Pos), cmp.Compare(p.Lane, o.Lane), cmp.Compare(p.Seq, o.Seq))
 }
 
-// ListPage is one page. More is where the next one begins; nil: this was the last. A page can be
-// short or empty without being the last, because looking at tasks that the filter excludes is
-// limited too.
+// ListPage is one page. The next one begins at More; nil: this was the last. A page can be short or
+// empty without being the last, because looking at excluded tasks is limited too.
 type ListPage struct {
 	Tasks []View
 	More  *ListPlace
 }
 
-// These bound the cost of one page. An entry of an index is 30 bytes; a row without its body about 200;
-// bodies are read a few at a time.
+// These bound the cost of one page. An entry of an index is 30 bytes; a row without its body about
+// 200; bodies are read a few at a time.
 const (
 	ListExamined  = 5000     // rows
 	listBodyBytes = 16 << 20 // of bodies; the one that passes it is still taken
 	listBodies    = 16       // rows whose bodies are asked for at once
 )
 
-// ErrState says that no task is ever in that state.
+// ErrState: no task is ever in that state.
 var ErrState = errors.New("state is none of pending, claimed, waiting_report, waiting_retry, delivered, succeeded, cancelled, stopped, dead")
 
-// endedStates tells which states are those of tasks that have ended.
+// endedStates tells which states are those of ended tasks.
 var endedStates = map[string]bool{
 	"pending": false, "claimed": false, "waiting_report": false, "waiting_retry": false,
 	"delivered": true, "succeeded": true, "cancelled": true, "stopped": true, "dead": true,
 }
 
-// List reads one page of the tasks that come next, or that were settled last, in the order of their
-// place. It reads and merges index entries of the topic's lanes, or of the slots' lines. However
-// long the lines are, it looks at no more rows than the page and its limits allow.
+// List reads one page of the tasks that come next, or that were settled last, in the order of
+// place. It merges index entries of the topic's lanes, or of the slots' lines. However long the
+// lines are, it looks at no more rows than the page and its limits allow.
 //
-// A page is of one state of the database. A move to another slot leaves a task at its place, or puts it
-// at a later one. So no move takes a task from a page to come to one that was read.
+// A page is of one state of the database. A move to another slot leaves a task at its place, or
+// puts it at a later one. So no move takes a task from a coming page to a page already read.
 func (r Reader) List(ctx context.Context, f ListFilter) (ListPage, error) {
 	return r.list(ctx, &lister{f: f})
 }
@@ -128,8 +127,7 @@ type stream struct {
 	end      bool
 }
 
-// begin opens the streams. Held tasks stand behind all others, by the instants at which they should have
-// been released.
+// begin opens the streams. Held tasks stand behind all others, by their missed releases.
 func (l *lister) begin(ctx context.Context) error {
 	l.least = math.MinInt64
 	from, to := l.f.From, task.Held(0)-1
@@ -178,9 +176,10 @@ func (l *lister) findLeast(ctx context.Context) error {
 	return err
 }
 
-// beginTag opens two streams, because tasks of the tag that were delivered may be many. Of tasks that are to come, nearly all
-// have a due time behind what is settled in all slots. The others come again, wait for a report, or are held: they come last, as
-// held ones do. Of tasks that have ended, nearly all have a due time up to the most that is settled, and come first.
+// beginTag opens two streams, because delivered tasks of the tag may be many. Of coming tasks,
+// nearly all are due behind the settled part of all slots. The others come again, wait for a
+// report, or are held: they come last, as held ones do. Of ended tasks, nearly all were due in the
+// settled part, and come first.
 func (l *lister) beginTag(from, to int64) {
 	switch {
 	case l.f.After != nil:
@@ -209,7 +208,7 @@ func (l *lister) addTag(from, to, offset int64) {
 	}
 }
 
-// run takes entries in order, as many at a time as the page has room for, and looks at their rows.
+// run takes entries in order, as many as the page has room for, and looks at their rows.
 func (l *lister) run(ctx context.Context) (ListPage, error) {
 	page, bytes := ListPage{Tasks: []View{}}, 0
 	for {
@@ -258,7 +257,7 @@ func (l *lister) wanted(v View) bool {
 
 // take is the next n entries of all streams, in order.
 func (l *lister) take(ctx context.Context, n int) ([]ListPlace, error) {
-	// Entries that one stream is asked for at a time: its share, and some more, so that most are asked once a page.
+	// A stream is asked for its share and some more, so that most are asked once a page.
 	share := min(n, max(n/max(len(l.streams), 1)*2, 16))
 	var out []ListPlace
 	for len(out) < n {
@@ -288,7 +287,7 @@ func (l *lister) order(a, b ListPlace) int {
 	return a.compare(b)
 }
 
-// fill reads the next n entries of every stream that has none left, many streams in one statement.
+// fill reads the next n entries of every empty stream, many streams in one statement.
 func (l *lister) fill(ctx context.Context, n int) error {
 	var empty []*stream
 	for _, s := range l.streams {
@@ -330,7 +329,7 @@ func (l *lister) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// query reads n entries behind after, as three ranges. With one condition on three columns, the
+// query reads n entries behind after, as three ranges. By one condition on three columns, the
 // server would read all entries of the same place again for each page.
 func (s *stream) query(i int, descending bool, n int) (queries []string, a []any) {
 	beyond, order := ">", ""
@@ -372,8 +371,8 @@ func (s *stream) query(i int, descending bool, n int) (queries []string, a []any
 	return queries, a
 }
 
-// rows reads the tasks of entries, with their bodies where they are wanted. It leaves out tasks that
-// have ended, where others are listed: with a tag, they may be nearly all.
+// rows reads the tasks of entries, with wanted bodies. It leaves out ended tasks from lists of
+// others: with a tag, nearly all may have ended.
 func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View, error) {
 	body, open := "''", ""
 	if l.f.Body {

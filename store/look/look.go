@@ -1,6 +1,6 @@
-// Package look holds the questions of people and of figures: lists, histories, forecasts, counts, the
-// audit log. A filter goes in, and a page, a count or a task comes out. It only reads, and looks at no
-// more rows than a question's limits allow.
+// Package look holds the questions of people and of figures: lists, histories, forecasts, counts,
+// the audit log. A filter goes in, and a page, a count or a task comes out. It only reads, and
+// looks at no more rows than a question's limits allow.
 package look
 
 import (
@@ -17,8 +17,8 @@ type Reader struct{ h *handle.Handle }
 // New makes a Reader of a store.
 func New(st handle.Source) Reader { return Reader{handle.Of(st)} }
 
-// gather reads rows until it has limit (0: 100) of those to keep, has looked at most of them, or none is left. more says that rows may be
-// left.
+// gather reads rows until it has limit (0: 100) to keep, has looked at most, or reads none. more:
+// rows may be left.
 func gather[T any](limit, most, atOnce int, read func(n int) ([]T, error), keep func(T) bool) (kept []T, more bool, err error) {
 	limit, kept = cmp.Or(max(limit, 0), 100), []T{}
 	for looked := 0; looked < most; looked += atOnce {
@@ -42,7 +42,6 @@ func gather[T any](limit, most, atOnce int, read func(n int) ([]T, error), keep 
 	return kept, true, nil
 }
 
-// view is one state of the database, with its slots.
 type view struct {
 	h      *handle.Handle
 	q      dialect.Querier
@@ -50,7 +49,7 @@ type view struct {
 	bySlot map[int]handle.Slot
 }
 
-// view runs f on one state of the database.
+// view runs f on one state of the database, with its slots.
 func (r Reader) view(ctx context.Context, f func(v view) error) error {
 	return r.h.View(ctx, func(q dialect.Querier) error {
 		all, err := r.h.Slots(ctx, q)
@@ -65,8 +64,8 @@ func (r Reader) view(ctx context.Context, f func(v view) error) error {
 	})
 }
 
-// open returns the first open place of each slot that has one. A slot's done alone does not say where
-// to begin: done stays where it is while nobody uses the slot.
+// open returns the first open place of each slot that has one. done alone does not say where to
+// begin: it stays while nobody uses the slot.
 func (v view) open(ctx context.Context) ([]handle.SlotPos, error) {
 	return v.beyond(ctx, func(s handle.Slot) int64 { return s.Done })
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/notyet/notyet/store/internal/handle"
 )
 
-// Behind is what is not delivered in time, whoever owns the slots.
+// Behind are late deliveries, whoever owns the slots.
 type Behind struct {
 	Unclaimed []handle.Slot // their first task beyond claimed was due before the time asked about
 	Unsettled []handle.Slot // their first task that is claimed and not settled was

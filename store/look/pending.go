@@ -10,9 +10,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// CountPending counts the tasks of a target that stand behind a place, Unix ms, up to a limit: those
-// that come later, and those that are held. It reads an index only, so tasks of another target of
-// the same lane count too. Behind now, nothing in a lane has ended.
+// CountPending counts a target's tasks behind a place, Unix ms, up to a limit: later and held ones.
+// By an index only, it counts others of the same lane too. Behind now, nothing in a lane has ended.
 func (r Reader) CountPending(ctx context.Context, topic string, after, most int64) (Bounded, error) {
 	table := r.h.Dialect.Use("tasks", "lane")
 	var total int64
@@ -35,10 +34,10 @@ func (r Reader) CountPending(ctx context.Context, topic string, after, most int6
 	return upTo(most, total), nil
 }
 
-// OldestOverdue returns the place of the first task of each of these targets that was to come before
-// the given time, Unix ms, and is not settled, and the first place of all other targets; 0: there is
-// none. Of each slot it looks at so many, the first ones, so it may miss targets where more are
-// overdue. It reads the index of the line only, so tasks of another target of the same lane count too.
+// OldestOverdue returns the place of each target's first unsettled task from before the given time,
+// Unix ms, and the first place of all other targets; 0: there is none. It looks at the first tasks
+// of each slot, so many, and may miss targets where more are overdue. It reads the index of the
+// line only, so another target's tasks of the same lane count too.
 func (r Reader) OldestOverdue(ctx context.Context, topics []string, before int64, perSlot int) (oldest map[string]int64, others int64, err error) {
 	key, err := r.h.LaneKey(ctx)
 	if err != nil {

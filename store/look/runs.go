@@ -18,7 +18,7 @@ type Run struct {
 	Dropped bool   // it was never sent, and has no dead letter
 }
 
-// GetRuns reads the tasks of a topic that have these ids, without their bodies.
+// GetRuns reads the tasks of a topic with these ids, without their bodies.
 func (r Reader) GetRuns(ctx context.Context, topic string, ids []string) (map[string]Run, error) {
 	type seen struct {
 		task task.Task

@@ -8,7 +8,7 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Services returns the services that are alive with what they say of their work, in the order of their kinds and ids.
+// Services returns the services alive with their figures, in the order of kinds and ids.
 func (r Reader) Services(ctx context.Context) (out []handle.Service, err error) {
 	now, err := r.h.Time(ctx)
 	if err != nil {

@@ -40,14 +40,14 @@ type TimerFilter struct {
 // TimerName is where a page of timers ends.
 type TimerName struct{ Topic, ID string }
 
-// TimerPage is one page, without bodies. More is where the next one begins; nil: this was the last. A page
-// can be short or empty without being the last.
+// TimerPage is one page, without bodies. The next one begins at More; nil: this was the last. A
+// page can be short or empty without being the last.
 type TimerPage struct {
 	Timers []task.Timer
 	More   *TimerName
 }
 
-// These bound the rows that one page looks at, and those that are asked for at once. A row without its body has up to 3 kB.
+// These bound the rows of one page, and of one statement. A row without its body has up to 3 kB.
 const (
 	TimersExamined = 5000
 	timersAtOnce   = 500
@@ -81,7 +81,7 @@ func (r Reader) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error
 	return page, nil
 }
 
-// timersAfter reads the next rows: first the rest of the topic, then other topics unless one is named.
+// timersAfter reads the next rows: the rest of the topic, then other topics unless one is named.
 func (r Reader) timersAfter(ctx context.Context, f TimerFilter, at TimerName) ([]task.Timer, error) {
 	const columns = "SELECT slot, next, open, placed, state, seq, version, created, topic, id, definition, '' FROM timers WHERE "
 	where, a := "topic = ? AND id > ?", []any{[]byte(at.Topic), []byte(at.ID)}

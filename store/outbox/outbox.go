@@ -1,6 +1,6 @@
-// Package outbox holds events that are decided, until Kafka has them. Events that belong to no other write go in, and
-// boxes of events come out, to be published and then deleted. Other packages of the store put in the events of their
-// transactions.
+// Package outbox holds decided events, until Kafka has them. Events without another write go in,
+// and boxes of events come out, to be published and then deleted. Other packages of the store put
+// in the events of their transactions.
 package outbox
 
 import (
@@ -44,15 +44,14 @@ func (o Outbox) Store(ctx context.Context, events []schemas.Event, now int64) ([
 	return boxes, nil
 }
 
-// pending lists boxes in the order of the primary key, which within a source is that of
-// time. In any other order, the server would read and sort all that an outage has left, to return the
-// first of it.
+// pending lists boxes in the order of the primary key: within a source, of time. In any other
+// order, the server would read and sort all that an outage has left, to return the first.
 func pending(sources int) string {
 	return "SELECT src, seq FROM outbox WHERE src IN (" + tables.Marks(sources) + ") ORDER BY src, seq LIMIT ?"
 }
 
-// Pending lists the boxes of the sources whose events are not known to be published, of each
-// source the oldest first, at most limit, without their events.
+// Pending lists the boxes with events not known to be published, without the events: of each source
+// the oldest first, at most limit.
 func (o Outbox) Pending(ctx context.Context, sources []int, limit int) ([]Box, error) {
 	out, err := tables.Fetch(ctx, o.h.Reads(), func(r *sql.Rows, b *Box) error { return r.Scan(&b.Source, &b.Seq) },
 		pending(len(sources)), append(tables.Args(sources), limit)...)

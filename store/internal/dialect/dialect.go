@@ -1,5 +1,5 @@
-// Package dialect holds everything that SQLite and MySQL (or MariaDB) do differently. A statement of
-// the store goes in with a question, such as how to insert or update a row; the words of the database
+// Package dialect holds the differences between SQLite and MySQL (or MariaDB). A statement of the
+// store goes in with a question, such as how to insert or update a row; the words of the database
 // come out. No other package asks which of the two it talks to.
 package dialect
 
@@ -23,8 +23,8 @@ type Querier interface {
 // Clock asks the database for its time.
 type Clock func(ctx context.Context) (time.Time, error)
 
-// Dialect answers for one kind of database. There are two: SQLite and MySQL. Both are values without
-// state, and safe for use by several goroutines.
+// Dialect answers for one kind of database: SQLite or MySQL. Both are values without state, and
+// safe for use by several goroutines.
 type Dialect interface {
 	Words
 	Server
@@ -35,20 +35,19 @@ type Dialect interface {
 type Words interface {
 	// Lock returns a lock clause, or "" where no statement needs one.
 	Lock(clause string) string
-	// Use names a table of which a statement is to read the index. Left to choose, a server may walk all
-	// rows of the table.
+	// Use names a table and the index to read. Left to choose, a server may walk all rows.
 	Use(table, index string) string
-	// Upsert lets an INSERT put the columns in place of those of the row that has the key.
+	// Upsert lets an INSERT replace the columns of the row with the key.
 	Upsert(key string, columns ...string) string
-	// Keep lets an INSERT leave the row as it is that has the key. column is one of the key's.
+	// Keep lets an INSERT leave the row with the key alone. column is one of the key's.
 	Keep(key, column string) string
 	// Quotient divides whole numbers.
 	Quotient(a, b string) string
-	// DeleteOldest deletes from a table the rows with the lowest values of a column, below a value (the first
+	// DeleteOldest deletes rows with the lowest values of a column, below a value (the first
 	// argument) and at most so many (the second). The column comes first in the table's key.
 	DeleteOldest(table, column, key string) string
-	// Measure returns how many rows a table has, and how many bytes they take: exactly, by an expression
-	// about one row, or by the server's own estimate, where counting would read everything.
+	// Measure returns how many rows a table has, and how many bytes they take: exactly, by an
+	// expression about one row, or by the server's estimate, where counting would read everything.
 	Measure(table, bytes string) string
 	// Millis is an expression for the database's time in Unix ms, with its arguments.
 	Millis(ctx context.Context, now Clock) (expression string, args []any, err error)
@@ -60,8 +59,8 @@ type Words interface {
 type Server interface {
 	// Prepares tells whether a prepared statement costs less than its text.
 	Prepares() bool
-	// Done returns the error of a statement that wrote. It is for drivers that answer "done" to a
-	// statement that they left out because its context had ended.
+	// Done returns the error of a statement that wrote. Some drivers answer "done" to a statement
+	// left out because its context had ended.
 	Done(ctx context.Context, err error) error
 	// Time asks the database for its time.
 	Time(ctx context.Context, q Querier) (time.Time, error)
@@ -79,11 +78,11 @@ type Server interface {
 
 // Versions is how the tables are made.
 type Versions interface {
-	// Migrations returns goose's dialect, the folder of the migrations, and options of the provider.
+	// Migrations returns goose's dialect, the migrations' folder, and options of the provider.
 	Migrations() (d goose.Dialect, dir string, opts []goose.ProviderOption)
-	// MakeVersions creates goose's table with its first row, where goose does not do so in one transaction.
+	// MakeVersions creates goose's table and first row, where goose does not in one transaction.
 	MakeVersions(ctx context.Context, db *sql.DB, versions database.Store) error
-	// Made tells whether the next migration can be made although one has failed, because that one is made.
+	// Made tells whether a failed migration is made nevertheless, and the next one can be.
 	Made(ctx context.Context, db *sql.DB, versions database.Store, failed error) bool
 	// NoTable tells whether a statement failed because its table does not exist.
 	NoTable(err error) bool

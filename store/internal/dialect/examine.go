@@ -14,14 +14,14 @@ type Examined struct {
 	// Embedded: it is SQLite, in a file of this machine, and nothing else is known.
 	Embedded bool
 	Version  string
-	// Variables are the server's settings of examinedVariables, as far as it has them, in lower case.
+	// Variables are the server's known settings of examinedVariables, in lower case.
 	Variables map[string]string
-	// Ahead is how far the server's clock is ahead of this machine's, at least; Within is the round trip: by how much more it
-	// may be.
+	// Ahead is how far the server's clock is ahead of this machine's, at least. Within, the round
+	// trip, is how much more it may be.
 	Ahead, Within time.Duration
-	// Schema is the version of the tables, 0 where there are none, and Wanted the one of this program.
+	// Schema is the version of the tables, 0 where there are none, and Wanted this program's.
 	Schema, Wanted int64
-	// Missing are the rights on the database that notyet needs and its user has not; nil where they come from a role.
+	// Missing are needed rights on the database that its user has not; nil where a role gives them.
 	Missing []string
 }
 
@@ -90,7 +90,7 @@ func examineClock(ctx context.Context, now Clock, out *Examined) error {
 	return nil
 }
 
-// examineRights looks at what is granted to the user itself. Rights of a role are not looked up.
+// examineRights looks at the user's own rights. Rights of a role are not looked up.
 func examineRights(ctx context.Context, q Querier, out *Examined) error {
 	const user = "CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')"
 	rows, err := q.QueryContext(ctx, "SELECT privilege_type FROM information_schema.user_privileges WHERE grantee = "+user+

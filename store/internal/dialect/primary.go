@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// ErrMultiPrimary says that several servers accept writes at the same time. Such servers do not
-// certify shared locks, so the lock on a slot's row stops only writers on the same server. A task
-// could slip behind its slot's owner and never be delivered.
+// ErrMultiPrimary: several servers accept writes at the same time. They do not certify shared
+// locks, so the lock on a slot's row stops only writers on the same server. A task could slip
+// behind its slot's owner and never be delivered.
 var ErrMultiPrimary = errors.New("the database accepts writes on several servers at once, and notyet's row locks hold on one only")
 
 func (MySQL) CheckPrimary(ctx context.Context, q Querier) error {

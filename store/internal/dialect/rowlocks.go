@@ -13,8 +13,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// ErrNoRowLocks says that the database accepts a lock on a row and does not hold it. A task could
-// slip behind its slot's owner and never be delivered.
+// ErrNoRowLocks: the database accepts a lock on a row and does not hold it. A task could slip
+// behind its slot's owner and never be delivered.
 var ErrNoRowLocks = errors.New("the database does not hold locks on rows, on which notyet's promises rest")
 
 // Lock clauses.
@@ -25,17 +25,15 @@ const (
 
 // Probe is what a probe of the locks on rows needs.
 type Probe struct {
-	// Seen is when the probe's row, as one of the services, was last seen, Unix ms: so long ago that the
-	// service is gone. Nobody lists such a row, and a heartbeat deletes it if this process dies before it does.
-	Seen int64
-	// Shared is the clause of the shared lock.
+	// Seen is when the probe's row, as one of the services, was last seen, Unix ms: long ago.
+	// Nobody lists such a row, and a heartbeat deletes it if this process dies before.
+	Seen   int64
 	Shared string
 }
 
-// CheckRowLocks refuses a database on which a shared lock on a row does not stop a writer: a table of
-// another engine than InnoDB, a server that ignores LOCK IN SHARE MODE (TiDB with
-// tidb_enable_noop_functions), a proxy that sends the two statements to two servers. The database
-// must be migrated.
+// CheckRowLocks refuses a migrated database on which a shared lock on a row does not stop a writer:
+// a table of another engine than InnoDB, a server that ignores LOCK IN SHARE MODE (TiDB with
+// tidb_enable_noop_functions), a proxy that sends the two statements to two servers.
 func (MySQL) CheckRowLocks(ctx context.Context, db *sql.DB, probe Probe) error {
 	if err := checkEngines(ctx, db); err != nil {
 		return err
@@ -55,8 +53,7 @@ func checkEngines(ctx context.Context, db *sql.DB) error {
 	return fmt.Errorf("%w: table %s has the engine %s: stop notyet, and run ALTER TABLE %s ENGINE=InnoDB", ErrNoRowLocks, table, engine, table)
 }
 
-// RowLock holds a shared lock on a row of its own, which nobody else locks, and expects that another
-// connection does not get the row.
+// RowLock holds a shared lock on a row of its own, which no other connection must be able to lock.
 func (p Probe) RowLock(ctx context.Context, db *sql.DB) error {
 	id := "lock-probe-" + rand.Text()
 	if _, err := db.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen, figures) VALUES (?,?,?,?,?,?,?,?)",

@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/internal/machine"
 )
 
-// SQLite is embedded: its clock is this machine's, and its write transactions are serial from their
+// SQLite is embedded: its clock is this machine's, and its write transactions are serial from the
 // first statement on. Memory keeps it in memory.
 type SQLite struct{ Memory bool }
 
@@ -99,9 +99,9 @@ func (SQLite) Migrations() (goose.Dialect, string, []goose.ProviderOption) {
 // MakeVersions: goose makes its table in one transaction.
 func (SQLite) MakeVersions(context.Context, *sql.DB, database.Store) error { return nil }
 
-// Made tells whether a migration failed because it is made by now, or goose's own table is. There is
-// no lock beyond a migration's own transaction. If another process makes the same migration at the
-// same time, it fails here as a whole.
+// Made tells whether a migration failed because it is made by now, or goose's own table is. Nothing
+// locks beyond a migration's own transaction. If another process makes the same migration at the
+// same time, this one fails as a whole.
 func (SQLite) Made(ctx context.Context, db *sql.DB, versions database.Store, failed error) bool {
 	partial, ok := partialError(failed)
 	if !ok {

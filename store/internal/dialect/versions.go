@@ -10,10 +10,10 @@ import (
 	"github.com/pressly/goose/v3/database"
 )
 
-// migrationLock lets one process migrate at a time. It is the server's, for its database, and ends with the connection.
+// migrationLock lets one process migrate a database at a time. It ends with the connection.
 type migrationLock struct{}
 
-// lockName is at most 64 bytes, as servers want it. SHA2 is what all of them have: MySQL 9.6 has dropped MD5.
+// lockName has at most 64 bytes, for all servers. All have SHA2, too: MySQL 9.6 has dropped MD5.
 const lockName = "CONCAT('notyet.migrate.', LEFT(SHA2(DATABASE(), 256), 32))"
 
 func (migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
@@ -49,8 +49,9 @@ func underLock(ctx context.Context, db *sql.DB, f func(conn *sql.Conn) error) er
 	return f(conn)
 }
 
-// MakeVersions lets one process at a time create the table. Goose creates it without the lock, and MySQL not in one
-// transaction: another process, or the next one after a kill, would find a table without that row, and fail.
+// MakeVersions lets one process at a time create the table. Goose creates it without the lock, and
+// MySQL not in one transaction: another process, or the next one after a kill, would find a table
+// without its row, and fail.
 func (MySQL) MakeVersions(ctx context.Context, db *sql.DB, versions database.Store) error {
 	return underLock(ctx, db, func(conn *sql.Conn) error {
 		if err := versions.CreateVersionTable(ctx, conn); err != nil && !answered(err, tableExists) {
@@ -73,7 +74,7 @@ const (
 	noTable      = 1146
 )
 
-// dropsIdent is the migration of which the server looks first whether what it drops is there.
+// dropsIdent is the migration that first looks whether its column or index is there.
 const dropsIdent = 11
 
 func partialError(failed error) (*goose.PartialError, bool) {
@@ -81,9 +82,9 @@ func partialError(failed error) (*goose.PartialError, bool) {
 	return partial, ok && partial.Failed != nil
 }
 
-// Made notes a migration that failed because it is made: the connection of an earlier run had ended, or its process, and the
-// server had gone on with the statement. Each migration is one statement, so it is made as a whole. A table that exists may be
-// anybody's, so its comment must name the migration.
+// Made notes a migration that failed because it is made: an earlier run's connection or process had
+// ended, and the server had gone on. Each migration is one statement, made as a whole. An existing
+// table may be anybody's, so its comment must name the migration.
 func (MySQL) Made(ctx context.Context, db *sql.DB, versions database.Store, failed error) bool {
 	partial, ok := partialError(failed)
 	if !ok {

@@ -54,16 +54,15 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// ActorFrom returns the actor of WithActor. False: what is done under ctx is nobody's change, such
-// as the work of the services.
+// ActorFrom returns the actor of WithActor. False: ctx has nobody's changes, such as the services'.
 func ActorFrom(ctx context.Context) (Actor, bool) {
 	a, ok := ctx.Value(actorKey{}).(Actor)
 	return a, ok
 }
 
-// Auditing returns a context under which the store writes the entry into the audit log, in the very
-// transaction that makes the change. So the log has each change that was made, and no other. What
-// the store does under ctx must be that change alone. Without an actor it returns ctx.
+// Auditing returns a context under which the change's transaction also writes the audit entry. So
+// the log has each change, and no other. The store must make only that change under ctx. Without an
+// actor it returns ctx.
 func Auditing(ctx context.Context, e AuditEntry) context.Context {
 	actor, ok := ActorFrom(ctx)
 	if !ok {
@@ -84,7 +83,7 @@ func (h *Handle) Audit(ctx context.Context, tx *sql.Tx, n int64) (id int64, err 
 	return h.InsertAudit(ctx, tx, []AuditEntry{e})
 }
 
-// AuditMore is Audit for a change that takes several transactions: id is the entry of the first that changed something.
+// AuditMore is Audit for several transactions: id is the entry of the first with a change.
 func (h *Handle) AuditMore(ctx context.Context, tx *sql.Tx, id, n int64) (int64, error) {
 	if n == 0 {
 		return id, nil
@@ -98,7 +97,7 @@ func (h *Handle) AuditMore(ctx context.Context, tx *sql.Tx, id, n int64) (int64,
 	return id, nil
 }
 
-// The widths of the columns. Nobody has checked these texts before.
+// The widths of the columns, whose texts are unchecked.
 const (
 	MaxAuditName   = 255
 	maxAuditWhat   = 32

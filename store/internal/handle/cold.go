@@ -12,8 +12,8 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Cold begins a statement of gorm about a table that few write. Its model is a struct with the table's columns. Each
-// statement begins with a call of its own: gorm adds to what it has begun.
+// Cold begins a statement of gorm about a table with few writers. Its model is a struct with the
+// table's columns. Each statement needs its own call: gorm adds to what it has begun.
 //
 // The server ends a read with ctx; see tables.Timely for the error.
 func (h *Handle) Cold(ctx context.Context, table string) *gorm.DB {
@@ -31,8 +31,8 @@ func (h *Handle) cold(ctx context.Context, q gorm.ConnPool, table string) *gorm.
 	return db.Table(table)
 }
 
-// Retire deletes the rows of a cold table with the lowest values of a column, below a value, at most so many. more says
-// that there may be others.
+// Retire deletes a cold table's rows with the lowest values of a column, below a value, at most so
+// many. more: there may be others.
 func (h *Handle) Retire(ctx context.Context, table, column string, below int64, most int) (n int, more bool, err error) {
 	var ids []int64
 	err = h.Cold(ctx, table).Where(column+" < ?", below).Order(column).Limit(most).Pluck("id", &ids).Error
@@ -58,7 +58,7 @@ func (p pool) QueryContext(ctx context.Context, query string, args ...any) (*sql
 
 func init() { schema.RegisterSerializer("text", text{}) }
 
-// text is how fields of models are stored that are marked `serializer:text`: as bytes, because SQLite compares bytes with
+// text stores models' fields marked `serializer:text` as bytes, because SQLite compares bytes with
 // bytes alone, and cut to the column's width, because nobody has checked them before.
 type text struct{}
 

@@ -1,8 +1,8 @@
 package handle
 
-// Conditions are what claims, settlements and runs of an owner, and writes of a scanner, rest on. Taking and giving back
-// slots has conditions of its own: see store/line/owners.go. Only the tests of the store change them: each takes one away, and must see
-// that a contest notices.
+// Conditions are the basis of an owner's claims, settlements and runs, and of a scanner's writes.
+// Taking and giving back slots has conditions of its own: see store/line/owners.go. Only the
+// store's tests change them: each takes one away, and must see that a contest notices.
 type Conditions struct {
 	Shared    string // the lock of a writer that reads claimed, and holds it where it is
 	Exclusive string // the lock of a writer on what it is about to change

@@ -12,8 +12,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// The widths of columns whose content nobody has checked before: the id of a rejected request may
-// be the default id of an intake topic with a long name, and a reason may hold a consumer's text.
+// The widths of columns with unchecked content: a rejected request's id may be the default id of an
+// intake topic with a long name, and a reason may hold a consumer's text.
 const (
 	MaxReason = 4096
 	maxTaskID = 255
@@ -39,7 +39,7 @@ func (h *Handle) InsertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLe
 	})
 }
 
-// insertLetterTags writes the tags of letters of tasks, under the ids that the database has given the letters.
+// insertLetterTags writes the tags of tasks' letters, under the letters' ids of the database.
 func (h *Handle) insertLetterTags(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {
 	type death struct {
 		seq    int64

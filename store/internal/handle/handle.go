@@ -1,6 +1,6 @@
-// Package handle holds what the packages of the store have in common: the connection, the dialect, the
-// database's time, the key of the lanes and the lines' offsets. The store opens a database and makes a
-// Handle; questions of its packages go in, rows come out.
+// Package handle holds the common parts of the store's packages: the connection, the dialect, the
+// database's time, the key of the lanes and the lines' offsets. The store opens a database and
+// makes a Handle; questions of its packages go in, rows come out.
 package handle
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// ErrNotMigrated means that the tables are missing or older than this program.
+// ErrNotMigrated: the tables are missing or older than this program.
 var ErrNotMigrated = errors.New("the database is not migrated: run `notyet migrate`")
 
 // Handle is safe for use by several goroutines.
@@ -52,7 +52,7 @@ type Config struct {
 // New makes a Handle.
 func New(cfg Config) *Handle { return &Handle{Config: cfg, Conditions: AllConditions()} }
 
-// Ref is a Handle that only the packages of the store can use. Whatever embeds one is a Source.
+// Ref is a Handle that only the packages of the store can use. A type that embeds one is a Source.
 type Ref struct{ h *Handle }
 
 // Ref refers to the handle.
@@ -66,9 +66,9 @@ type Source interface{ handle() *Handle }
 // Of returns the Handle of a Source.
 func Of(s Source) *Handle { return s.handle() }
 
-// IdleTimeout is for how long a connection may be silent before the server drops it. Otherwise a process frozen inside a
-// transaction, or gone with its machine, keeps its locks for the server's default of eight hours and
-// blocks its successor. The pool closes idle connections before that.
+// IdleTimeout is the silence after which the server drops a connection. Otherwise a process frozen
+// in a transaction, or gone with its machine, keeps its locks for the server's default of eight
+// hours and blocks its successor. The pool closes idle connections before that.
 const IdleTimeout = 5 * time.Second
 
 // memory is what store/intake remembers in this process.
@@ -77,8 +77,7 @@ type memory struct {
 	of   any
 }
 
-// Memory returns what store/intake remembers, which is made when it is asked for first. Each value of store/intake
-// that works on this handle has the same.
+// Memory returns store/intake's memory, made on first use, and common to all values on this handle.
 func (h *Handle) Memory(first func() any) any {
 	if h == nil { // of a store that was not opened
 		return first()
@@ -87,13 +86,13 @@ func (h *Handle) Memory(first func() any) any {
 	return h.memory.of
 }
 
-// Reads is for statements that only read, each by itself. Several about slots, lanes or tags need a View.
+// Reads is for single reading statements. Several about slots, lanes or tags need a View.
 func (h *Handle) Reads() dialect.Querier { return h.DB }
 
 // Time asks the database for its time. With SQLite, that is this machine's.
 func (h *Handle) Time(ctx context.Context) (time.Time, error) { return h.TimeIn(ctx, h.DB) }
 
-// TimeIn is Time. q is the caller's view or transaction: whoever has one must not wait for another connection.
+// TimeIn is Time in the caller's view or transaction, which must not wait for another connection.
 func (h *Handle) TimeIn(ctx context.Context, q dialect.Querier) (time.Time, error) {
 	if h.Now != nil {
 		return h.Now(), nil
@@ -101,17 +100,17 @@ func (h *Handle) TimeIn(ctx context.Context, q dialect.Querier) (time.Time, erro
 	return h.Dialect.Time(ctx, q)
 }
 
-// InstallationID is the name in the table meta of the installation's id: 128 random bits, made once, by Migrate.
+// InstallationID is the name in table meta of the installation's id: 128 random bits of Migrate.
 const InstallationID = "installation.id"
 
-// LanesKey is the name in the table meta of the key of the hash in lanes: 128 random bits, made once, by Migrate. It never
-// leaves the database and the processes, other than the installation's id, which many read.
+// LanesKey is the name in table meta of the key of the hash in lanes: 128 random bits of Migrate.
+// Unlike the installation's id, it never leaves the database and the processes.
 const LanesKey = "lanes.key"
 
 // LaneKey returns the key of the hash in the installation's lanes. It never changes.
 func (h *Handle) LaneKey(ctx context.Context) (task.LaneKey, error) { return h.LaneKeyIn(ctx, h.DB) }
 
-// LaneKeyIn reads the key once. q is the caller's transaction, if it has one: there may be no other connection.
+// LaneKeyIn reads the key once. q is the caller's transaction, if any, for lack of connections.
 func (h *Handle) LaneKeyIn(ctx context.Context, q dialect.Querier) (task.LaneKey, error) {
 	if key := h.lanes.Load(); key != nil {
 		return *key, nil

@@ -29,9 +29,10 @@ type HeldTask struct {
 	Topic   string // another one shares the lane if it is not the one that was asked for
 }
 
-// HeldTasks returns up to n held tasks behind a place; nil: from the first on. Each lane of a topic is read in two ranges of the index: the
-// rest of the place where the page before ended, and what lies beyond. One condition for both would read all of that place again. One
-// statement reads all, because a dispatcher may have many targets to look behind.
+// HeldTasks returns up to n held tasks behind a place; nil: from the first on. Each lane of a topic
+// is read in two ranges of the index: the rest of the last page's final place, and all beyond. One
+// condition for both would read that place again. One statement reads all, because a dispatcher may
+// have many targets to look behind.
 func (h *Handle) HeldTasks(ctx context.Context, q dialect.Querier, topic string, after *HeldPlace, n int) ([]HeldTask, error) {
 	key, err := h.LaneKeyIn(ctx, q)
 	if err != nil {
@@ -57,7 +58,7 @@ func (h *Handle) HeldTasks(ctx context.Context, q dialect.Querier, topic string,
 	return out[:min(n, len(out))], nil
 }
 
-// heldPart reads one range of the index as a part of a union. SQLite takes no ORDER BY in a part but in a table of its own.
+// heldPart reads one range as a part of a union. SQLite orders only a part in a table of its own.
 func heldPart(where string) string {
 	return "SELECT * FROM (SELECT seq, pos, slot, lane, attempt, topic FROM tasks WHERE " + where + " LIMIT ?) AS part"
 }

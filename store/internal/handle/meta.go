@@ -16,7 +16,7 @@ func EnsureMeta(ctx context.Context, tx *sql.Tx, name []byte, value int64) error
 	return err
 }
 
-// KeepMeta stores data under a name that has none, and returns what the name has then.
+// KeepMeta stores data under a name without any, and returns the name's data.
 func (h *Handle) KeepMeta(ctx context.Context, name string, data []byte) (kept []byte, err error) {
 	err = h.Transact(ctx, func(tx *sql.Tx) error {
 		if kept, err = tables.ReadMeta(ctx, tx, name); err != nil || len(kept) > 0 {

@@ -10,16 +10,15 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Box is a run of events that a transaction has decided. The transaction stores them, and they
-// stay until they are published. If the process dies before that, the next reader of the source
-// publishes them.
+// Box is a run of events of one transaction, which stores them until they are published. If the
+// process dies before, the next reader of the source publishes them.
 type Box struct {
 	Source int
 	Seq    int64
 	Events []schemas.Event
 }
 
-// TransitionSource is the outbox source of events about tasks that left their line; the owner of slot 0 looks after it.
+// TransitionSource is the outbox source of tasks that left their line; slot 0's owner publishes it.
 const TransitionSource = 2
 
 // MaxBox keeps an outbox row below the 16 MiB of its column, and its statement below the server's
@@ -29,7 +28,7 @@ const MaxBox = 2 << 20
 // EventSize estimates how many bytes an event takes in an outbox row.
 func EventSize(e schemas.Event) int { return 200 + len(e.Topic) + len(e.ID) + len(e.Reason) }
 
-// EventBoxes puts events about tasks that have left their line into outboxes of at most about MaxBox bytes each.
+// EventBoxes puts events about tasks that left their line into boxes of about MaxBox bytes at most.
 func EventBoxes(events []schemas.Event, now int64) []Box {
 	var boxes []Box
 	seq := now<<20 | rand.Int64N(1<<20)

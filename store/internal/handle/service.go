@@ -1,6 +1,6 @@
 package handle
 
-// Service is a process that says that it is alive.
+// Service is a process that reports that it is alive.
 type Service struct {
 	ID      string `gorm:"size:255;serializer:text"`              // names this start of the process
 	Kind    string `gorm:"size:16;serializer:text"`               // scanner, dispatcher, all, dev
@@ -12,8 +12,7 @@ type Service struct {
 	Figures []byte // what it says of its work, at most MaxFigures bytes; empty: nothing
 }
 
-// ServiceLease is how long, in ms, a service counts as alive after it has last said so. It says so three
-// times in this time.
+// ServiceLease is how long, in ms, a service counts as alive after a report. It makes three in it.
 const ServiceLease = 15_000
 
 // MaxServices is how many services are listed.

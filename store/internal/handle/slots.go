@@ -29,7 +29,7 @@ type Slot struct {
 	Change
 }
 
-// Change is where a slot stands while the number of slots changes: docs/design/slots.md explains it.
+// Change is where a slot stands while the number of slots changes: see docs/design/slots.md.
 type Change struct {
 	Base, Target int   // the number of slots that finds a key's first slot, and the one to which it changes; the same in all rows
 	Spread       int   // the number of slots over which the keys of this one are spread: Base, and Target once it is split
@@ -38,19 +38,19 @@ type Change struct {
 	Turn         int64 // rises with each step after which owners must look again before they claim
 }
 
-// SentOnce tells whether nobody but the slot's owner can have sent a claimed task that was never set aside, and the owner once.
+// SentOnce: only the owner can have sent a claimed task that was never set aside, and once.
 func (s Slot) SentOnce(pos int64) bool { return pos > s.Doubt && !s.Unsure }
 
 // Changing tells whether the number of slots changes.
 func (c Change) Changing() bool { return c.Base != c.Target }
 
-// Split tells whether the slot's keys are spread over the number of slots that is to come.
+// Split tells whether the slot's keys are spread over the coming number of slots.
 func (c Change) Split() bool { return c.Spread != c.Base }
 
 // Whole tells whether each task of the slot stands where it belongs.
 func (c Change) Whole() bool { return c.Moved == math.MaxInt64 && c.MovedHeld == math.MaxInt64 }
 
-// AllButAnswers tells whether each task of the slot stands where it belongs, but for some about which its owner waits for an answer.
+// AllButAnswers is Whole, but for some tasks about which the owner waits for an answer.
 func (c Change) AllButAnswers() bool {
 	return c.Moved != math.MaxInt64 && c.Moved >= task.Held(0)-1 && c.MovedHeld == math.MaxInt64
 }
@@ -66,11 +66,12 @@ func (c Change) InPlace(pos int64) bool {
 // Count is how many slots have owners: while their number changes, the old ones and the new ones.
 func (c Change) Count() int { return max(c.Base, c.Target) }
 
-// GivenUp tells whether the slot is to have no owner any more: only tasks that have ended are remembered there.
+// GivenUp: the slot is to have no owner any more. Only ended tasks are remembered there.
 func (s Slot) GivenUp() bool { return s.Base > 0 && s.Slot >= s.Count() }
 
-// MayHaveMoved tells whether the database may have forgotten that tasks of the slot had moved to another one, whose owner has
-// claimed them. The slot's own owner knows nothing of that claim, so it takes the slot anew instead of confirming it.
+// MayHaveMoved: the database may have forgotten that tasks of the slot had moved to another one,
+// whose owner has claimed them. The slot's owner knows nothing of the claim, so it takes the slot
+// anew instead of confirming it.
 func (s Slot) MayHaveMoved() bool { return s.Unsure && s.Changing() }
 
 // SlotPos is a position in a slot's order.
@@ -87,14 +88,14 @@ func (h *Handle) SlotColumns() string {
 	return "slot, epoch, owner, claimed, done, CASE WHEN doubt_epoch = epoch THEN doubt ELSE claimed END, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn"
 }
 
-// Unsure is the condition that a row of the table slots, of that name, is unsure: store/life.go explains it.
+// Unsure is the condition that a row of the named table slots is unsure: see store/life.go.
 func (h *Handle) Unsure(table string) string {
 	return "(" + table + ".life_epoch = " + table + ".epoch AND " + table + ".life <> " + h.Life +
 		" AND (" + table + ".slot < " + table + ".base OR " + table + ".slot < " + table + ".target))" // the others are not to be owned
 }
 
-// ErrUnsure says that a request cannot be decided before the owners of slots have compared their
-// memory with the database, and that it cannot wait in the table of waiting requests. Try again.
+// ErrUnsure: a request cannot be decided before the owners of slots have compared their memory with
+// the database, and cannot wait in the table of waiting requests. Try again.
 var ErrUnsure = errors.New("the database was started anew, and the dispatchers have not compared their slots with it yet")
 
 // ScanSlot reads a slot.
@@ -111,8 +112,8 @@ func NextTurn(rows []Slot) int64 {
 	return turn + 1
 }
 
-// SlotCount is the number of slots that are to have owners; 0 before Migrate. While it changes, these are the old ones and the new
-// ones. There may be rows of more: see Slots.
+// SlotCount is the number of slots that are to have owners; 0 before Migrate. During a change,
+// these are the old ones and the new ones. There may be more rows: see Slots.
 func (h *Handle) SlotCount(ctx context.Context) (int, error) {
 	var n int
 	err := h.DB.QueryRowContext(ctx, "SELECT CASE WHEN target > base THEN target ELSE base END FROM slots WHERE slot = 0").Scan(&n)
@@ -122,7 +123,7 @@ func (h *Handle) SlotCount(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// Slots reads all slots, in order: also those that were given up and of which tasks that have ended are remembered.
+// Slots reads all slots, in order, also given up ones with remembered tasks.
 func (h *Handle) Slots(ctx context.Context, q dialect.Querier) ([]Slot, error) {
 	out, err := tables.Fetch(ctx, q, ScanSlot, "SELECT "+h.SlotColumns()+" FROM slots ORDER BY slot")
 	if err != nil {
@@ -131,10 +132,9 @@ func (h *Handle) Slots(ctx context.Context, q dialect.Querier) ([]Slot, error) {
 	return out, nil
 }
 
-// Beyond returns, for each of the places, the first place behind it in its slot that holds a task,
-// if there is one. Each costs one dive into the (slot, pos) index. The places are literals: if they
-// came from another table's column, the server would read the slot from its beginning, with all
-// that was ever settled in it.
+// Beyond returns, for each place, the first place behind it in its slot with a task, if any. Each
+// costs one dive into the (slot, pos) index. The places are literals: from another table's column,
+// the server would read the slot from its beginning, with all that was ever settled in it.
 func (h *Handle) Beyond(ctx context.Context, q dialect.Querier, places []SlotPos) ([]SlotPos, error) {
 	type row struct {
 		slot int
@@ -172,8 +172,7 @@ func NewPlace(slot int, pos, seq, due int64) Place {
 	return Place{slots.Place{Slot: slot, Pos: pos, Seq: seq}, due}
 }
 
-// SlotSet collects slots to lock: ascending, and each once. Because all transactions use one order,
-// they do not deadlock.
+// SlotSet collects slots to lock, ascending, each once: one order for all prevents deadlocks.
 type SlotSet map[int]struct{}
 
 func (set SlotSet) Add(slot int) {
@@ -184,7 +183,7 @@ func (set SlotSet) Add(slot int) {
 
 func (set SlotSet) sorted() []int { return slices.Sorted(maps.Keys(set)) }
 
-// LockSlots reads the slots under a lock that keeps their claimed where it is until the transaction ends. All of them must exist.
+// LockSlots reads the slots, and locks their claimed until the transaction ends. All must exist.
 func (h *Handle) LockSlots(ctx context.Context, tx *sql.Tx, set SlotSet, clause string) (map[int]Slot, error) {
 	out, err := h.LockSlotsThere(ctx, tx, set, clause)
 	if err == nil && len(out) != len(set) {
@@ -194,7 +193,7 @@ func (h *Handle) LockSlots(ctx context.Context, tx *sql.Tx, set SlotSet, clause 
 	return out, err
 }
 
-// LockSlotsThere is LockSlots of those that exist.
+// LockSlotsThere is LockSlots of the existing ones.
 func (h *Handle) LockSlotsThere(ctx context.Context, tx *sql.Tx, set SlotSet, clause string) (map[int]Slot, error) {
 	slots := set.sorted()
 	if len(slots) == 0 {
@@ -211,11 +210,10 @@ func (h *Handle) LockSlotsThere(ctx context.Context, tx *sql.Tx, set SlotSet, cl
 	return out, nil
 }
 
-// claimedHint is the last claimed offset seen of each slot.
 type claimedHint [4096]atomic.Int64
 
-// LastClaimed is the last claimed offset seen of a slot. With it, most tasks get their final place before the lock is
-// taken. It may be outdated: the place is judged again under the lock.
+// LastClaimed is the last claimed offset seen of a slot. By it, most tasks get their final place
+// before the lock. It may be outdated: the place is judged again under the lock.
 func (h *Handle) LastClaimed(slot int) int64 { return h.hint[slot].Load() }
 
 // LearnClaimed notes what was read of slots.
@@ -225,12 +223,12 @@ func (h *Handle) LearnClaimed(slots map[int]Slot) {
 	}
 }
 
-// ErrSpread says that a transaction has placed tasks by an outdated spread of keys over slots. The next
-// try reads the spread again.
+// ErrSpread: a transaction has placed tasks by an outdated spread of keys over slots. The next try
+// reads the spread again.
 var ErrSpread = errors.New("the number of slots is being changed")
 
-// SpreadIn returns how keys are spread over slots. It is read once, and again after CheckSpread has found
-// it outdated. q is the caller's transaction.
+// SpreadIn returns how keys are spread over slots. It is read once, and again when CheckSpread has
+// found it outdated. q is the caller's transaction.
 func (h *Handle) SpreadIn(ctx context.Context, q dialect.Querier) (slots.Spread, error) {
 	if known := h.spread.Load(); known != nil {
 		return *known, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/notyet/notyet/store/internal/dialect"
 )
 
-// ErrFenced says that the slot has another owner by now, or the intake another reader. Nothing was changed.
+// ErrFenced: the slot has another owner by now, or the intake another reader. Nothing was changed.
 var ErrFenced = errors.New("fenced: another owner holds it")
 
 // Lock clauses, for Locking.
@@ -35,8 +35,8 @@ func (h *Handle) Locking(clause string) string {
 	return h.Dialect.Lock(h.Conditions.Exclusive)
 }
 
-// Transact runs f in a transaction. It runs f again when the transaction was the victim of a
-// deadlock, or another writer came first. So f must be repeatable.
+// Transact runs f in a transaction, and again after a deadlock, or when another writer came first.
+// So f must be repeatable.
 func (h *Handle) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := h.once(ctx, f)
@@ -55,7 +55,7 @@ func (h *Handle) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 func (h *Handle) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 	caller := ctx
 	if h.Serial {
-		// If the context of a transaction ends, its connection is closed, and with it a database in
+		// The end of a transaction's context would close its connection, and with it a database in
 		// memory. The statements still have the caller's context, and a failed one rolls back.
 		ctx = context.WithoutCancel(ctx)
 		h.writing.Lock()
@@ -78,9 +78,9 @@ func (h *Handle) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// View runs f on one state of the database: all that f reads through q was committed when f began to
-// read. Whoever walks slots, lanes or tags by several statements reads in a view. Between two states a
-// task may go from where the walk has not come to where the walk has been.
+// View runs f on one state of the database: all that f reads through q was committed when f began
+// to read. Walks over slots, lanes or tags by several statements need a view. Between two states a
+// task may go from the unwalked part to the walked one.
 func (h *Handle) View(ctx context.Context, f func(q dialect.Querier) error) error {
 	caller := ctx
 	if h.Serial {
@@ -107,7 +107,7 @@ func (h *Handle) Exec(ctx context.Context, query string, args ...any) (sql.Resul
 	return res, h.Dialect.Done(ctx, err)
 }
 
-// ErrCommit says that the commit may or may not have happened.
+// ErrCommit: the commit may or may not have happened.
 var ErrCommit = errors.New("committing")
 
 // Contended tells whether the same transaction can be tried again at once after an error.
@@ -121,7 +121,7 @@ func Contended(err error) bool {
 	return Duplicate(err) || errors.Is(err, ErrSpread)
 }
 
-// Duplicate tells whether another writer inserted the same identity between our look and our insert.
+// Duplicate: another writer inserted the same identity between our look and our insert.
 func Duplicate(err error) bool {
 	if my, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return my.Number == 1062
@@ -129,19 +129,17 @@ func Duplicate(err error) bool {
 	return errors.Is(err, gorm.ErrDuplicatedKey) || strings.Contains(err.Error(), "UNIQUE constraint failed")
 }
 
-// PreparedRows is how many rows a prepared statement has. The statements that every task goes
-// through are prepared, because parsing their text costs the server about as much as executing
-// them. Longer statements gain nothing.
+// PreparedRows is how many rows a prepared statement has. Each task's statements are prepared,
+// because parsing costs the server about as much as executing. Longer ones gain nothing.
 const PreparedRows = 128
 
-// prepared keeps statements that each connection parses once.
 type prepared struct {
 	mu sync.Mutex
 	by map[string]*sql.Stmt
 }
 
-// Prepare returns a prepared statement, or nil: then the caller sends the text. It may need a
-// connection of its own, so call it before a transaction.
+// Prepare returns a prepared statement, or nil: then the caller sends the text. It may need another
+// connection, so call it before a transaction.
 func (h *Handle) Prepare(ctx context.Context, query string) *sql.Stmt {
 	if !h.Dialect.Prepares() {
 		return nil

@@ -43,7 +43,7 @@ func (t Tag) compare(o Tag) int {
 	return cmp.Or(bytes.Compare(t.Tag, o.Tag), cmp.Compare(t.Kind, o.Kind), cmp.Compare(t.Pos, o.Pos), cmp.Compare(t.Seq, o.Seq))
 }
 
-// InsertTags writes rows, in one order for all writers. A row that is there stays.
+// InsertTags writes rows, in one order for all writers. An existing row stays.
 func (h *Handle) InsertTags(ctx context.Context, tx *sql.Tx, rows []Tag) error {
 	slices.SortFunc(rows, Tag.compare)
 	again := h.Dialect.Keep("tag, kind, pos, seq", "seq")

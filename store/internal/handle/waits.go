@@ -9,8 +9,8 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Waits gathers what is stored of tasks that wait between attempts, and of no others: most tasks never do, and their rows are written
-// without it.
+// Waits gathers the extra columns of tasks that wait between attempts. Most tasks never do, and
+// their rows are written without them.
 type Waits map[wait][]int64
 
 type wait struct {
@@ -18,7 +18,7 @@ type wait struct {
 	snoozed int
 }
 
-// Add notes it of a row, unless it is as a new row has it.
+// Add notes the extra columns of a row, unless they are a new row's.
 func (w Waits) Add(seq int64, idle bool, snoozed int) {
 	if idle || snoozed > 0 {
 		key := wait{idle, snoozed}
@@ -26,7 +26,7 @@ func (w Waits) Add(seq int64, idle bool, snoozed int) {
 	}
 }
 
-// Store writes it to the rows, which stand at their places.
+// Store writes the extra columns to the rows, which stand at their places.
 func (w Waits) Store(ctx context.Context, tx *sql.Tx) error {
 	for wait, seqs := range w {
 		idle := "0"

@@ -31,14 +31,14 @@ func Fetch[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *
 	return out, rows.Err()
 }
 
-// Ask is Fetch for a question of a caller, whose ctx has a deadline. The server itself ends the
-// statement then. The end of ctx alone only closes the connection, and the server works on.
+// Ask is Fetch for a caller's question, whose ctx has a deadline. Then the server itself ends the
+// statement. The end of ctx alone only closes the connection, and the server works on.
 func Ask[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {
 	out, err := Fetch(ctx, q, scan, Limited(ctx, query), args...)
 	return out, Timely(err)
 }
 
-// Timely makes the error of a statement that the server has ended for its time the caller's own: its context's deadline.
+// Timely makes the error of a statement that ran out of time a context.DeadlineExceeded.
 func Timely(err error) error {
 	var my *mysql.MySQLError
 	if errors.As(err, &my) && (my.Number == 1969 || my.Number == 3024) { // ER_STATEMENT_TIMEOUT of MariaDB, ER_QUERY_TIMEOUT of MySQL
@@ -47,8 +47,8 @@ func Timely(err error) error {
 	return err
 }
 
-// Limited adds to a query, which begins with SELECT, how long the server may take. MariaDB reads the
-// first comment, MySQL the second, and SQLite, whose driver ends a statement with its context, none.
+// Limited adds to a query, which begins with SELECT, how long the server may take. MariaDB reads
+// the first comment, MySQL the second, SQLite none: its driver ends a statement with the context.
 func Limited(ctx context.Context, query string) string {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -1,5 +1,5 @@
-// Package tables holds how rows of the store's tables are read, and parts of statements that name many
-// rows. Each list of columns stands here once, beside the function that scans it.
+// Package tables holds how rows of the store's tables are read, and parts of statements that name
+// many rows. Each list of columns stands here once, beside the function that scans it.
 package tables
 
 import (
@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// A statement has at most this many rows or bytes. That is enough to spread its fixed cost (about
-// 100 µs) over many rows. It stays far below max_allowed_packet (16 MiB on MariaDB) and keeps the
-// parser's memory small. From a thousand values on, MariaDB makes a temporary table of an IN list,
-// which costs more than the lookups.
+// A statement has at most this many rows or bytes. So its fixed cost (about 100 µs) is spread over
+// many rows. It stays far below max_allowed_packet (16 MiB on MariaDB) and keeps the parser's
+// memory small. From a thousand values on, MariaDB makes a temporary table of an IN list, which
+// costs more than the lookups.
 const (
 	MaxRows  = 900
 	MaxBytes = 4 << 20
 )
 
-// MaxRanges is how many pieces of lines a statement names: SQLite allows expressions a thousand deep.
+// MaxRanges bounds the pieces of lines in a statement: SQLite's expressions are a thousand deep.
 const MaxRanges = 500
 
 // Marks returns n placeholders: "?,?,?".
@@ -72,5 +72,5 @@ func Pieces[T any](values []T, size func(T) int, f func([]T) error) error {
 	return nil
 }
 
-// MaxCases is how many cases a CASE in an UPDATE has: the server goes through all of them for each row.
+// MaxCases is how many cases a CASE in an UPDATE has: the server tries all of them for each row.
 const MaxCases = 100

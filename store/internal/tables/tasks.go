@@ -12,10 +12,10 @@ const (
 	TaskColumns = TaskHead + "body"
 )
 
-// TaskAndUnread are TaskColumns and the report that could not be read, which ScanTaskUnread reads with the task.
+// TaskAndUnread are TaskColumns and the unreadable report, for ScanTaskUnread.
 const TaskAndUnread = TaskColumns + ", unread"
 
-// ScanTaskUnread reads TaskAndUnread, and columns that follow.
+// ScanTaskUnread reads TaskAndUnread, and further columns.
 func ScanTaskUnread(r *sql.Rows, t *task.Task, more ...any) error {
 	var unread []byte
 	err := ScanTaskAnd(r, t, append([]any{&unread}, more...)...)
@@ -26,7 +26,7 @@ func ScanTaskUnread(r *sql.Rows, t *task.Task, more ...any) error {
 // ScanTask reads a task.
 func ScanTask(r *sql.Rows, t *task.Task) error { return ScanTaskAnd(r, t) }
 
-// ScanTaskAnd also scans columns that follow the task's.
+// ScanTaskAnd also scans further columns.
 func ScanTaskAnd(r *sql.Rows, t *task.Task, more ...any) error {
 	var lane task.Lane
 	err := r.Scan(append([]any{&t.Seq, &t.Slot, &t.Pos, &lane, &t.Due, &t.State, &t.Attempt, &t.Replay, &t.Version, &t.Created, &t.Idle, &t.Snoozed, &t.Topic, &t.ID, &t.Body}, more...)...)

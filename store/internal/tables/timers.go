@@ -25,7 +25,7 @@ func ScanTimer(r *sql.Rows, t *task.Timer) error {
 	return err
 }
 
-// TimerSeqs reads the seqs of the definitions that timers have, by the timers' identities.
+// TimerSeqs reads the seqs of timers' definitions, by the timers' identities.
 func TimerSeqs(ctx context.Context, q dialect.Querier, timers [][16]byte) (map[[16]byte]int64, error) {
 	out := map[[16]byte]int64{}
 	err := Chunks(timers, func(part [][16]byte) error {
@@ -35,7 +35,7 @@ func TimerSeqs(ctx context.Context, q dialect.Querier, timers [][16]byte) (map[[
 	return out, err
 }
 
-// Offsets reads how far sources are stored. Sources that are retired are left out.
+// Offsets reads how far sources are stored, but for retired ones.
 func Offsets(ctx context.Context, q dialect.Querier, sources []int) (map[int]int64, error) {
 	out := map[int]int64{}
 	err := Chunks(sources, func(part []int) error {
@@ -67,7 +67,7 @@ type StoredDefinition struct {
 // MaxDefinition is the width of the column.
 const MaxDefinition = 2048
 
-// EncodeDefinition leaves out gaps, and then kept runs, the oldest first, for which the column is too small.
+// EncodeDefinition leaves out gaps, and then kept runs, the oldest first, if the column is full.
 func EncodeDefinition(t *task.Timer) (text []byte, err error) {
 	for kept, gaps := t.Kept, t.Gaps; ; {
 		text, err = json.Marshal(StoredDefinition{t.Definition, kept, gaps})
