@@ -1,9 +1,9 @@
 // Package access decides who may use the API and the console. A request goes in; a caller with a
-// role and topics comes out, or the request has been refused.
+// role and topics comes out, or a refusal.
 //
-// Without tokens, it serves only connections to a loopback address whose Host header names a
-// loopback host or a configured one. A web page whose name resolves to 127.0.0.1 (DNS rebinding)
-// sends its own name and is refused. With tokens, each request needs one.
+// Without tokens, only connections to a loopback address are served, and only with the Host header
+// of a loopback host or a configured one. A web page whose name resolves to 127.0.0.1 (DNS
+// rebinding) sends its own name and is refused. With tokens, each request needs one.
 package access
 
 import (
@@ -19,16 +19,16 @@ import (
 	"github.com/notyet/notyet/internal/share"
 )
 
-// Role says what a caller may do. Each role includes the ones before it.
+// Role is the extent of a caller's rights. Each role includes the previous ones.
 type Role int
 
 const (
-	// None may do nothing. It is the role of a request that passed no guard.
+	// None may do nothing: the role of a request without a guard's admission.
 	None Role = iota
 	// Read sees tasks and dead letters without their content.
 	Read
-	// Operate also sees content, and may schedule, cancel, stop, fire, replay and change settings at run
-	// time.
+	// Operate also sees content, and may schedule, cancel, stop, fire, replay and change settings
+	// at run time.
 	Operate
 	// Admin may do everything, including deletion.
 	Admin
@@ -49,41 +49,42 @@ func ParseRole(name string) (Role, error) {
 	return None, fmt.Errorf("role %q is unknown: write read, operate or admin", name)
 }
 
-// Caller is who sent a request.
+// Caller is the sender of a request.
 type Caller struct {
 	Name string
 	Role Role
-	// Topics are patterns (path.Match) of the target topics and origins that the caller may see and change.
-	// Default none.
+	// Topics are patterns (path.Match) of the target topics and origins open to the caller. Default
+	// none.
 	Topics []string
-	// Intakes are the intake topics of which all targets are the caller's, and so the dead letters too.
+	// Intakes are the intake topics whose targets are all the caller's, and so the dead letters
+	// too.
 	Intakes []string
 	// Until is when the token ends. The zero time: never.
 	Until time.Time
 
-	// Tenant shares with other tenants what is limited. "": nobody shares.
+	// Tenant shares limited things with other tenants. "": nobody shares.
 	Tenant string
 
 	ways []way
 	pace *rate.Limiter // nil: no bound
 }
 
-// way is the intake through which alone requests for some topics go. "": any.
+// way is the only intake for requests for some topics. "": any.
 type way struct {
 	topics []string
 	intake string
 }
 
-// Through reports whether requests for a topic may go through an intake. A caller of no entry may use
-// any intake.
+// Through reports whether requests for a topic may go through an intake. A caller of no entry may
+// use any intake.
 func (c Caller) Through(topic, intake string) bool {
 	return c.ways == nil || slices.ContainsFunc(c.ways, func(w way) bool {
 		return (w.intake == "" || w.intake == intake) && matches(w.topics, topic)
 	})
 }
 
-// RetryAfter counts a request to the caller's requests-per-second. For a request beyond the number it
-// returns how long the caller has to wait.
+// RetryAfter counts a request to the caller's requests-per-second. For a request beyond the number,
+// the result is how long the caller has to wait.
 func (c Caller) RetryAfter() time.Duration {
 	if c.pace == nil {
 		return 0
@@ -96,8 +97,8 @@ func (c Caller) RetryAfter() time.Duration {
 	return wait
 }
 
-// Account is whose places the caller takes where something is limited. Administrators of all topics are a
-// tenant with a reserve, so that they can end what others do.
+// Account names the holder of the caller's places where something is limited. Administrators of all
+// topics are a tenant with a reserve, to end the work of others.
 func (c Caller) Account() share.Account {
 	switch {
 	case c.Tenant == "":
@@ -116,7 +117,7 @@ func (c Caller) Ended(now time.Time) bool { return !c.Until.IsZero() && !now.Bef
 // May reports whether the caller has the role.
 func (c Caller) May(r Role) bool { return c.Role >= r && r > None }
 
-// Everything are the topics of a caller for all topics and origins, and for what is told of the whole
+// Everything are the topics of a caller for all topics and origins, and for facts about the whole
 // installation.
 var Everything = []string{all}
 
@@ -125,7 +126,8 @@ const all = "*"
 // AllTopics reports whether the caller may use every topic.
 func (c Caller) AllTopics() bool { return slices.Contains(c.Topics, all) }
 
-// Topic reports whether the caller may see and change the tasks of a target topic. No topic stands for all of them.
+// Topic reports whether the caller may see and change the tasks of a target topic. No topic stands
+// for all of them.
 func (c Caller) Topic(topic string) bool { return matches(c.Topics, topic) }
 
 func matches(patterns []string, topic string) bool {
@@ -137,13 +139,12 @@ func matches(patterns []string, topic string) bool {
 
 type callerKey struct{}
 
-// With returns a context that carries the caller; From reads it.
+// With returns a context with the caller; From reads the caller.
 func With(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// From returns the caller that a guard has admitted. Without a guard it returns one who may do
-// nothing.
+// From returns the caller admitted by a guard. Without a guard the caller may do nothing.
 func From(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
@@ -160,7 +161,7 @@ func Require(r Role, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// Beyond returns the text that says that a caller lacks a role.
+// Beyond returns the text for a caller without the role.
 func Beyond(c Caller, r Role) string {
 	return fmt.Sprintf("this needs the role %s, and the token %q has the role %s: use a token of that role (notyet token new, or a group in http.tokens)", r, c.Name, c.Role)
 }

@@ -8,16 +8,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// Examined is what an issuer publishes.
+// Examined is an issuer's published data.
 type Examined struct {
 	Keys      int  // public keys for signatures
 	Endpoints bool // it names addresses for signing in that can be used
 	S256      bool // it says that it takes PKCE by S256
-	// Ahead is by how much its clock is ahead of this machine's, at least; Within is how much more it may be. Within 0: it does not say its time.
+	// Ahead is by how much the issuer's clock is ahead of this machine's, at least; Within is how
+	// much more is possible. Within 0: the issuer does not tell the time.
 	Ahead, Within time.Duration
 }
 
-// Examine asks an issuer for what it publishes.
+// Examine asks an issuer for the published data.
 func Examine(ctx context.Context, cfg JWT) (Examined, error) {
 	k := newIssuerKeys(cfg, time.Now, zap.NewNop())
 	found, keys, err := k.fetch(ctx)

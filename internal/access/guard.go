@@ -18,17 +18,15 @@ import (
 
 // Config of a Guard. The zero value admits loopback connections only.
 type Config struct {
-	// Tokens is a YAML file, see Entry. Default none: everybody who connects to a loopback address
-	// may do everything.
+	// Tokens is a YAML file, see Entry. Default none: every loopback connection may do everything.
 	Tokens string
-	// JWT says whose JSON Web Tokens are accepted too. Tokens then has the roles of their groups.
+	// JWT names an issuer of further tokens. Tokens then has the roles of the issuer's groups.
 	JWT JWT
 	// SignIn says how operators sign in at the issuer of JWT.
 	SignIn SignIn
-	// Hosts are names that the Host header may have in addition to loopback ones, if there are no
-	// tokens. Default none.
+	// Hosts are permitted Host headers besides loopback ones, if there are no tokens. Default none.
 	Hosts []string
-	// Intakes are the intake topics, which entries of Tokens name. Default none.
+	// Intakes are the intake topics, for entries of Tokens. Default none.
 	Intakes []string
 }
 
@@ -73,8 +71,8 @@ func (g *Guard) Caller(ctx context.Context, token string) (Caller, error) {
 	return g.tokens.Caller(ctx, token)
 }
 
-// SignIn returns the caller for an operator who has typed the token. It counts and logs a token that is
-// refused, and its error says why.
+// SignIn returns the caller for a typed token. A refused token is counted and logged, and the error
+// gives the reason.
 func (g *Guard) SignIn(r *http.Request, token string) (Caller, error) {
 	c, err := g.Caller(r.Context(), token)
 	if err != nil {
@@ -83,8 +81,8 @@ func (g *Guard) SignIn(r *http.Request, token string) (Caller, error) {
 	return c, err
 }
 
-// Handler serves next to admitted callers, with the Caller in the request's context, which ends when the
-// caller's token does. A request whose context has a Caller was admitted by what wraps the guard.
+// Handler serves next to admitted callers. The request's context has the Caller, and ends with the
+// caller's token. A request whose context already has a Caller is admitted.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, no := g.admit(r)
@@ -164,12 +162,12 @@ func (g *Guard) byToken(r *http.Request) (Caller, *refusal) {
 	return c, nil
 }
 
-// proxied returns what shows that a proxy passes the request on for somebody else. "": nothing does.
+// proxied returns the sign of a proxy that passes on somebody else's request. "": there is none.
 //
 // A proxy on this machine connects to a loopback address, and many set a loopback Host by default.
-// Most add one of these headers. nginx adds none by default, and speaks HTTP/1.0 to its upstreams
-// before 1.29.7. A browser behind a proxy that adds nothing still says with Origin which site it has
-// opened.
+// Most add one of the forwarding headers. nginx adds none by default, and speaks HTTP/1.0 to
+// upstreams before 1.29.7. Behind a proxy without such headers a browser's Origin still names the
+// opened site.
 func (g *Guard) proxied(r *http.Request) string {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "X-Forwarded") || forwarding[name] {
@@ -185,14 +183,14 @@ func (g *Guard) proxied(r *http.Request) string {
 	return ""
 }
 
-// forwarding are headers that proxies and content networks add, besides X-Forwarded-….
+// forwarding are headers of proxies and content networks, besides X-Forwarded-….
 var forwarding = map[string]bool{
 	"Forwarded": true, "Via": true, "X-Real-Ip": true, "X-Client-Ip": true, "X-Original-Forwarded-For": true, "X-Original-Host": true,
 	"X-Envoy-External-Address": true, "True-Client-Ip": true, "Cf-Connecting-Ip": true, "Fastly-Client-Ip": true,
 }
 
-// toLoopback reports whether the connection came to a loopback address, which only this machine
-// reaches.
+// toLoopback reports whether the connection came to a loopback address, in reach of this machine
+// only.
 func toLoopback(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {

@@ -16,21 +16,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// JWT says whose JSON Web Tokens are accepted. The zero value accepts none.
+// JWT names the issuer of accepted JSON Web Tokens. The zero value accepts none.
 type JWT struct {
-	// Issuer is the URL of an OpenID provider, exactly as its tokens and its discovery document have it.
-	// Default none.
+	// Issuer is the URL of an OpenID provider, exactly as in the provider's tokens and discovery
+	// document. Default none.
 	Issuer string
-	// Audience is what a token must be meant for. Default none: no token is accepted, but operators may sign in.
+	// Audience is the audience required in a token. Default none: no token is accepted, but
+	// operators may sign in.
 	Audience string
-	// GroupsClaim is the claim with the caller's groups. Where no claim has the name, its dots lead into
+	// GroupsClaim is the claim with the caller's groups. If no claim has the name, dots lead into
 	// objects: realm_access.roles.
 	GroupsClaim string
 	// NameClaim is the claim with the caller's name.
 	NameClaim string
-	// KeysMaxAge is how old the issuer's keys may get while it does not answer. Default 1 h.
+	// KeysMaxAge is how old the issuer's keys may get while the issuer does not answer. Default 1
+	// h.
 	KeysMaxAge time.Duration
-	// TLS gives each connection to the issuer its configuration. Default the system's authorities.
+	// TLS gives each connection to the issuer a configuration. Default the system's authorities.
 	TLS func() *tls.Config
 }
 
@@ -38,7 +40,7 @@ type JWT struct {
 const (
 	maxJWT       = 16 << 10
 	maxJWTHeader = 2 << 10 // in base64; it names a key and an algorithm
-	// maxJWTName leaves room for jwtPrefix in the audit log, whose names have 255 bytes.
+	// maxJWTName leaves room for jwtPrefix in the names of the audit log, of 255 bytes.
 	maxJWTName = 200
 	// jwtSkew is how far the issuer's clock may be from ours.
 	jwtSkew = 30 * time.Second
@@ -46,13 +48,13 @@ const (
 	jwtPrefix = "jwt:"
 )
 
-// algorithms are those whose keys the issuer can publish. With any other, whoever knows a public key, or
-// nothing at all, could make tokens.
+// algorithms have keys that an issuer can publish. With any other algorithm, tokens could be made
+// from a public key, or from nothing at all.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// Reasons for which a JSON Web Token is refused. None repeats anything of the token.
+// Reasons to refuse a JSON Web Token. None repeats anything of the token.
 var (
 	errNoJWT = &refusal{"wrong_token", http.StatusUnauthorized,
 		"the token is none of those in http.tokens, and no signed JWT: get one from the issuer in http.jwt.issuer, or make one with `notyet token new`"}
@@ -86,7 +88,7 @@ func newIssuer(cfg JWT, log *zap.Logger) *issuer {
 	return i
 }
 
-// caller returns whose token it is, and what its groups may do.
+// caller returns the token's caller, with the rights of the caller's groups.
 func (i *issuer) caller(ctx context.Context, token string, all entries) (Caller, error) {
 	if i.cfg.Audience == "" {
 		return Caller{}, errNoAudience
@@ -100,11 +102,11 @@ func (i *issuer) caller(ctx context.Context, token string, all entries) (Caller,
 	return c, err
 }
 
-// verify returns the claims of a token for the audience, and when it ends.
+// verify returns the claims of a token for the audience, and the token's end.
 //
-// Of what anybody can send, it reads as little as it can: the claims can be made to take milliseconds. Where the key is known, it reads
-// them once the signature is right. Otherwise it looks at a few before, so that a token that would be refused anyway makes nobody ask the
-// issuer for keys.
+// Before the signature is known as right, verify reads as little as possible: anybody's claims can
+// take milliseconds. With a known key, claims are read after the signature. With an unknown key, a
+// few are read first, so that a token refused in any case makes nobody ask the issuer for keys.
 func (i *issuer) verify(ctx context.Context, token, audience string) (claims map[string]any, until time.Time, err error) {
 	if len(token) > maxJWT {
 		return nil, until, errLargeJWT
@@ -149,7 +151,7 @@ func (i *issuer) verify(ctx context.Context, token, audience string) (claims map
 	return claims, usual.Expiry.Time().Add(jwtSkew), nil
 }
 
-// named returns the caller whom claims name, and what his groups may do.
+// named returns the caller named by claims, with the rights of the groups.
 func (i *issuer) named(claims map[string]any, all entries) (Caller, error) {
 	name, ok := claim(claims, i.cfg.NameClaim).(string)
 	if !ok || !validJWTName(name) {
@@ -167,8 +169,8 @@ func (i *issuer) named(claims map[string]any, all entries) (Caller, error) {
 	return c, nil
 }
 
-// isAccessToken refuses what an issuer signs for other purposes, such as a notice of a sign-out. Many
-// issuers name no kind, or JWT.
+// isAccessToken refuses tokens for other purposes, such as a notice of a sign-out. Many issuers
+// name no kind, or JWT.
 func isAccessToken(h jose.Header) bool {
 	typ, _ := h.ExtraHeaders[jose.HeaderType].(string)
 	switch strings.TrimPrefix(strings.ToLower(typ), "application/") {
@@ -197,7 +199,7 @@ func (i *issuer) judge(c jwt.Claims, audience string) error {
 	return nil
 }
 
-// claim returns a claim by its name, or along its dots.
+// claim returns a claim by name, or along the dots of the name.
 func claim(claims map[string]any, name string) any {
 	if v, ok := claims[name]; ok {
 		return v
@@ -210,7 +212,8 @@ func claim(claims map[string]any, name string) any {
 	return claim(inner, rest)
 }
 
-// groups returns the groups in a list or in one text. OAuth's scopes are one text with blanks between them.
+// groups returns the groups in a list or in one text. OAuth's scopes are one text with blanks in
+// between.
 func (i *issuer) groups(claims map[string]any) (out []string) {
 	switch v := claim(claims, i.cfg.GroupsClaim).(type) {
 	case string:

@@ -23,18 +23,18 @@ import (
 const (
 	// keysEvery is how often the keys are read, asked for or not.
 	keysEvery = 4 * time.Minute
-	// keysYoung is up to which age keys are used without a look at the issuer. A key that the issuer has
-	// taken back is accepted for so long.
+	// keysYoung is up to which age keys are used without a look at the issuer. A revoked key is
+	// accepted for so long.
 	keysYoung = 5 * time.Minute
-	// keysPause is between two attempts, whatever callers send.
+	// keysPause lies between two attempts, for any number of callers.
 	keysPause   = 10 * time.Second
 	keysTimeout = 5 * time.Second
 	maxKeys     = 1 << 20 // bytes of a document
 )
 
-// issuerKeys are the public keys of the issuer. Older ones than keysYoung are used only while the issuer
-// does not answer, and only up to the age of maxAge: somebody may keep us from the issuer because it has
-// taken a key back.
+// issuerKeys are the public keys of the issuer. Keys older than keysYoung are used only while the
+// issuer does not answer, and only up to the age of maxAge: somebody may keep us from the issuer
+// because of a revoked key.
 type issuerKeys struct {
 	issuer  string
 	maxAge  time.Duration
@@ -62,8 +62,8 @@ func newIssuerKeys(cfg JWT, now func() time.Time, log *zap.Logger) *issuerKeys {
 	return k
 }
 
-// find returns the key with the id. It waits for an attempt to read keys if it does not know the id, or
-// if what it knows is old.
+// find returns the key with the id. If the id is unknown, or the keys are old, find waits for an
+// attempt to read keys.
 func (k *issuerKeys) find(ctx context.Context, id, algorithm string) (*jose.JSONWebKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,7 +78,6 @@ func (k *issuerKeys) find(ctx context.Context, id, algorithm string) (*jose.JSON
 	}
 }
 
-// has tells whether the key with the id was read.
 func (k *issuerKeys) has(id, algorithm string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -96,15 +95,15 @@ func (k *issuerKeys) discovered(ctx context.Context) (discovery, error) {
 	return k.found, nil
 }
 
-// within reports whether the keys are of at most that age, by the clock that is set and by the one that
-// is not: the one may be set back, and the other stands still while the machine sleeps.
+// within reports whether the keys are of at most the age, by the wall clock and by the monotonic
+// one: the one may be set back, and the other stands still while the machine sleeps.
 func (k *issuerKeys) within(age time.Duration) bool {
 	now := k.now()
 	return !k.read.IsZero() && max(now.Sub(k.read), now.Round(0).Sub(k.read.Round(0))) <= age
 }
 
-// look waits for an attempt to read what the issuer publishes, unless what was read is enough and young.
-// Old keys are enough where the last attempt has failed: one caller has waited for it.
+// look waits for an attempt to read the issuer's data, unless the known data are enough and young.
+// Old keys are enough after a failed attempt: one caller has waited for the attempt.
 func (k *issuerKeys) look(ctx context.Context, enough func() bool) {
 	if enough() && k.within(keysYoung) {
 		return
@@ -122,7 +121,7 @@ func (k *issuerKeys) look(ctx context.Context, enough func() bool) {
 	}
 }
 
-// begin begins an attempt, if it is time for one.
+// begin begins an attempt, at most one each keysPause.
 func (k *issuerKeys) begin() {
 	if now := k.now(); k.trying == nil && (k.tried.IsZero() || now.Sub(k.tried) >= keysPause) {
 		k.tried, k.trying = now, make(chan struct{})
@@ -130,7 +129,7 @@ func (k *issuerKeys) begin() {
 	}
 }
 
-// keep reads the keys in time, so that callers seldom wait for them, until ctx ends.
+// keep reads the keys in time, until ctx ends, so that callers seldom wait.
 func (k *issuerKeys) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		k.mu.Lock()
@@ -150,7 +149,8 @@ func (k *issuerKeys) keep(ctx context.Context) {
 	}
 }
 
-// known returns the key with the id for the algorithm. A token without an id is signed with the only key.
+// known returns the key with the id for the algorithm. A token without an id is signed with the
+// only key.
 func (k *issuerKeys) known(id, algorithm string) *jose.JSONWebKey {
 	if id == "" && len(k.keys) != 1 {
 		return nil
@@ -185,7 +185,6 @@ func (k *issuerKeys) refresh() {
 	}
 }
 
-// unread returns for how long attempts have failed.
 func (k *issuerKeys) unread() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -195,7 +194,7 @@ func (k *issuerKeys) unread() time.Duration {
 	return k.now().Sub(k.failed)
 }
 
-// discovery is what we need of the issuer's discovery document.
+// discovery is the needed part of the issuer's discovery document.
 type discovery struct {
 	Issuer        string   `json:"issuer"`
 	Keys          string   `json:"jwks_uri"`
@@ -208,13 +207,14 @@ type discovery struct {
 	ahead, within time.Duration // the issuer's clock is ahead of ours by at least ahead, and at most within more; within 0: not known
 }
 
-// trusted reports whether an address that the issuer names can be used: nobody between can change what it says.
+// trusted reports whether an address named by the issuer can be used: nobody in between can change
+// the issuer's answers.
 func (k *issuerKeys) trusted(at string) bool {
 	return strings.HasPrefix(at, "https://") || strings.HasPrefix(at, "http://") && strings.HasPrefix(k.issuer, "http://")
 }
 
-// client asks the issuer. It follows no redirect: the issuer's own documents say where things are, and a redirect
-// would take a secret elsewhere.
+// client asks the issuer. No redirect is followed: the issuer's own documents have the addresses,
+// and a redirect would take a secret elsewhere.
 func (k *issuerKeys) client() *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: k.tls(), DisableKeepAlives: true},
@@ -222,7 +222,7 @@ func (k *issuerKeys) client() *http.Client {
 	}
 }
 
-// askIssuer reads the discovery document, and the keys that it names.
+// askIssuer reads the discovery document and the keys.
 func (k *issuerKeys) askIssuer(ctx context.Context) (found discovery, keys []jose.JSONWebKey, err error) {
 	client := k.client()
 	at := strings.TrimSuffix(k.issuer, "/") + "/.well-known/openid-configuration"
@@ -248,7 +248,7 @@ func (k *issuerKeys) askIssuer(ctx context.Context) (found discovery, keys []jos
 	}
 	for _, text := range set.Keys {
 		var key jose.JSONWebKey
-		// Keys of kinds that we do not know are none of ours.
+		// Keys of unknown kinds are none of ours.
 		if err := json.Unmarshal(text, &key); err == nil && key.IsPublic() && key.Valid() && (key.Use == "" || key.Use == "sig") {
 			keys = append(keys, key)
 		}
@@ -259,7 +259,8 @@ func (k *issuerKeys) askIssuer(ctx context.Context) (found discovery, keys []jos
 	return found, keys, nil
 }
 
-// get reads a JSON document. date is when the server sent it, by its own clock; zero: it does not say.
+// get reads a JSON document. date is the server's own time of the answer; zero: the server does not
+// tell.
 func get(ctx context.Context, client *http.Client, at string, into any) (date time.Time, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {

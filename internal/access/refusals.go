@@ -17,8 +17,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// refusals counts the requests that were not admitted, and logs them: at most one line a second,
-// which says how many there were since the line before. For the audit log it merges those of one kind.
+// refusals counts refused requests and logs them, in at most one line a second with the number
+// since the previous line. For the audit log, refusals of one kind are merged.
 type refusals struct {
 	log   *zap.Logger
 	count *prometheus.CounterVec // nil: of the zero Guard, which notes nothing
@@ -45,8 +45,8 @@ const (
 	atConsole = "console"
 )
 
-// harmless are refusals that are no failed sign-ins: of requests without a sign of their caller, and of known
-// callers' requests.
+// harmless are refusals that are no failed sign-ins: of requests without a sign of the caller, and
+// of known callers' requests.
 var harmless = map[string]bool{"no_token": true, "address": true, "forwarded": true, "host": true, "too_many": true}
 
 func newRefusals(log *zap.Logger) refusals {
@@ -86,7 +86,7 @@ func (f *refusals) merge(x Refused) {
 	f.merged[kind] = x
 }
 
-// unanswered logs why the issuer has given no token. The rest of the error could repeat what it answered.
+// unanswered logs why the issuer has given no token. The rest of the error could repeat the answer.
 func (f *refusals) unanswered(at string, err error) {
 	var unreachable *url.Error
 	if !errors.As(err, &unreachable) {
@@ -97,8 +97,8 @@ func (f *refusals) unanswered(at string, err error) {
 	})
 }
 
-// EachRefused calls keep with the failed sign-ins and tokens since the last call, those of one kind merged. They
-// come again if keep fails.
+// EachRefused calls keep with the failed sign-ins and tokens since the last call, each kind merged.
+// If keep fails, the next call repeats them.
 func (g *Guard) EachRefused(keep func([]Refused) error) error {
 	f := g.refused
 	f.mu.Lock()
@@ -125,7 +125,7 @@ func refusalOf(err error) *refusal {
 	return &refusal{"wrong_token", http.StatusUnauthorized, err.Error()}
 }
 
-// shortened keeps what a caller chooses from filling the log.
+// shortened limits a caller's text in the log.
 func shortened(text string) string { return text[:min(len(text), 100)] }
 
 // Collectors returns the metrics of the guard.

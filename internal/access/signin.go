@@ -15,16 +15,16 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// SignIn says how operators sign in to the console at the issuer of JWT: by the authorization code flow of OpenID
-// Connect, with PKCE. The zero value lets nobody.
+// SignIn is how operators sign in to the console at the issuer of JWT: by the authorization code
+// flow of OpenID Connect, with PKCE. The zero value lets nobody in.
 type SignIn struct {
 	// ClientID is our name at the issuer. Default none.
 	ClientID string
-	// Secret returns our secret at the issuer, each time it is needed.
+	// Secret returns our secret at the issuer, anew at each use.
 	Secret func() string
 	// Scopes are asked for besides openid.
 	Scopes []string
-	// PublicURL is the address at which browsers reach the console, without a path.
+	// PublicURL is the console's address for browsers, without a path.
 	PublicURL string
 }
 
@@ -33,7 +33,7 @@ const CallbackPath = "/sign-in/callback"
 
 const exchangeTimeout = 10 * time.Second
 
-// Reasons for which a sign-in at the issuer fails. None repeats anything that is secret.
+// Reasons for a failed sign-in at the issuer. None repeats a secret.
 var (
 	errNotBegun     = &refusal{"state", http.StatusBadRequest, "this sign-in was not begun in this browser, or has waited for more than 10 minutes: begin again"}
 	errOtherIssuer  = &refusal{"issuer", http.StatusBadRequest, "the answer is from another issuer than the one at which the sign-in was begun"}
@@ -45,7 +45,8 @@ var (
 	errSignInEnded  = &refusal{"expired", http.StatusUnauthorized, "the sign-in has ended"}
 )
 
-// Attempt is a sign-in that has begun. The browser keeps it, and can neither read nor change it.
+// Attempt is a begun sign-in. The browser keeps the attempt, and can neither read nor change the
+// content.
 type Attempt struct {
 	Issuer   string `json:"issuer"`
 	State    string `json:"state"`
@@ -53,14 +54,14 @@ type Attempt struct {
 	Verifier string `json:"verifier"` // of PKCE
 }
 
-// Identity is somebody whom the issuer has named.
+// Identity is a person named by the issuer.
 type Identity struct {
 	Issuer string   `json:"issuer"`
 	Name   string   `json:"name"`
 	Groups []string `json:"groups"` // those that had a role when he signed in
 }
 
-// SignsInAt returns the host of the issuer at which operators can sign in. "": none.
+// SignsInAt returns the issuer's host for sign-ins of operators. "": none.
 func (g *Guard) SignsInAt() string {
 	if g.tokens == nil || g.tokens.issuer == nil || g.signIn.ClientID == "" {
 		return ""
@@ -80,7 +81,8 @@ func (g *Guard) ClientSecret() string {
 	return g.signIn.Secret()
 }
 
-// BeginSignIn returns the issuer's page at which an operator signs in. It counts and logs a failure.
+// BeginSignIn returns the issuer's page for the sign-in of an operator. A failure is counted and
+// logged.
 func (g *Guard) BeginSignIn(r *http.Request) (to string, a Attempt, err error) {
 	if g.SignsInAt() == "" {
 		return "", a, errNotBegun
@@ -95,7 +97,8 @@ func (g *Guard) BeginSignIn(r *http.Request) (to string, a Attempt, err error) {
 	return cfg.AuthCodeURL(a.State, oauth2.S256ChallengeOption(a.Verifier), oauth2.SetAuthURLParam("nonce", a.Nonce)), a, nil
 }
 
-// EndSignIn returns whom the issuer has named in its answer r to the attempt. It counts and logs a failure.
+// EndSignIn returns the person named by the issuer in the answer r to the attempt. A failure is
+// counted and logged.
 func (g *Guard) EndSignIn(r *http.Request, a Attempt) (Identity, error) {
 	out, err := g.endSignIn(r.Context(), r.URL.Query(), a)
 	if err != nil {
@@ -113,7 +116,8 @@ func (g *Guard) endSignIn(ctx context.Context, answer url.Values, a Attempt) (Id
 		return Identity{}, err
 	}
 	i := g.tokens.issuer
-	// RFC 9207: the answer to our attempt may come from another issuer, which would get the code.
+	// RFC 9207: without this check another issuer's answer to our attempt would take the code
+	// there.
 	if from := answer.Get("iss"); a.Issuer != i.cfg.Issuer || from != "" && from != a.Issuer || from == "" && found.NamesItself {
 		return Identity{}, errOtherIssuer
 	}
@@ -140,7 +144,7 @@ func (g *Guard) endSignIn(ctx context.Context, answer url.Values, a Attempt) (Id
 	return i.identity(ctx, text, g.signIn.ClientID, a.Nonce, g.tokens.entries.Get())
 }
 
-// fromProvider is a refusal by the issuer. Its code is of RFC 6749, or whatever the issuer sent.
+// fromProvider is a refusal by the issuer, with a code of RFC 6749 or any other text.
 func fromProvider(code string) error {
 	code = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -175,7 +179,7 @@ func (g *Guard) oauth(ctx context.Context) (oauth2.Config, discovery, error) {
 	}, found, nil
 }
 
-// Known returns what somebody whom the issuer has named may do now.
+// Known returns the present rights of a person named by the issuer.
 func (g *Guard) Known(id Identity) (Caller, error) {
 	if g.SignsInAt() == "" || id.Issuer != g.tokens.issuer.cfg.Issuer {
 		return Caller{}, errSignInEnded
@@ -192,7 +196,8 @@ func (g *Guard) Known(id Identity) (Caller, error) {
 	return c, nil
 }
 
-// identity returns whom an ID token names. It comes from the issuer itself, for our client and this sign-in.
+// identity returns the person named by an ID token from the issuer itself, for our client and this
+// sign-in.
 func (i *issuer) identity(ctx context.Context, token, client, nonce string, all entries) (Identity, error) {
 	claims, _, err := i.verify(ctx, token, client)
 	switch {

@@ -23,22 +23,22 @@ import (
 
 // Entry is one token in the file, without the token itself, or a group of those in http.jwt.
 //
-// Topics and Role are required, and written first and last. So a file that ends early, behind a full disk,
+// Topics and Role are required, and written first and last. So a file cut short by a full disk
 // gives nobody more than a whole one.
 type Entry struct {
 	Topics []string `json:"topics" yaml:"topics,flow"` // Everything: all
-	// Expires is when the token ends: RFC 3339, or a date, which means its beginning in UTC. Absent:
+	// Expires is when the token ends: RFC 3339, or a date, for the date's beginning in UTC. Absent:
 	// never.
 	Expires string `json:"expires,omitempty" yaml:"expires,omitempty"`
 	Name    string `json:"name"              yaml:"name,omitempty"`
 	SHA256  string `json:"sha256"            yaml:"sha256,omitempty"` // of the token, in hexadecimal
 	Group   string `json:"group,omitempty"   yaml:"group,omitempty"`  // instead of name and sha256
-	// Tenant names with whom the token shares what is limited. Absent: with the tokens for the same topics.
+	// Tenant names the sharers of the token's limits. Absent: the tokens for the same topics.
 	Tenant string `json:"tenant,omitempty" yaml:"tenant,omitempty"`
-	// Intake is the intake topic through which alone the token sends requests. Absent: any.
+	// Intake is the only intake topic for the token's requests. Absent: any.
 	Intake string `json:"intake,omitempty" yaml:"intake,omitempty"`
-	// RequestsPerSecond bounds the requests of the token, or of the whole group, at each service. Absent:
-	// no bound.
+	// RequestsPerSecond bounds the requests of the token, or of the whole group, at each service.
+	// Absent: no bound.
 	RequestsPerSecond *int   `json:"requests-per-second,omitempty" yaml:"requests-per-second,omitempty"`
 	Role              string `json:"role"                          yaml:"role"`
 }
@@ -64,26 +64,27 @@ func (e entry) same(o entry) bool { return e.name() == o.name() }
 
 const maxTokensFile = 1 << 20 // bytes
 
-// tokensGrace is for how long the tokens before stay in force when the file cannot be used: an editor
-// that is writing it must lock nobody out, and a revoked token must not live on behind a mistake.
+// tokensGrace is for how long the previous tokens stay in force when the file cannot be used: a
+// file in the middle of an edit must lock nobody out, and a revoked token must not live on behind a
+// mistake.
 const tokensGrace = time.Minute
 
-// Reasons for which a token is refused.
+// Reasons to refuse a token.
 var (
 	errWrongToken = &refusal{"wrong_token", http.StatusUnauthorized, "the token is none of those in http.tokens: make one with `notyet token new`"}
 	errExpired    = &refusal{"expired", http.StatusUnauthorized, "the token has expired: make another with `notyet token new`"}
 	errUnusable   = &refusal{"unusable", http.StatusUnauthorized, "no token is accepted, because the file in http.tokens cannot be used: the service's log says why"}
 )
 
-// Tokens are the tokens of a file, which is read again when it changes, and those of an issuer for whose
-// groups the file has entries.
+// Tokens are the tokens of a file, read again on a change, and those of an issuer with groups in
+// the file.
 type Tokens struct {
 	entries *reload.Value[entries]
 	issuer  *issuer // nil: none
 }
 
-// OpenTokens reads the file. If reading it again fails later, it logs that, and the previous tokens
-// stay in force for tokensGrace. Then none is.
+// OpenTokens reads the file. If a later reading fails, the failure is logged, and the previous
+// tokens stay in force for tokensGrace. Then none is.
 func OpenTokens(cfg Config, log *zap.Logger) (*Tokens, error) {
 	t := &Tokens{}
 	if cfg.JWT.Issuer != "" {
@@ -111,8 +112,8 @@ func OpenTokens(cfg Config, log *zap.Logger) (*Tokens, error) {
 	return t, nil
 }
 
-// Caller returns the caller with this token, or why it is refused. Every wrong token of the
-// file takes the same time.
+// Caller returns the token's caller, or the reason of a refusal. Every wrong token of the file
+// takes the same time.
 func (t *Tokens) Caller(ctx context.Context, token string) (Caller, error) {
 	all, unusable := t.entries.Age()
 	if unusable >= tokensGrace {
@@ -138,8 +139,8 @@ func (t *Tokens) Caller(ctx context.Context, token string) (Caller, error) {
 	return found.caller, nil
 }
 
-// granted returns what the groups may do: the highest role that one of them has, for the topics of those
-// that have it. Of these, the first in the file says the tenant and the pace.
+// granted returns the rights of the groups: the highest role among them, for the topics of every
+// group with this role. The first such group in the file sets the tenant and the pace.
 func (all entries) granted(groups []string) (c Caller, ok bool) {
 	for _, e := range all {
 		if e.group == "" || !slices.Contains(groups, e.group) || e.caller.Role < c.Role {
@@ -154,7 +155,7 @@ func (all entries) granted(groups []string) (c Caller, ok bool) {
 	return c, ok
 }
 
-// readTokens reads the file. It may have groups if there is an issuer.
+// readTokens reads the file. Groups need an issuer.
 func readTokens(cfg Config) (entries, error) {
 	text, err := reload.ReadFile(cfg.Tokens, maxTokensFile)
 	if err != nil {
@@ -174,7 +175,7 @@ const tokenPrefix = "nyt_"
 
 var tokenText = regexp.MustCompile(tokenPrefix + `\w*`)
 
-// parseTokens reads entries, whose intakes are among those that are named.
+// parseTokens reads entries. Their intakes are among the given ones.
 func parseTokens(text []byte, intakes []string) (out entries, err error) {
 	var list []Entry
 	var fields []map[string]any
@@ -209,8 +210,8 @@ func parseTokens(text []byte, intakes []string) (out entries, err error) {
 	return out, nil
 }
 
-// gained names the entries of now that give more than those before: another secret, a higher role, other
-// topics, another intake, a faster pace, a later end.
+// gained names the entries of now with more rights than before: another secret, a higher role,
+// other topics, another intake, a faster pace, a later end.
 func (all entries) gained(now entries) (names []string) {
 	for _, is := range now {
 		i := slices.IndexFunc(all, func(was entry) bool { return was.same(is) && was.sum == is.sum })
@@ -221,7 +222,7 @@ func (all entries) gained(now entries) (names []string) {
 	return names
 }
 
-// beyond reports whether the caller may do something that it might not do before.
+// beyond reports whether the caller has a right more than before.
 func (c Caller) beyond(was Caller) bool {
 	wider := func(p string) bool { return !was.AllTopics() && !slices.Contains(was.Topics, p) }
 	other := func(w way) bool { return was.ways[0].intake != "" && w.intake != was.ways[0].intake }
@@ -229,7 +230,7 @@ func (c Caller) beyond(was Caller) bool {
 		!was.Until.IsZero() && (c.Until.IsZero() || c.Until.After(was.Until))
 }
 
-// keepPace has requests that came before a change of the file count after it.
+// keepPace lets requests before a change of the file count afterwards.
 func (all entries) keepPace(before entries) {
 	for i := range all {
 		if k := slices.IndexFunc(before, all[i].same); k >= 0 {
@@ -263,10 +264,10 @@ func (e Entry) check() (out entry, err error) {
 	return entry{sum: [sha256.Size]byte(sum), caller: c}, err
 }
 
-// maxPace is the most that requests-per-second may say.
+// maxPace is the largest requests-per-second.
 const maxPace = 1_000_000
 
-// rights gives a caller what the entry allows.
+// rights gives a caller the entry's rights.
 func (e Entry) rights(c *Caller) (err error) {
 	c.Topics, c.ways, c.pace = e.Topics, []way{{e.Topics, e.Intake}}, rate.NewLimiter(rate.Inf, 0)
 	if c.Role, err = ParseRole(e.Role); err != nil {
@@ -304,7 +305,7 @@ func ParseExpires(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("expires: %q is no time: write a date such as 2027-01-31, or RFC 3339 such as 2027-01-31T18:00:00Z", text)
 }
 
-// CheckName refuses names that would be ambiguous in a log.
+// CheckName refuses names ambiguous in a log.
 func CheckName(name string) error {
 	if strings.HasPrefix(name, jwtPrefix) {
 		return errors.New("name: names that begin with " + jwtPrefix + " are callers of the issuer in http.jwt: write another")
@@ -322,7 +323,7 @@ func checkText(field, text string) error {
 	return nil
 }
 
-// CheckTopics refuses patterns that match nothing, and none at all, which must not mean every topic.
+// CheckTopics refuses patterns without a match, and an empty list, which must not mean every topic.
 func CheckTopics(patterns []string) error {
 	if len(patterns) == 0 {
 		return errors.New(`topics: is missing, or names none: write topics: ["*"] for all topics, or patterns such as ["orders", "orders.*"]`)
@@ -338,7 +339,7 @@ func CheckTopics(patterns []string) error {
 	return nil
 }
 
-// NewToken returns a token of 256 random bits, and its entry.
+// NewToken returns a token of 256 random bits, and the token's entry.
 func NewToken(name string, role Role, topics []string) (token string, e Entry) {
 	token = tokenPrefix + rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(token))

@@ -1,5 +1,5 @@
-// Package command is what notyet's programs share: the command line and its exit codes, the flags of
-// settings, the way to Kafka, and output that is safe for a terminal.
+// Package command is the common part of notyet's programs: the command line and the exit codes, the
+// flags of settings, the way to Kafka, and output safe for a terminal.
 package command
 
 import (
@@ -43,15 +43,14 @@ type App struct {
 	asJSON bool // errors are JSON, as --json asks
 }
 
-// OfProcess returns the environment of this process, whose context ends with the first signal.
+// OfProcess returns the environment of this process. The context ends with the first signal.
 func OfProcess(name string) *App {
 	ctx, cancel := context.WithCancel(context.Background())
 	go onSignals(name, cancel)
 	return &App{Ctx: ctx, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Name: name, Program: Called(os.Args[0], name)}
 }
 
-// Called returns how to call this program again: its path if it was called by one, otherwise its
-// name.
+// Called returns how to call this program again: by path if the call had one, otherwise by name.
 func Called(arg0, name string) string {
 	if strings.ContainsRune(arg0, filepath.Separator) {
 		return arg0
@@ -59,8 +58,8 @@ func Called(arg0, name string) string {
 	return name
 }
 
-// onSignals stops the program gracefully at the first signal and exits at the second. That is as
-// safe as kill -9, which every part survives.
+// onSignals stops the program gracefully at the first signal and exits at the second. The exit is
+// as safe as kill -9, and every part survives one.
 func onSignals(name string, stop func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -75,7 +74,7 @@ func onSignals(name string, stop func()) {
 	os.Exit(code)
 }
 
-// UsageError is a mistake in the command line. Its exit code is ExitUsage.
+// UsageError is a mistake in the command line. The exit code is ExitUsage.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
@@ -86,8 +85,8 @@ func (e UsageError) Unwrap() error { return e.Err }
 // Usage makes a UsageError.
 func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// ErrReported means that the command has failed and has already printed why. In a UsageError it is the
-// caller's mistake.
+// ErrReported means: the command has failed and has already printed why. Within a UsageError the
+// mistake is the caller's.
 var ErrReported = errors.New("failed")
 
 // Grammar is the command line of one program.
@@ -136,9 +135,9 @@ func (a *App) Run(args []string, g Grammar) (code int) {
 	return a.Code(parsed.Run(), g.IsMistake)
 }
 
-// NoneEmpty refuses an empty flag value or argument, which usually comes from an unset shell variable. It
-// would silently mean the default, such as a task without an id, or all dead letters. --key and
-// --value may be empty.
+// NoneEmpty refuses an empty flag value or argument, usually from an unset shell variable. The
+// empty text would silently mean the default, such as a task without an id, or all dead letters.
+// --key and --value may be empty.
 func NoneEmpty(c *kong.Context) error {
 	for _, p := range c.Path {
 		if f := p.Flag; f != nil && f.Target.Kind() == reflect.String && f.Target.Len() == 0 {
@@ -151,7 +150,7 @@ func NoneEmpty(c *kong.Context) error {
 	return nil
 }
 
-// targetNames refuses a name that no target has. Nothing would be found under it.
+// targetNames refuses a name impossible for a target. Nothing would be found under the name.
 func targetNames(c *kong.Context) error {
 	for _, p := range c.Path {
 		if f := p.Flag; f != nil && f.Name == "topic" && f.Target.Kind() == reflect.String {
@@ -163,7 +162,7 @@ func targetNames(c *kong.Context) error {
 	return nil
 }
 
-// onlyText refuses arguments that are not UTF-8: the parser would replace bytes in them.
+// onlyText refuses arguments beyond UTF-8: the parser would replace bytes.
 func onlyText(args []string) error {
 	for i, arg := range args {
 		if utf8.ValidString(arg) {
@@ -181,7 +180,7 @@ func onlyText(args []string) error {
 	return nil
 }
 
-// asksJSON looks for --json in a command line that may have mistakes.
+// asksJSON looks for --json in a possibly mistaken command line.
 func asksJSON(args []string) bool {
 	for _, arg := range args {
 		name, value, given := strings.Cut(arg, "=")
@@ -201,8 +200,8 @@ type failed struct {
 	Code     int              `json:"code"`               // the exit code
 }
 
-// fail prints an error, as JSON on one line if --json asks for it, and returns the exit code. It prints on
-// stderr, since stdout has what came before it.
+// fail prints an error on stderr, as JSON on one line with --json, and returns the exit code.
+// stdout keeps the output before the error.
 func (a *App) fail(code int, err error, try string) int {
 	if a.asJSON {
 		out := failed{Error: err.Error(), Try: try, Code: code}

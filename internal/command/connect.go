@@ -22,8 +22,8 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// KafkaConfig returns how clients reach the configured Kafka. What it reads from files is read again when they change; log is
-// told what then cannot be used.
+// KafkaConfig returns how clients reach the configured Kafka. Changed files are read again; log
+// gets the errors of unusable ones.
 func KafkaConfig(cfg *config.Config, log *zap.Logger) (kafka.Config, error) {
 	k := cfg.Kafka
 	out := kafka.Config{Brokers: k.Brokers, ClientID: k.ClientID, SASL: k.SASL.Mechanism}
@@ -55,7 +55,8 @@ func KafkaConfig(cfg *config.Config, log *zap.Logger) (kafka.Config, error) {
 	return out, nil
 }
 
-// APIConfig returns how commands reach the API of a service. user is who they run as.
+// APIConfig returns how commands reach the API of a service. user is the commands' operating system
+// user.
 func APIConfig(cfg *config.Config, user string) (api.ClientConfig, error) {
 	h := cfg.HTTP
 	out := api.ClientConfig{Addr: h.Addr, Token: h.Token, User: user}
@@ -90,8 +91,8 @@ func StoreConfig(cfg *config.Config, log *zap.Logger) (store.Config, error) {
 	return out, err
 }
 
-// identityOfDSN returns who connects. The rest of the DSN stays what it was at the start: another server or database would be another
-// installation.
+// identityOfDSN returns the user and password. The rest of the DSN stays as at the start: another
+// server or database would be another installation.
 func identityOfDSN(m config.MySQL) (identity, error) {
 	dsn, err := reload.ReadText(m.DSNFile)
 	if err != nil {
@@ -134,7 +135,7 @@ func ClientSecret(cfg *config.Config, log *zap.Logger) (func() string, error) {
 	return func() string { return now().password }, err
 }
 
-// source is the value of a setting, or the file from which it is read.
+// source is the value of a setting, or the file with the value.
 type source struct{ Value, File string }
 
 func (t source) read() (string, error) {
@@ -144,10 +145,10 @@ func (t source) read() (string, error) {
 	return reload.ReadText(t.File)
 }
 
-// identity is who signs in. session goes with temporary credentials only.
+// identity is a user with a password. session goes with temporary credentials only.
 type identity struct{ user, password, session string }
 
-// identities gives the one that the files hold now.
+// identities returns the identity now in the files.
 type identities func() identity
 
 func (now identities) pair() (user, password string) {
@@ -155,7 +156,7 @@ func (now identities) pair() (user, password string) {
 	return i.user, i.password
 }
 
-// credentials are those that the files hold now. name begins the names of their settings.
+// credentials are read from files, again after a change. name begins the names of the settings.
 func credentials(name string, user, password source, log *zap.Logger) (func() (user, password string), error) {
 	now, err := watched(name, user, password, source{}, log)
 	return now.pair, err
@@ -174,7 +175,7 @@ func watched(name string, user, password, session source, log *zap.Logger) (iden
 	}, log, given(user.File, password.File, session.File)...)
 }
 
-// given leaves out the files that no setting names.
+// given leaves out files without a name.
 func given(files ...string) []string {
 	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
 }
@@ -189,7 +190,7 @@ func reading(name string, read func() (identity, error), log *zap.Logger, files 
 	return now.Get, nil
 }
 
-// TLSConfig returns what gives each new connection its configuration; nil if TLS is off.
+// TLSConfig returns a source of configurations for new connections; nil if TLS is off.
 func TLSConfig(key string, t config.TLS, log *zap.Logger) (func() *tls.Config, error) {
 	if !t.Enabled {
 		return nil, nil // off is a valid result
@@ -222,7 +223,7 @@ func readTLS(key string, t config.TLS) (*tls.Config, error) {
 	return out, nil
 }
 
-// AddCA adds the authorities of a PEM file, which the setting key names.
+// AddCA adds the authorities of a PEM file. key is the file's setting.
 func AddCA(roots *x509.CertPool, key, file string) error {
 	pem, err := os.ReadFile(file)
 	if err != nil {
@@ -234,7 +235,8 @@ func AddCA(roots *x509.CertPool, key, file string) error {
 	return nil
 }
 
-// ConnectKafka makes a client, such as kafka.New does, and fails unless Kafka answers soon. The client alone would retry for ever.
+// ConnectKafka makes a client, such as kafka.New does, and fails unless Kafka answers soon. The
+// client alone would retry for ever.
 func ConnectKafka(ctx context.Context, cfg *config.Config, log *zap.Logger, open func(kafka.Config, *zap.Logger, ...kgo.Opt) (*kgo.Client, error), opts ...kgo.Opt) (*kgo.Client, error) {
 	kcfg, err := KafkaConfig(cfg, log)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 )
 
-// JSON prints one value, indented, with a line feed at its end.
+// JSON prints one value, indented, with a final line feed.
 func (a *App) JSON(v any) error {
 	enc := json.NewEncoder(a.Stdout)
 	enc.SetEscapeHTML(false)
@@ -40,7 +40,7 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Table prints rows under headings. It draws lines only on a terminal.
+// Table prints rows under headings. Lines are drawn only on a terminal.
 func (a *App) Table(head []any, rows [][]any) {
 	t := table.NewWriter()
 	t.SetOutputMirror(a.Stdout)
@@ -62,8 +62,8 @@ func (a *App) Table(head []any, rows [][]any) {
 	t.Render()
 }
 
-// Plain quotes text that could move a terminal's cursor or begin a line of its own. Text that is
-// already quoted stays unchanged.
+// Plain quotes text with power over a terminal's cursor or lines. Already quoted text stays
+// unchanged.
 func Plain(s string) string {
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)

@@ -14,7 +14,7 @@ import (
 	"github.com/notyet/notyet/internal/config"
 )
 
-// Settings are the flags of every command. --set sets what has no flag of its own.
+// Settings are the flags of every command. --set is for keys without their own flag.
 type Settings struct {
 	Config   string   `group:"Settings" help:"Read settings from this YAML file." placeholder:"FILE" short:"c"`
 	Set      []string `group:"Settings" help:"Set any one key, as in the file: --set dispatcher.look-ahead=1s" placeholder:"KEY=VALUE" sep:"none"`
@@ -23,7 +23,7 @@ type Settings struct {
 	LogLevel string   `group:"Settings" help:"debug, info, warn or error (log.level)." placeholder:"LEVEL"`
 }
 
-// Servers are the flags of commands that use real servers.
+// Servers are the flags of commands with real servers.
 type Servers struct {
 	KafkaBrokers     string `group:"Settings" help:"kafka.brokers" name:"kafka-brokers" placeholder:"HOST:PORT,…"`
 	MySQLDSN         string `group:"Settings" help:"mysql.dsn; other users can see flags, so better NOTYET_MYSQL_DSN" name:"mysql-dsn" placeholder:"DSN"`
@@ -31,12 +31,12 @@ type Servers struct {
 	ZooKeeperServers string `group:"Settings" help:"zookeeper.servers" name:"zookeeper-servers" placeholder:"HOST:PORT,…"`
 }
 
-// AsJSON is the flag of every command that prints something.
+// AsJSON is the flag of every printing command.
 type AsJSON struct {
 	JSON bool `help:"Print JSON." name:"json"`
 }
 
-// Load reads the configuration from all its sources.
+// Load reads the configuration from all sources.
 func (a *App) Load(s Settings, more Servers, src config.Sources) (*config.Config, error) {
 	src, err := a.Sources(s, more, src)
 	if err != nil {
@@ -63,8 +63,8 @@ func (a *App) Sources(s Settings, more Servers, src config.Sources) (config.Sour
 	return src, nil
 }
 
-// Quiet are the defaults of interactive commands. Their result is on stdout, and an error is
-// printed once, at the end, without the failed attempts before it.
+// Quiet are the defaults of interactive commands. The result is on stdout, and an error is printed
+// once, at the end, without earlier failed attempts.
 var Quiet = map[string]string{"log.level": "error", "log.format": "console"}
 
 // Client loads the configuration of an interactive command.
@@ -72,7 +72,7 @@ func (a *App) Client(s Settings, more Servers) (*config.Config, error) {
 	return a.Load(s, more, config.Sources{Defaults: Quiet})
 }
 
-// Intake returns the topic that --intake names. The first one is the default.
+// Intake returns the topic of --intake, by default the first one.
 func Intake(cfg *config.Config, name string) (string, error) {
 	names := cfg.IntakeNames()
 	if name != "" && !slices.Contains(names, name) {
@@ -81,13 +81,13 @@ func Intake(cfg *config.Config, name string) (string, error) {
 	return cmp.Or(name, names[0]), nil
 }
 
-// NewLogger makes the log that the configuration describes.
+// NewLogger makes the configured log.
 func NewLogger(cfg config.Log, w io.Writer) *zap.Logger {
 	log, _ := NewLevelLogger(cfg, w)
 	return log
 }
 
-// NewLevelLogger also returns the log's level, which may change.
+// NewLevelLogger also returns the log's changeable level.
 func NewLevelLogger(cfg config.Log, w io.Writer) (*zap.Logger, zap.AtomicLevel) {
 	level := zap.NewAtomicLevel()
 	_ = level.UnmarshalText([]byte(cfg.Level)) // already checked
@@ -103,7 +103,7 @@ func NewLevelLogger(cfg config.Log, w io.Writer) (*zap.Logger, zap.AtomicLevel) 
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)), level
 }
 
-// AtLeast refuses a number or a duration of the command line that is too small.
+// AtLeast refuses too small a number or duration of the command line.
 func AtLeast[N int | time.Duration](what string, n, least N) error {
 	if n < least {
 		return Usage("%s %v: at least %v", what, n, least)

@@ -19,7 +19,7 @@ var Version = sync.OnceValue(func() string {
 	return versionOf(commit, info)
 })
 
-// versionOf falls back on what the go command has noted, for programs that were built without a linker's flag.
+// versionOf falls back on the go command's notes, for programs built without a linker's flag.
 func versionOf(commit string, info *debug.BuildInfo) string {
 	if commit == "" && info != nil {
 		changed := ""

@@ -8,21 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// Visible returns a writer that makes harmless what it writes to w.
+// Visible returns a writer to w with harmless output.
 func Visible(w io.Writer) io.Writer { return &visible{to: w} }
 
-// visible writes characters that a terminal shows unchanged, and escapes all others like JSON (\u).
-// Ids, reasons, values, topics and headers are other people's text: an ESC would move the cursor,
-// and U+202E would reverse the line. Every byte that a command prints passes through it. In JSON
-// such a character can only be inside a string, where the escape means the same character.
-// A log line of a client's goroutine and an error of the command may be written at the same time.
+// visible writes the characters that a terminal shows unchanged, and escapes all others like JSON
+// (\u). Ids, reasons, values, topics and headers are other people's text: an ESC would move the
+// cursor, and U+202E would reverse the line. Every printed byte of a command passes through. In
+// JSON such a character can only be inside a string, where the escape means the same character. The
+// lock is for log lines of a client's goroutine beside an error of the command.
 type visible struct {
 	to   io.Writer
 	mu   sync.Mutex
 	rest []byte // the beginning of a character that the next write completes
 }
 
-// Write escapes p. It writes all of p unless the underlying writer fails.
+// Write escapes p, and writes all of p unless the underlying writer fails.
 func (v *visible) Write(p []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -58,7 +58,7 @@ func appendVisible(out []byte, r rune) []byte {
 	return fmt.Appendf(out, `\u%04x`, r)
 }
 
-// Raw returns the underlying writer, for output that moves the cursor on purpose.
+// Raw returns the underlying writer, for intended moves of the cursor.
 func Raw(w io.Writer) io.Writer {
 	if v, ok := w.(*visible); ok {
 		return v.to

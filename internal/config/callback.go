@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// Callback configures HTTP callbacks: what of the URLs in requests is called, and how. All scanners
-// and dispatchers need the same settings.
+// Callback configures HTTP callbacks: the permitted URLs, and the calls. All scanners and
+// dispatchers need the same settings.
 type Callback struct {
 	// Enabled turns callbacks on. Default false: each request for one is rejected. "notyet dev"
-	// turns them on, http and loopback included.
+	// turns callbacks on, http and loopback included.
 	Enabled bool `key:"enabled"`
 	// AllowHTTP also allows http URLs. Default false: https only.
 	AllowHTTP bool `key:"allow-http"`
 	// AllowedHosts are patterns (path.Match) for a URL's host: hooks.example.com, *.example.com.
 	// * is every host. Default every host, with a warning.
 	AllowedHosts []string `key:"allowed-hosts" restricts:"write patterns; * is every host"`
-	// AllowedNetworks are networks that are called although they are not public, such as
-	// 10.1.0.0/16. Default none: loopback, private, link-local and reserved addresses are refused.
+	// AllowedNetworks are exceptions to the refusal of loopback, private, link-local and reserved
+	// addresses, such as 10.1.0.0/16. Default none.
 	AllowedNetworks []string `key:"allowed-networks"`
-	// AllowedPorts are the ports that are called, or *. Default every port, with a warning.
+	// AllowedPorts are the permitted ports, or *. Default every port, with a warning.
 	AllowedPorts []string `key:"allowed-ports" restricts:"write ports; * is every port"`
-	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to these origins are
-	// signed. It is read again when it changes. Default none.
+	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to the listed
+	// origins are signed. A changed file is read again. Default none.
 	Secrets string `key:"secrets" secret:"in file"`
-	// MaxInFlight is the most requests to one origin at a time, of all dispatchers together, by their
-	// slots, at least one each. Default 64.
+	// MaxInFlight is the most requests to one origin at a time, of all dispatchers together, by
+	// their slots, at least one each. Default 64.
 	MaxInFlight int `key:"max-in-flight" live:"yes"`
 	// MaxInFlightTotal is likewise the most to all origins, of each dispatcher. Default 2048.
 	MaxInFlightTotal int `key:"max-in-flight-total" live:"yes"`
-	// MaxTimeout is the most time of one request, whatever its task asks for. Default 5m.
+	// MaxTimeout is the most time of one request, also if the task asks for more. Default 5m.
 	MaxTimeout time.Duration `key:"max-timeout" live:"yes"`
 	// CA is a PEM file of authorities to trust in addition to the system's. Default none.
 	CA string `key:"ca"`
 }
 
-// Networks returns AllowedNetworks, which Load has checked.
+// Networks returns AllowedNetworks, as checked by Load.
 func (c Callback) Networks() []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(c.AllowedNetworks))
 	for _, text := range c.AllowedNetworks {
@@ -51,7 +51,7 @@ func (c Callback) Networks() []netip.Prefix {
 	return out
 }
 
-// Ports returns AllowedPorts, which Load has checked; none: every port.
+// Ports returns AllowedPorts, as checked by Load; none: every port.
 func (c Callback) Ports() []uint16 {
 	out := make([]uint16, 0, len(c.AllowedPorts))
 	for _, text := range c.AllowedPorts {
@@ -62,7 +62,7 @@ func (c Callback) Ports() []uint16 {
 	return out
 }
 
-// network reads a network. IPv4 in IPv6 form would never match: connections to it are IPv4.
+// network reads a network. IPv4 in IPv6 form would never match: such connections are IPv4.
 func network(text string) (netip.Prefix, bool) {
 	n, err := netip.ParsePrefix(text)
 	return n, err == nil && !n.Addr().Is4In6()

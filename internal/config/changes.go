@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// Take returns c with what a service takes over of next while it runs. It names the keys whose values thereby change, and those whose
-// values need a restart. A quota that is new or that ends needs a restart, another number of it does not. So do allowed targets that end: half
-// of a file must not allow every target. What is in the file of a secret is none of them, because services read such files again by themselves.
+// Take returns c with the live settings of next, the changed keys, and the keys in need of a
+// restart. A new or removed quota needs a restart, another number does not. So does the removal of
+// allowed targets: half of a file must not allow every target. The content of secrets' files is no
+// change: services read such files again by themselves.
 func (c *Config) Take(next *Config) (now *Config, taken, restart []string) {
 	out := *c
 	out.Intake.Topics = slices.Clone(c.Intake.Topics)
@@ -35,7 +36,8 @@ func (c *Config) Take(next *Config) (now *Config, taken, restart []string) {
 				for _, of := range intakeFields {
 					if same >= 0 {
 						n := next.Intake.Topics[same]
-						// An own target is all that an intake allows. Without its own list, an intake may allow more.
+						// An intake with an own target allows nothing else. Without its own list,
+						// an intake may allow more.
 						of.live = of.live && (of.key != "allowed-targets" || in.Target == n.Target && (n.own[of.key] || !in.own[of.key]))
 						take(of, fmt.Sprintf("%s[%s].%s", f.key, in.Topic, of.key), to.Index(i).FieldByIndex(of.index), from.Index(same).FieldByIndex(of.index))
 					}

@@ -14,8 +14,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// check finds values that were read and cannot work. Keys whose values could not be read hold their
-// defaults.
+// check finds unworkable values. Unreadable keys hold their defaults.
 func (l *loader) check(c *Config) {
 	l.restricting(c)
 	l.addresses("kafka.brokers", c.Kafka.Brokers)
@@ -49,8 +48,8 @@ func (l *loader) check(c *Config) {
 	}
 }
 
-// restricting finds keys that are to close something and are set to nothing, as by a variable that is
-// empty: nothing must not mean all.
+// restricting finds closing keys set to nothing, as by an empty variable: nothing must not mean
+// all.
 func (l *loader) restricting(c *Config) {
 	for _, f := range fields {
 		v := reflect.ValueOf(c).Elem().FieldByIndex(f.index)
@@ -79,7 +78,7 @@ func (l *loader) addresses(key string, list []string) {
 	}
 }
 
-// address also accepts a host alone: each client knows its usual port.
+// address also accepts a host alone: each client knows the usual port.
 func address(a string) bool {
 	host, port, err := net.SplitHostPort(a)
 	if err != nil {
@@ -152,7 +151,7 @@ func (l *loader) sasl(s SASL) {
 	}
 }
 
-// Mechanisms that need more than user and password.
+// Mechanisms with more than user and password.
 const oauthBearer, mskIAM = "OAUTHBEARER", "AWS_MSK_IAM"
 
 func endpoint(text string) bool {
@@ -341,7 +340,7 @@ func (l *loader) target(in Intake, own []string) (ok bool) {
 	return false
 }
 
-// quoting returns the error's text, which quotes one of the values, without credentials in it.
+// quoting returns the error's text, with a quoted value, without credentials.
 func quoting(err error, values []string) string {
 	text := err.Error()
 	for _, v := range values {
@@ -350,7 +349,7 @@ func quoting(err error, values []string) string {
 	return text
 }
 
-// maxMetricTargets limits the targets with metrics of their own: each is some 13 series.
+// maxMetricTargets limits the targets with own metrics: each is some 13 series.
 const maxMetricTargets = 200
 
 func (l *loader) metrics(c *Config) {

@@ -22,7 +22,7 @@ func (l *loader) dsns(c *Config) {
 	}
 }
 
-// dsn returns nil unless it is the DSN of a server.
+// dsn returns nil unless the text is the DSN of a server.
 func (l *loader) dsn(key, dsn string, secured bool) *mysql.Config {
 	const fix = "write user:password@tcp(host:port)/database"
 	if path, sqlite := strings.CutPrefix(dsn, "sqlite:"); dsn == "" || sqlite && path != "" {
@@ -48,10 +48,10 @@ func (l *loader) dsn(key, dsn string, secured bool) *mysql.Config {
 	return nil
 }
 
-// dsnParameters refuses what gives the password, the data or this machine's files to a server that
-// has not shown who it is. It judges what the driver has read: a parameter can be written in several
-// ways. The DSN cannot name a file of the operator's own authority. Operators who need one would
-// therefore turn verification off.
+// dsnParameters refuses parameters that give the password, the data or this machine's files to an
+// unverified server. The driver's parsed values count, because a parameter can be written in
+// several ways. The DSN cannot name a file of the operator's own authority. Operators with such a
+// file would therefore turn verification off.
 func (l *loader) dsnParameters(key string, parsed *mysql.Config, secured bool) {
 	refuse := func(problem, fix string) { l.bad(key, "", problem, fix) }
 	switch {

@@ -20,13 +20,13 @@ type field struct {
 	live   bool   // a service takes a new value over while it runs
 	first  bool   // also where there was none before
 	last   bool   // also that there is none any longer
-	// restricts says what to write in a key without which more is open; "": the key restricts nothing.
+	// restricts says what to write in a closing key; "": the key restricts nothing.
 	restricts string
 }
 
 func (f field) env() string { return EnvName(f.key) }
 
-// EnvName returns the variable that sets a key.
+// EnvName returns the variable of a key.
 func EnvName(key string) string {
 	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(key))
 }
@@ -73,7 +73,7 @@ func section(key string) bool {
 // Keys returns all keys, in the order of Config.
 func Keys() []string { return keysOf(fields) }
 
-// Secrets returns the keys whose values are secrets, and those that name the files of secrets.
+// Secrets returns the keys of secret values, and the keys of secrets' files.
 func Secrets() (values, files []string) {
 	for _, f := range fields {
 		of, _ := find(fields, strings.TrimSuffix(f.key, fileSuffix))
@@ -95,8 +95,7 @@ func keysOf(in []field) []string {
 	return keys
 }
 
-// nearest returns the candidate with the fewest edits, if these are few enough for a typing
-// mistake.
+// nearest returns the candidate with the fewest edits, if few enough for a typing mistake.
 func nearest(name string, candidates []string) string {
 	best, distance := "", 1+max(2, len(name)/4)
 	for _, c := range candidates {

@@ -9,38 +9,40 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Intakes are the topics that requests come from, and their common settings.
+// Intakes are the topics of requests, and their common settings.
 type Intakes struct {
-	// Topics are names. In the file an entry can also be a mapping with topic, target, allowed-targets,
-	// max-delay, max-value-bytes, aliases and quotas: {topic: orders.later, target: orders}. Default
-	// notyet.intake.
+	// Topics are names. In the file an entry can also be a mapping with topic, target,
+	// allowed-targets, max-delay, max-value-bytes, aliases and quotas: {topic: orders.later,
+	// target: orders}. Default notyet.intake.
 	Topics []Intake `key:"topics"`
-	// AllowedTargets are patterns (path.Match). A target topic must match one, for every op: who
-	// may not schedule for a topic may not cancel, stop, fire or replace there either. Default every
-	// topic, with a warning by scanners; * means the same without the warning. Of an HTTP callback
-	// the origin is compared: https://*.shop.example. The * alone allows no callback.
+	// AllowedTargets are patterns (path.Match). A target topic must match one, for every op: a
+	// writer without the right to schedule for a topic may not cancel, stop, fire or replace there
+	// either. Default every topic, with a warning by scanners; * means the same without the
+	// warning. Of an HTTP callback the origin is compared: https://*.shop.example. The * alone
+	// allows no callback.
 	AllowedTargets []string `key:"allowed-targets" live:"some" restricts:"write patterns; * allows every topic, https://* every HTTP callback"`
-	// MaxDelay is the horizon; a request beyond it is rejected. Default 10 years.
+	// MaxDelay is the horizon; requests beyond are rejected. Default 10 years.
 	MaxDelay time.Duration `key:"max-delay" live:"yes"`
 	// MaxValueBytes is the largest value. Default 1MiB, at most 8MiB.
 	MaxValueBytes Size `key:"max-value-bytes" live:"yes"`
-	// Aliases are other schedulers whose records are understood too: etf1, nats. Default none.
+	// Aliases are other schedulers with understood records: etf1, nats. Default none.
 	Aliases []string `key:"aliases" live:"yes"`
-	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together. Default none.
-	RequestsPerSecond int `key:"requests-per-second" live:"number" restricts:"write a number"`
-	// PendingTasks is likewise the quota of tasks that are pending, 1 to 1000000000. Default none.
-	PendingTasks int `key:"pending-tasks" live:"number" restricts:"write a number"`
-	// PendingBytes is likewise the quota of the bytes of those tasks: keys, values and headers. At least max-value-bytes, at most 1024GiB.
+	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together.
 	// Default none.
+	RequestsPerSecond int `key:"requests-per-second" live:"number" restricts:"write a number"`
+	// PendingTasks is likewise the quota of pending tasks, 1 to 1000000000. Default none.
+	PendingTasks int `key:"pending-tasks" live:"number" restricts:"write a number"`
+	// PendingBytes is likewise the quota of the bytes of pending tasks: keys, values and headers.
+	// At least max-value-bytes, at most 1024GiB. Default none.
 	PendingBytes Size `key:"pending-bytes" live:"number" restricts:"write a number"`
-	// Beyond is what becomes of requests beyond a quota: wait or reject. Default wait.
+	// Beyond is the fate of requests beyond a quota: wait or reject. Default wait.
 	Beyond string `key:"beyond"`
-	// UnknownTargets is the quota of names of target topics that do not exist, among the tasks and timers of each
-	// intake topic, 1 to 10000. Requests beyond it are rejected. Default 100.
+	// UnknownTargets is the quota of names of missing target topics, among the tasks and timers of
+	// each intake topic, 1 to 10000. Requests beyond are rejected. Default 100.
 	UnknownTargets int `key:"unknown-targets" live:"number" restricts:"write a number"`
 }
 
-// What becomes of requests beyond a quota.
+// The fates of requests beyond a quota.
 const (
 	BeyondWait   = "wait"
 	BeyondReject = "reject"
@@ -50,7 +52,7 @@ func (in Intake) hasQuota() bool {
 	return in.RequestsPerSecond != 0 || in.PendingTasks != 0 || in.PendingBytes != 0
 }
 
-// Intake is one intake topic. It inherits what it leaves out from Intakes.
+// Intake is one intake topic. Left out settings come from Intakes.
 type Intake struct {
 	Topic          string        `key:"topic"`
 	Target         string        `key:"target"` // the topic that all its requests are for; "": each names its own
@@ -69,7 +71,8 @@ type Intake struct {
 	own map[string]bool // the keys that the entry itself has
 }
 
-// Limits returns what the named intake topic accepts. ok is false if it is not one of our intakes.
+// Limits returns the limits of the named intake topic. ok is false if the topic is not one of our
+// intakes.
 func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 	for _, in := range c.Intake.Topics {
 		if in.Topic == topic {
@@ -85,8 +88,8 @@ func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 	return schemas.Limits{}, false
 }
 
-// Unrestricted returns the intake topics for which allowed-targets is not set, so that their
-// writers may use every target topic.
+// Unrestricted returns the intake topics without allowed-targets: writers may use every target
+// topic.
 func (c *Config) Unrestricted() []string {
 	var names []string
 	for _, in := range c.Intake.Topics {
@@ -97,7 +100,7 @@ func (c *Config) Unrestricted() []string {
 	return names
 }
 
-// OwnTargets returns the targets that intakes have of their own, each once.
+// OwnTargets returns the intakes' own targets, each once.
 func (c *Config) OwnTargets() []string {
 	var targets []string
 	for _, in := range c.Intake.Topics {
@@ -117,12 +120,12 @@ func (c *Config) IntakeNames() []string {
 	return names
 }
 
-// ReadTopics returns the topics that scanners read.
+// ReadTopics returns the scanners' topics.
 func (c *Config) ReadTopics() []string {
 	return append(c.IntakeNames(), c.Reports.Topic, c.Cancels.Topic)
 }
 
-// OwnTopics returns all topics that belong to the installation and are never a target.
+// OwnTopics returns all topics of the installation, never a target.
 func (c *Config) OwnTopics() []string {
 	own := append(c.ReadTopics(), c.Results.Topic)
 	if c.Index.Kind == KindMySQL {
@@ -131,7 +134,7 @@ func (c *Config) OwnTopics() []string {
 	return own
 }
 
-// The largest quotas. That of requests is that of a target's rate, too.
+// The largest quotas. The one of requests also holds for a target's rate.
 const (
 	maxRequestsPerSecond = 1_000_000
 	maxPendingTasks      = 1_000_000_000
@@ -139,7 +142,7 @@ const (
 	maxUnknownTargets    = 10_000
 )
 
-// quotas checks those quotas of an intake, or of all of them, that are set there.
+// quotas checks the set quotas of one intake, or of all.
 func (l *loader) quotas(in Intake, where string, set func(key string) bool) {
 	check := func(key string, value, least, most int64) {
 		if !set(key) || value >= least && value <= most {
@@ -159,7 +162,6 @@ func (l *loader) quotas(in Intake, where string, set func(key string) bool) {
 	check("unknown-targets", int64(in.UnknownTargets), 1, maxUnknownTargets)
 }
 
-// beyond checks what becomes of requests beyond quotas.
 func (l *loader) beyond(key, of, value string, quota bool) {
 	switch {
 	case value != BeyondWait && value != BeyondReject:

@@ -18,24 +18,25 @@ import (
 	"github.com/notyet/notyet/internal/reload"
 )
 
-// FileVariable is the variable that names the configuration file, if no flag does.
+// FileVariable names the configuration file, if no flag does.
 const FileVariable = envPrefix + "CONFIG"
 
 // Sources are where Load reads settings, in rising precedence.
 type Sources struct {
-	// File is a YAML file. Default: the one that NOTYET_CONFIG names, otherwise none.
+	// File is a YAML file. Default: the file in NOTYET_CONFIG, otherwise none.
 	File string
 	// Environ are NAME=value pairs. Default os.Environ().
 	Environ []string
 	// Flags are keys and their values as text.
 	Flags map[string]string
-	// Defaults are a command's own defaults. Everything else takes precedence, and they do not
+	// Defaults are a command's own defaults. Everything else takes precedence. Such defaults do not
 	// count as set.
 	Defaults map[string]string
-	// Ignore lists keys, or sections with a dot at their end, that are not read from file or
-	// environment. A program that starts its own servers uses it so as not to reach real ones.
+	// Ignore lists keys, or sections with a final dot, not to read from file or environment. A
+	// program with its own servers thus never reaches real ones.
 	Ignore []string
-	// Require lists keys that must be set, because their default is only for trying notyet out. Of keys with | between them, one must.
+	// Require lists keys that must be set, because their default is only for trying notyet out. Of
+	// keys with | in between, one must be set.
 	Require []string
 }
 
@@ -56,8 +57,8 @@ func Load(s Sources) (*Config, error) {
 	return cfg, nil
 }
 
-// Read returns the merged configuration with all its mistakes. If there are any, the configuration is
-// for showing, not for use: a key whose value could not be read has its default.
+// Read returns the merged configuration with all mistakes. With a mistake the configuration is for
+// showing, not for use: an unreadable key has its default.
 func Read(s Sources) (*Config, []Problem) {
 	if s.Environ == nil {
 		s.Environ = os.Environ()
@@ -144,9 +145,9 @@ func (document) Unmarshal(text []byte) (out map[string]any, err error) {
 // Marshal implements koanf.Parser. Nothing is written.
 func (document) Marshal(map[string]any) ([]byte, error) { return nil, errors.ErrUnsupported }
 
-// unknownKey reports an unknown key. Its value is never shown: it may be a secret whose key is
-// mistyped. Below a secret, what looks like a key can be the secret itself: a DSN without quotes is
-// a YAML mapping if a space follows one of its colons.
+// unknownKey reports an unknown key, never with the value: the value may be a secret under a
+// mistyped key. Below a secret, an apparent key can be the secret itself: a DSN without quotes is a
+// YAML mapping if a space follows one of the colons.
 func (l *loader) unknownKey(source, key string) {
 	for _, f := range fields {
 		if _, below := strings.CutPrefix(key, f.key+"."); below && f.secret {
@@ -157,7 +158,7 @@ func (l *loader) unknownKey(source, key string) {
 	l.add(Problem{Key: redact(key), Source: source, Problem: "is unknown", Fix: fileFix(key)})
 }
 
-// quoted matches what the YAML parser quotes from the file.
+// quoted matches the YAML parser's quotations from the file.
 var quoted = regexp.MustCompile("`[^`]*`")
 
 func fileFix(key string) string {
@@ -167,10 +168,10 @@ func fileFix(key string) string {
 	return "remove it"
 }
 
-// testPrefix begins variables that only tests read.
+// testPrefix begins the variables of tests.
 const testPrefix = envPrefix + "TEST_"
 
-// injected matches variables that Kubernetes sets for a Service named notyet or notyet-something.
+// injected matches Kubernetes' variables for a Service named notyet or notyet-something.
 var injected = regexp.MustCompile(`^NOTYET_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
 func (l *loader) environment(s Sources) {
@@ -239,7 +240,7 @@ func (l *loader) assign(cfg *Config) {
 	}
 }
 
-// inherit gives each intake topic the common settings that it leaves out.
+// inherit gives each intake topic the missing common settings.
 func (c *Config) inherit() {
 	for i := range c.Intake.Topics {
 		in := &c.Intake.Topics[i]
@@ -276,7 +277,7 @@ func (c *Config) inherit() {
 	}
 }
 
-// require leaves out the servers that the kinds of election and index do without.
+// require leaves out servers not needed by the kinds of election and index.
 func (l *loader) require(c *Config, keys []string) {
 	for _, key := range keys {
 		without := key == "zookeeper.servers" && c.Election.Kind == KindMySQL || key == "redis.addrs" && c.Index.Kind == KindMySQL

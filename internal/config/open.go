@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Open returns what the configuration leaves open: to writers, callbacks, and whoever listens on the
-// network. No such thing is a mistake.
+// Open returns the open points of the configuration: to writers, callbacks, and listeners on the
+// network. None is a mistake.
 func (c *Config) Open() (out []Problem) {
 	open := func(yes bool, key, problem, fix string) {
 		if yes {

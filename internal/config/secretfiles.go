@@ -7,10 +7,10 @@ import (
 	"github.com/notyet/notyet/internal/reload"
 )
 
-// fileSuffix ends the key of a file that holds the value of the key before it.
+// fileSuffix ends the key of a file with the value of another key.
 const fileSuffix = "-file"
 
-// secretFiles sets the keys whose values are in files. Each then comes from its file.
+// secretFiles sets the keys with values in files. Each value then comes from the file.
 func (l *loader) secretFiles(cfg *Config) {
 	value := func(f field) reflect.Value { return reflect.ValueOf(cfg).Elem().FieldByIndex(f.index) }
 	for _, f := range fields {

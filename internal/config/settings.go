@@ -30,21 +30,21 @@ func (o Origin) String() string {
 	return o.Name
 }
 
-// Setting is one key of the merged configuration, as it is shown.
+// Setting is one key of the merged configuration, ready to be shown.
 type Setting struct {
 	Key string `json:"key"`
-	// Value is a text, number, bool or list. Of a secret it holds what is none.
+	// Value is a text, number, bool or list. Of a secret only harmless parts.
 	Value any `json:"value"`
 	// Source is default, file, environment or flag.
 	Source string `json:"source"`
-	// Name is that of the file or of the variable.
+	// Name of the file or of the variable.
 	Name string `json:"name,omitempty"`
 }
 
 // From returns where the value comes from, as one text.
 func (s Setting) From() string { return strings.TrimSpace(s.Source + " " + s.Name) }
 
-// String lists every setting, one a line, for whoever prints a Config.
+// String lists every setting, one a line, for a printed Config.
 func (c *Config) String() string {
 	var b strings.Builder
 	for _, s := range c.Settings() {
@@ -53,15 +53,15 @@ func (c *Config) String() string {
 	return b.String()
 }
 
-// hidden stands in the place of a secret, unread in that of a value that could not be read.
+// hidden stands for a secret, unread for an unreadable value.
 const (
 	hidden = "(hidden)"
 	unread = "(not valid)"
 )
 
-// Settings returns every key in the order of Config, with where its value comes from. Secrets are hidden.
-// Behind intake.topics, each topic's own settings follow, such as intake.topics[orders.later].max-delay:
-// one that an entry leaves out comes from where the common setting comes from.
+// Settings returns every key in the order of Config, with the source of the value. Secrets are
+// hidden. Behind intake.topics, each topic's own settings follow, such as
+// intake.topics[orders.later].max-delay. An inherited setting has the source of the common one.
 func (c *Config) Settings() []Setting {
 	var out []Setting
 	for _, f := range fields {
@@ -80,7 +80,7 @@ func (c *Config) Settings() []Setting {
 	return out
 }
 
-// fromFile tells whether the key's value is what a file holds, and thus a secret.
+// fromFile tells whether the key's value comes from a file, and is thus a secret.
 func (c *Config) fromFile(key string) bool {
 	f, has := find(fields, key+fileSuffix)
 	return has && reflect.ValueOf(c).Elem().FieldByIndex(f.index).String() != ""
@@ -100,7 +100,7 @@ func (c *Config) intakeSettings(list string) (out []Setting) {
 	return out
 }
 
-// setting returns the key's setting, whose value the key from has set.
+// setting returns the key's setting. The key from has set the value.
 func (c *Config) setting(key, from string, value any) Setting {
 	origin := c.set[from]
 	if c.unread[from] {
@@ -113,8 +113,8 @@ func (c *Config) setting(key, from string, value any) Setting {
 	return out
 }
 
-// shown returns a value as text, number, bool or list, without the credentials that a URL or a DSN in the
-// wrong place may have in it.
+// shown returns a value as text, number, bool or list, without the credentials of a misplaced URL
+// or DSN.
 func shown(v any) any {
 	switch v := v.(type) {
 	case bool, int:
@@ -131,7 +131,7 @@ func shown(v any) any {
 	return withoutCredentials(fmt.Sprint(v))
 }
 
-// withoutCredentials leaves a question mark alone that is part of a pattern.
+// withoutCredentials leaves a pattern's question mark alone.
 func withoutCredentials(s string) string {
 	if strings.ContainsAny(s, "@=") {
 		return redact(s)
@@ -139,7 +139,7 @@ func withoutCredentials(s string) string {
 	return s
 }
 
-// masked returns what may be shown of a secret: that it is set and, of a DSN, which database it names.
+// masked returns the harmless part of a secret: whether the key is set and, of a DSN, the database.
 func masked(key, secret string) string {
 	switch {
 	case secret == "":
@@ -150,8 +150,8 @@ func masked(key, secret string) string {
 	return hidden
 }
 
-// maskedDSN hides everything unless the driver understands the DSN: a misplaced character can make a part of
-// the password look like an address.
+// maskedDSN hides everything unless the driver understands the DSN: a misplaced character can make
+// a part of the password look like an address.
 func maskedDSN(dsn string) string {
 	if path, sqlite := strings.CutPrefix(dsn, "sqlite:"); sqlite {
 		return "sqlite:" + redact(path)

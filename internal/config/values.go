@@ -13,7 +13,7 @@ import (
 // Size is a number of bytes, written as a number or with KiB, MiB or GiB.
 type Size int64
 
-// String uses the largest unit that gives a whole number.
+// String uses the largest unit with a whole number.
 func (s Size) String() string {
 	for _, u := range sizeUnits {
 		if s != 0 && s%u.size == 0 {
@@ -35,7 +35,7 @@ var (
 )
 
 // assign sets a field to a value from the file (any YAML type) or from a variable or flag (text).
-// Its error says what is accepted.
+// The error says what is accepted.
 func assign(into reflect.Value, raw any) error {
 	switch {
 	case into.Type() == durationType:
@@ -170,7 +170,7 @@ func isScalar(raw any) bool {
 	return false
 }
 
-// scalar returns the text of a value that YAML parsed as another type.
+// scalar returns the text of a value parsed by YAML as another type.
 func scalar(raw any) string {
 	if f, ok := raw.(float64); ok {
 		return strconv.FormatFloat(f, 'f', -1, 64)

@@ -1,6 +1,6 @@
-// Package defaults holds the values of settings that are left out: nothing goes in, values come out.
-// The configuration and the parts of the program use the same ones, so a part that is made without a
-// configuration behaves like one that is made with an empty one.
+// Package defaults holds the values of left out settings: nothing goes in, values come out. The
+// configuration and the parts of the program use the same values. So a part without a configuration
+// behaves like one with an empty configuration.
 package defaults
 
 import "time"

@@ -42,7 +42,7 @@ func (c Config) dial(ctx context.Context, network, addr string, timeout time.Dur
 	return conn, nil
 }
 
-// explain adds the setting that would correct an error.
+// explain adds the correcting setting to an error.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, zk.ErrNoAuth):
@@ -65,7 +65,7 @@ func (t *znodes) authenticate() error {
 	return err
 }
 
-// closeToOthers removes the world's rights on a znode that was created before Auth was set.
+// closeToOthers removes the world's rights on a znode from before Auth was set.
 func (t *znodes) closeToOthers(path string) error {
 	type rights struct {
 		acl  []zk.ACL

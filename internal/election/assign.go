@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// assign distributes the slots 0..slots-1 among the members, starting from their previous owners.
+// assign distributes the slots 0..slots-1 among the members, starting from the previous owners.
 // Shares differ by at most one, and as few slots as possible move between living members: a member
-// keeps its slots up to its share, and the larger shares go to those who own most. The result
-// depends only on the arguments, not on their order. Without members or slots it assigns nothing.
+// keeps slots up to its share, and the larger shares go to the largest owners. The result depends
+// only on the arguments, not on their order. Without members or slots nothing is assigned.
 func assign(prev map[int]string, members []string, slots int) map[int]string {
 	members = slices.Compact(slices.Sorted(slices.Values(members)))
 	if len(members) == 0 || slots <= 0 {
@@ -32,8 +32,8 @@ func assign(prev map[int]string, members []string, slots int) map[int]string {
 	return next
 }
 
-// shares returns how many slots each member gets: slots/n, and one more for the slots%n members
-// that own most.
+// shares returns how many slots each member gets: slots/n, and one more for the slots%n largest
+// owners.
 func shares(kept map[string][]int, members []string, slots int) map[string]int {
 	ranked := slices.Clone(members)
 	slices.SortStableFunc(ranked, func(a, b string) int { return cmp.Compare(len(kept[b]), len(kept[a])) })
@@ -47,8 +47,8 @@ func shares(kept map[string][]int, members []string, slots int) map[string]int {
 	return share
 }
 
-// fill assigns the free slots, lowest first, to the members that lack some. missing adds up to the
-// number of free slots.
+// fill assigns the free slots, lowest first, to the members in need. missing adds up to the number
+// of free slots.
 func fill(next map[int]string, members []string, missing map[string]int, slots int) {
 	i := 0
 	for slot := range slots {

@@ -7,12 +7,11 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ErrOtherInstallation says that the root belongs to another installation.
+// ErrOtherInstallation means: the root belongs to another installation.
 var ErrOtherInstallation = errors.New("the election's root belongs to another installation")
 
-// claim makes sure that the root is this installation's. The first member to come takes it, and it
-// stays taken while no member is there: an installation that is stopped for a while finds its root
-// as it was.
+// claim makes sure of the root's installation. The first member takes the root, for good: an
+// installation finds its root unchanged after a stop.
 func (t *znodes) claim() error {
 	mine, path := t.m.cfg.Installation, t.paths.installation
 	if mine == "" {

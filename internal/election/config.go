@@ -16,53 +16,52 @@ import (
 	"github.com/notyet/notyet/internal/defaults"
 )
 
-// Config says how soon an unresponsive member loses its slots and, for ZooKeeper, how to reach the ensemble: Servers, Root, Auth,
-// TLS and Dial. NewDatabase does not look at those.
+// Config says how soon an unresponsive member loses its slots and, for ZooKeeper, how to reach the
+// ensemble: Servers, Root, Auth, TLS and Dial. NewDatabase ignores the latter.
 type Config struct {
 	// Servers are the ensemble's addresses, host or host:port (2181 if left out). Names are
 	// resolved at each connect, so a server may change its address. Required.
 	Servers []string
-	// Root is the absolute path of all znodes. It belongs to one installation. Default "/notyet".
+	// Root is the absolute path of all znodes. One installation owns the root. Default "/notyet".
 	Root string
-	// Installation is the id of the installation, from the database. A member does not join under a
-	// root that belongs to another one. Default none: whoever has the same root is a member.
+	// Installation is the id of the installation, from the database. A member does not join under
+	// another installation's root. Default none: every user of the root is a member.
 	Installation string
-	// Auth is user:password for digest authentication. Only that user then has access below Root;
-	// existing open znodes are closed to others. Default none: everybody who can connect has
-	// access.
+	// Auth is user:password for digest authentication. Then only the user has access below Root;
+	// existing open znodes are closed to others. Default none: every connection has access.
 	Auth string
 	// TLS, if set, is asked for the configuration of each new connection. Without a ServerName the
 	// host in Servers is expected. Default plain TCP.
 	TLS func() *tls.Config
-	// MemberID names this start of the process. Do not reuse it while another process with it may
-	// live: a member whose id another process uses waits until that one is gone. Default
+	// MemberID names this start of the process. Do not reuse an id while another process with the
+	// same id may live: the member would wait until the other one is gone. Default
 	// hostname-pid-uuid.
 	MemberID string
-	// Instance names this process start, and is never used again. Default a new one.
+	// Instance names this process start, once and for all. Default a new one.
 	Instance string
-	// Ended are the Instances of processes that have certainly ended. Their candidates go as soon as this member has joined, so their
-	// slots do not wait for a session. A process that only seems to have ended must not be named: others would take its slots
-	// while it acts on them. Default none.
+	// Ended are the Instances of certainly ended processes. Their candidates go as soon as this
+	// member has joined, so their slots do not wait for a session. Never name a process that only
+	// seems to have ended: others would take slots on which the process still acts. Default none.
 	Ended []string
-	// Dial makes connections instead of a net.Dialer; TLS is then its matter. Default TCP; a test that runs in virtual time brings
-	// its own.
+	// Dial makes connections instead of a net.Dialer, with TLS too. Default TCP; a test in virtual
+	// time has its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// SessionTimeout is how long the ensemble keeps an unresponsive member. The servers limit it to
-	// 2–20 of their ticks; if they grant less, TrustWindow shrinks in proportion. Default 4s. A
-	// shorter one takes over sooner, but mistakes short pauses for deaths.
+	// SessionTimeout is how long the ensemble keeps an unresponsive member. The servers limit the
+	// time to 2–20 of their ticks; if they grant less, TrustWindow shrinks in proportion. Default
+	// 4s. A shorter one means sooner takeovers, but mistakes short pauses for deaths.
 	SessionTimeout time.Duration
-	// TrustWindow is how long an answer stays valid, counted from when its request was sent. It
-	// must be shorter than SessionTimeout: the difference is the time in which a member has to stop
+	// TrustWindow is how long an answer stays valid, counted from the sending of its request.
+	// TrustWindow must be shorter than SessionTimeout: within the difference a member has to stop
 	// before others take over. Default 2/3 of SessionTimeout.
 	TrustWindow time.Duration
-	// FailingAfter is how long a process has to fail (see Source.Report) until it says so. It leaves
-	// when another one works for twice as long meanwhile. Default 5s.
+	// FailingAfter is how long a process has to fail (see Source.Report) before its candidate says
+	// so. The process leaves after another one has worked for twice as long meanwhile. Default 5s.
 	FailingAfter time.Duration
 	// Slots returns the number of slots, from the database. Only the leader calls it. Required.
 	Slots func(ctx context.Context) (int, error)
 }
 
-// withDefaults fills in defaults and refuses settings that cannot work.
+// withDefaults fills in defaults and refuses unworkable settings.
 func (c Config) withDefaults() (Config, error) {
 	c.Root = cmp.Or(c.Root, defaults.ZooKeeperRoot)
 	c.SessionTimeout = cmp.Or(c.SessionTimeout, defaults.SessionTimeout)

@@ -16,29 +16,31 @@ import (
 	"github.com/notyet/notyet/internal/machine"
 )
 
-// Roll is the database's part of an election. Each call is one statement, or reads only. So a process that
-// is stopped in between holds no lock.
+// Roll is the database's part of an election. Each call is one statement, or reads only. So a
+// process stopped in between holds no lock.
 type Roll interface {
-	// Join adds a candidate. One with this Instance gets this Beat and Data.
+	// Join adds a candidate. An existing one with the Instance gets the Beat and Data.
 	Join(ctx context.Context, c roll.Candidate) error
 	// Beat changes a candidate's Beat and Data, and tells whether the candidate is there.
 	Beat(ctx context.Context, c roll.Candidate) (bool, error)
 	// Read reads everything, the candidates in the order of Seq.
 	Read(ctx context.Context) (roll.Page, error)
-	// Remove removes a candidate that has this Beat, and tells whether there was one.
+	// Remove removes a candidate with this Beat, and tells whether there was one.
 	Remove(ctx context.Context, c roll.Candidate) (bool, error)
-	// Leave removes a candidate, unless it has shown a later Beat: a word that arrives late removes nobody who has joined anew.
+	// Leave removes a candidate unless its Beat is later: a late statement removes nobody who has
+	// joined anew.
 	Leave(ctx context.Context, c roll.Candidate) error
-	// Publish replaces the assignment of the epoch before, in the name of a candidate. It tells whether both
-	// were there.
+	// Publish replaces the assignment of the epoch before, in the name of a candidate, and tells
+	// whether both were there.
 	Publish(ctx context.Context, by roll.Candidate, before, epoch int64, data []byte) (bool, error)
 }
 
-// lookEvery is the longest pause between two rounds: nothing wakes a member when the database has changed.
+// lookEvery is the longest pause between two rounds: nothing wakes a member when the database has
+// changed.
 const lookEvery = 500 * time.Millisecond
 
-// NewDatabase validates cfg and prepares a member that elects through the database. It does not ask the
-// database before Run.
+// NewDatabase validates cfg and prepares a member with an election through the database, not asked
+// before Run.
 func NewDatabase(cfg Config, r Roll, epochs Epochs, log *zap.Logger) (*Member, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -49,7 +51,7 @@ func NewDatabase(cfg Config, r Roll, epochs Epochs, log *zap.Logger) (*Member, e
 	return m, nil
 }
 
-// register is the database, as the ground of an election. One term at a time uses it.
+// register is the database, as the ground of an election, for one term at a time.
 type register struct {
 	m     *Member
 	roll  Roll
@@ -63,8 +65,8 @@ func (g *register) open(ctx context.Context, _ int) (*term, error) {
 	return r.term, nil
 }
 
-// othersWork asks the database whether another member works. One that does not answer cannot be joined
-// either.
+// othersWork asks the database whether another member works. Without an answer the database cannot
+// be joined either.
 func (g *register) othersWork(ctx context.Context) bool {
 	alive, err := beating(ctx, g.roll, g.m.cfg.SessionTimeout, 1, func(d memberData) bool { return d.ID != g.m.cfg.MemberID && !d.Failing })
 	return err != nil || len(alive) > 0
@@ -81,7 +83,8 @@ var _ seat = (*row)(nil)
 
 func (r *row) connected() error { return nil }
 
-// join also looks whether an earlier process with our id has died: nobody else may be there to do that.
+// join also looks whether an earlier process with our id has died: maybe nobody else is there to
+// look.
 func (r *row) join() error {
 	s, err := r.look()
 	if err != nil {
@@ -104,7 +107,7 @@ func (r *row) join() error {
 	return nil
 }
 
-// next is our candidate with its next beat.
+// next is our candidate with the next beat.
 func (r *row) next() (roll.Candidate, error) {
 	said := r.said
 	said.Session = r.m.cfg.SessionTimeout.Milliseconds()
@@ -113,8 +116,8 @@ func (r *row) next() (roll.Candidate, error) {
 	return roll.Candidate{Instance: r.m.instance, ID: r.m.cfg.MemberID, Beat: r.register.beat, Data: data}, err
 }
 
-// bound limits one call. A database under load may be slow, and there is no other server to go to; a connection that is dead leaves the rest
-// of the trust window for another one.
+// bound limits one call. A database under load may be slow, and there is no other server to go to;
+// a dead connection leaves the rest of the trust window for another one.
 func (r *row) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.ctx, 2*r.pace())
 }
@@ -133,7 +136,7 @@ func (r *row) live() error {
 	return err
 }
 
-// read writes first: who cannot write does not see others fall silent.
+// read writes first: a member unable to write does not see others fall silent.
 func (r *row) read() (snapshot, error) {
 	if err := r.live(); err != nil {
 		return snapshot{}, err
@@ -177,8 +180,7 @@ func (r *row) look() (s snapshot, err error) {
 	return s, nil
 }
 
-// expire removes a candidate that has fallen silent. The database refuses if the candidate has shown a sign
-// of life since it was read.
+// expire removes a silent candidate. The database refuses after a sign of life since the reading.
 func (r *row) expire(c roll.Candidate) (bool, error) {
 	ctx, cancel := r.bound()
 	defer cancel()
@@ -236,14 +238,14 @@ func (r *row) leave() {
 func (r *row) cut()    {}
 func (r *row) unwind() {}
 
-// watch notices candidates that show no sign of life for their session. It goes by this machine's oscillator
-// alone. It counts from the moment when it had read a beat, and the beat was written before that.
+// watch notices candidates without a sign of life for their session, by this machine's oscillator
+// alone. A silence counts from after the reading of a beat, and the beat was written earlier.
 //
-// Between two looks it counts a quarter of the session at most. After an outage of the database, the first
-// member that is back therefore leaves the others time to show that they live.
+// Between two looks a quarter of the session counts at most. After an outage of the database, the
+// first member to come back therefore leaves the others time for a sign of life.
 //
-// A database that has begun another life may have forgotten beats, and whole candidates, whose processes
-// trust what it told them before. So everybody's session begins anew.
+// A database in another life may have forgotten beats, and whole candidates. Their processes still
+// trust earlier answers. So everybody's session begins anew.
 type watch struct {
 	session time.Duration   // of this member, and of candidates that do not say theirs
 	life    string          // of the database, as read last
@@ -261,8 +263,8 @@ type silence struct {
 	lasted  time.Duration
 }
 
-// look returns the candidates that have been silent for their session; now is after the reading. Of others than only the silence does not
-// count; only is "" where everybody's does.
+// look returns the candidates that were silent for their session; now is after the reading. Only
+// the silence of only counts, and everybody's if only is "".
 func (w *watch) look(page roll.Page, now machine.Instant, only string) (instances []string) {
 	passed := now.Least(w.last)
 	before := w.silent
@@ -296,7 +298,7 @@ func (w *watch) look(page roll.Page, now machine.Instant, only string) (instance
 	return instances
 }
 
-// left is how long the next session lasts that ends.
+// left is how long the next session to end lasts.
 func (w *watch) left() time.Duration {
 	least := w.session
 	for _, s := range w.silent {
@@ -307,7 +309,8 @@ func (w *watch) left() time.Duration {
 	return least
 }
 
-// sessionOf is the candidate's own: it trusts for two thirds of that, whatever the other members are set to.
+// sessionOf is the candidate's own session: its trust lasts for two thirds, under any settings of
+// other members.
 func (w *watch) sessionOf(c roll.Candidate) time.Duration {
 	if own := time.Duration(candidateOf(c).Session) * time.Millisecond; own > 0 {
 		return own
@@ -318,8 +321,8 @@ func (w *watch) sessionOf(c roll.Candidate) time.Duration {
 // lived is for how long the life of the database has been known at the last look.
 func (w *watch) lived() time.Duration { return w.last.Least(w.since) }
 
-// Beating returns the ids of the living members, for a caller that is none of them. It takes up to a session:
-// a member that was killed leaves its row behind.
+// Beating returns the ids of the living members, for a caller from outside. The call takes up to a
+// session: a killed member leaves its row behind.
 func Beating(ctx context.Context, r Roll, session time.Duration) ([]string, error) {
 	ids, err := beating(ctx, r, session, -1, func(memberData) bool { return true })
 	if err != nil {
@@ -328,8 +331,8 @@ func Beating(ctx context.Context, r Roll, session time.Duration) ([]string, erro
 	return ids, nil
 }
 
-// beating waits until enough of the wanted members have shown a sign of life, or all, or until a session has
-// passed.
+// beating waits until enough of the wanted members have shown a sign of life, or all, or until a
+// session has passed.
 func beating(ctx context.Context, r Roll, session time.Duration, enough int, wanted func(memberData) bool) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, session+time.Second)
 	defer cancel()

@@ -11,21 +11,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// Examined is what the ensemble says of itself.
+// Examined is the ensemble's view of itself.
 type Examined struct {
 	// Version is the first server's; empty where the server does not say (the command srvr).
 	Version string
-	// Rooted says that a dispatcher has made the root. Without one nothing else is known.
+	// Rooted means: a dispatcher has made the root. Without a root nothing else is known.
 	Rooted bool
-	// Installation is the id of the installation that the root belongs to; "" where it is not noted.
+	// Installation is the id of the root's installation; "" where none is noted.
 	Installation string
 	Members      []string
-	// Ahead is how far the ensemble's clock is ahead of this machine's, at least; Within is the round trip.
+	// Ahead is how far the ensemble's clock is ahead of this machine's, at least; Within is the
+	// round trip.
 	Ahead, Within time.Duration
 }
 
-// Examine asks the ensemble about itself. Below the root it makes a znode that ends with the session, and deletes it: so it
-// tries the rights of a member, and learns the ensemble's time.
+// Examine asks the ensemble about itself. A temporary znode below the root tries the rights of a
+// member, and shows the ensemble's time. The znode is deleted, at the latest with the session.
 func Examine(ctx context.Context, cfg Config, log *zap.Logger) (Examined, error) {
 	out, err := ask(ctx, cfg, log, func(conn *zk.Conn, p paths) (out Examined, err error) {
 		if out.Rooted, _, err = conn.Exists(p.root); err != nil || !out.Rooted {

@@ -13,7 +13,7 @@ import (
 
 var errFailing = errors.New("this process cannot work, and others can")
 
-// health is whether this process can do the work of an owner, as it reports.
+// health is whether this process can do the work of an owner, by its reports.
 type health struct {
 	mu    sync.Mutex
 	err   error     // nil: it can
@@ -29,7 +29,7 @@ func (h *health) report(err error) {
 	h.err = err
 }
 
-// failing returns why the process cannot work, once that has been so for so long.
+// failing returns why the process cannot work, once the state has lasted long enough.
 func (h *health) failing(after time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,11 +39,11 @@ func (h *health) failing(after time.Duration) error {
 	return h.err
 }
 
-// checkHealth says in our candidate whether this process works, on a change only. It fails with
-// errFailing once this process has not worked while another one has.
+// checkHealth notes changes of this process's health in our candidate. errFailing follows once this
+// process has not worked while another one has.
 //
-// A server that is away for everybody is noticed by members at different moments. So a member that
-// fails does not leave before it has seen another one well for twice FailingAfter.
+// Members notice a general outage of a server at different moments. So a failing member does not
+// leave before another one has been well for twice FailingAfter.
 func (t *term) checkHealth(candidates []candidate) error {
 	after := t.m.cfg.FailingAfter
 	why := t.m.health.failing(after)
@@ -87,15 +87,15 @@ func (t *term) anotherWorks(candidates []candidate) (bool, error) {
 }
 
 const (
-	// longestRest limits the pause of a member that has left because it could not work.
+	// longestRest limits the pause after leaving as failing.
 	longestRest = 5 * time.Minute
-	// rested is how long a member has worked when its next pause is the shortest again.
+	// rested is how long a member must work for the next pause to be the shortest again.
 	rested = 10 * time.Minute
 )
 
-// rest keeps a member that has left out of the election until it works again, and for a pause that
-// grows each time: slots that go to and fro cost more than a member that is idle. It ends at once
-// when no other member works any longer: somebody must own the slots.
+// rest keeps a failed member out of the election until it works again, and for a growing pause:
+// slots on the move cost more than an idle member. rest ends at once when no other member works any
+// longer: somebody must own the slots.
 func (m *Member) rest(ctx context.Context) {
 	if m.rests++; time.Since(m.back) >= rested {
 		m.rests = 1

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// joinDelay delays a distribution that only new members need: members that start together then
-	// move slots once. A departure is handled at once, because nobody serves its slots.
+	// joinDelay delays a distribution needed by new members only: with a common start, slots then
+	// move once. A departure is handled at once, because nobody serves the slots.
 	joinDelay = 200 * time.Millisecond
 	// databaseTimeout limits one query to the database.
 	databaseTimeout = 5 * time.Second
-	// epochPause is the pause before asking again after an epoch that did not rise.
+	// epochPause is the pause before asking again after an epoch below the published one.
 	epochPause = 10 * time.Millisecond
 )
 
-// leader computes and publishes the distribution while its term's candidate is the oldest. It runs
-// on the term's goroutine. Only queries to the database run on their own, because a slow database
-// must not cost the member its trust.
+// leader computes and publishes the distribution while the term's candidate is the oldest, on the
+// term's goroutine. Only queries to the database run on their own: a slow database must not cost
+// the member's trust.
 type leader struct {
 	t       *term
 	slots   int       // the database's last answer; 0: not known yet
@@ -45,7 +45,7 @@ type answer struct {
 func newLeader(t *term) *leader { return &leader{t: t, answers: make(chan answer, 1)} }
 
 // act publishes a new distribution if the published one does not fit the living members and the
-// number of slots. It returns after which time to call it again at the latest.
+// number of slots. The result is after which time to call act again at the latest.
 func (l *leader) act(s snapshot) (time.Duration, error) {
 	if l.life != s.life { // it may have forgotten that it allocated this epoch
 		l.life, l.epoch = s.life, 0
@@ -86,8 +86,8 @@ func (l *leader) holdBack(s sharing, alive []string) time.Duration {
 	return joinDelay - time.Since(l.joins)
 }
 
-// refuse drops an epoch that does not rise above the published one. That happens when another
-// leader was faster, or when the database was restored to an older state. Asking again catches up.
+// refuse drops an epoch not above the published one. Either another leader was faster, or the
+// database was restored to an older state. Asking again catches up.
 func (l *leader) refuse(floor int64) {
 	if l.epoch > 0 {
 		l.t.log.Warn("epoch does not rise, allocating another", zap.Int64("epoch", l.epoch), zap.Int64("published", floor))
@@ -97,8 +97,7 @@ func (l *leader) refuse(floor int64) {
 }
 
 // publish writes the new distribution if our candidate still exists and nobody has written since s
-// was read. The ground checks both in one step, so a leader that was paused cannot overwrite
-// anything.
+// was read. The ground checks both in one step, so a paused leader cannot overwrite anything.
 func (l *leader) publish(s snapshot, alive []string) error {
 	prev := s.sharing
 	if known := l.t.m.view.sharing(); known.Epoch > prev.Epoch {
@@ -120,7 +119,7 @@ func (l *leader) publish(s snapshot, alive []string) error {
 	return err
 }
 
-// moved counts the slots whose owner changes, including those without an owner before.
+// moved counts the slots with a new owner, including slots without one before.
 func moved(prev, next sharing) int {
 	before, n := prev.owners(), 0
 	for slot, owner := range next.owners() {
@@ -132,7 +131,7 @@ func moved(prev, next sharing) int {
 }
 
 // ask reads the number of slots and, if requested, allocates an epoch, unless a query is running or
-// it is too early for another. It returns after which time to try again at the latest. An answer
+// it is too early for another. The result is after which time to try again at the latest. An answer
 // wakes the term by itself.
 func (l *leader) ask(withEpoch bool) time.Duration {
 	if l.asking {

@@ -12,8 +12,8 @@ import (
 // localPoll is how often Local checks whether the number of slots has changed.
 const localPoll = 5 * time.Second
 
-// Local is the Source of a single process (notyet dev). It is always trusted and owns all slots,
-// with one epoch per start and one more for each change of the number of slots.
+// Local is the Source of a single process (notyet dev), always trusted and owner of all slots, with
+// one epoch per start and one more for each change of the number of slots.
 type Local struct {
 	member  string
 	slots   func(ctx context.Context) (int, error)
@@ -31,8 +31,8 @@ func NewLocal(memberID string, slots func(ctx context.Context) (int, error), epo
 	return l
 }
 
-// Run allocates an epoch and holds all slots until ctx ends. It returns an error only if the
-// database fails at the start.
+// Run allocates an epoch and holds all slots until ctx ends. Only a failure of the database at the
+// start is an error.
 func (l *Local) Run(ctx context.Context) error {
 	if err := l.refresh(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -44,7 +44,7 @@ func (l *Local) Run(ctx context.Context) error {
 	return nil
 }
 
-// refresh assigns all slots under a new epoch if their number has changed.
+// refresh assigns all slots under a new epoch after a change of the number.
 func (l *Local) refresh(ctx context.Context) error {
 	n, err := l.slots(ctx)
 	if err != nil {

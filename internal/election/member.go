@@ -13,16 +13,16 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// Pauses between terms. The first is short, because a member that lost its connection has about a
-// third of its trust window left to find another server. Then they double, so that an ensemble that
-// restarts is not flooded.
+// Pauses between terms. The first is short: after a lost connection about a third of the trust
+// window is left to find another server. Then pauses double, so as not to flood a restarting
+// ensemble.
 const (
 	minPause = 20 * time.Millisecond
 	maxPause = time.Second
 )
 
-// Member is the Source of one member among several. It lives through many terms; its view keeps
-// what it knows.
+// Member is the Source of one member among several. A member lives through many terms; the view
+// keeps the knowledge.
 type Member struct {
 	cfg      Config
 	epochs   Epochs
@@ -40,16 +40,18 @@ type Member struct {
 
 var _ Source = (*Member)(nil)
 
-// ground is where an election keeps candidates and the assignment: an ensemble of ZooKeeper, or the database.
+// ground is where an election keeps candidates and the assignment: an ensemble of ZooKeeper, or the
+// database.
 type ground interface {
-	// open begins a term; nth counts them.
+	// open begins the nth term.
 	open(ctx context.Context, nth int) (*term, error)
-	// othersWork asks whether another member works, for a member that has left. true also means "unknown".
+	// othersWork asks whether another member works, for a member after leaving. true also means
+	// "unknown".
 	othersWork(ctx context.Context) bool
 }
 
-// NewZooKeeper validates cfg and prepares a member that elects through ZooKeeper. It does not connect
-// before Run.
+// NewZooKeeper validates cfg and prepares a member with an election through ZooKeeper, not
+// connected before Run.
 func NewZooKeeper(cfg Config, epochs Epochs, log *zap.Logger) (*Member, error) {
 	cfg, err := cfg.withDefaults()
 	if err == nil {
@@ -80,7 +82,7 @@ func newMember(cfg Config, epochs Epochs, log *zap.Logger) *Member {
 	}
 }
 
-// MemberID returns the id under which this process joins: the configured one or the default.
+// MemberID returns the id of this process in the election: the configured one or the default.
 func (m *Member) MemberID() string { return m.cfg.MemberID }
 
 // Watch implements Source.

@@ -17,8 +17,8 @@ import (
 	"github.com/notyet/notyet/internal/election/zkconn"
 )
 
-// Members returns the ids of the living members, for a caller that is none of them. It needs only
-// the part of cfg that says how to connect. A member that died counts until its session expires.
+// Members returns the ids of the living members, for a caller from outside. Only the connection in
+// cfg counts. A dead member counts until its session expires.
 func Members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error) {
 	ids, err := ask(ctx, cfg, log, func(conn *zk.Conn, p paths) ([]string, error) { return readMembers(conn, p.members) })
 	if err != nil {
@@ -27,7 +27,6 @@ func Members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error)
 	return ids, nil
 }
 
-// ask connects and calls f, for a caller that is no member.
 func ask[T any](ctx context.Context, cfg Config, log *zap.Logger, f func(*zk.Conn, paths) (T, error)) (none T, err error) {
 	cfg.Root = cmp.Or(cfg.Root, defaults.ZooKeeperRoot)
 	var trouble atomic.Pointer[error] // why the last connect failed; the library only logs it
@@ -76,7 +75,6 @@ func readMembers(conn *zk.Conn, parent string) ([]string, error) {
 	return memberIDs(all), err
 }
 
-// candidatesBelow returns the candidates, for a caller that is none of them.
 func candidatesBelow(conn *zk.Conn, parent string) ([]candidate, error) {
 	names, _, err := conn.Children(parent)
 	if errors.Is(err, zk.ErrNoNode) {

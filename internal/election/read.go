@@ -14,7 +14,7 @@ type node struct {
 	stat *zk.Stat
 }
 
-// get reads a znode. With watch it also makes sure that a watch is set.
+// get reads a znode. watch also makes sure of a watch.
 func (t *znodes) get(path string, watch bool) ([]byte, *zk.Stat, error) {
 	set := watch && t.arm(path)
 	n, err := call(t, "reading "+path, func(c *zk.Conn) (n node, err error) {
@@ -31,7 +31,7 @@ func (t *znodes) get(path string, watch bool) ([]byte, *zk.Stat, error) {
 	return n.data, n.stat, err
 }
 
-// children lists the candidates' names. The leader also watches them.
+// children lists the candidates' names. The leader also watches the list.
 func (t *znodes) children() ([]string, error) {
 	path := t.paths.members
 	set := t.lead != nil && t.arm(path)
@@ -49,8 +49,8 @@ func (t *znodes) children() ([]string, error) {
 	return names, err
 }
 
-// readCandidates returns all candidates, oldest first. Each is read once per term: of a candidate's data
-// only Failing changes, and members that fail read it anew. A candidate that disappears between the two
+// readCandidates returns all candidates, oldest first. Each is read once per term: of a candidate's
+// data only Failing changes, and failing members read that anew. A candidate gone between the two
 // reads is left out.
 func (t *znodes) readCandidates() ([]candidate, error) {
 	names, err := t.children()

@@ -12,9 +12,9 @@ import (
 	"github.com/notyet/notyet/internal/machine"
 )
 
-// A member reads at least three rounds per trust window, and one call may take a third of the window. If
-// a server stops answering right after a round, the member gives it up after 2/3 of the window. That
-// leaves 1/3 to find another server in time.
+// A member reads at least three rounds per trust window, and one call may take a third of the
+// window. After 2/3 of the window at the latest, a member leaves a server that stopped answering
+// right after a round. The last 1/3 is for finding another server.
 const roundsPerWindow = 3
 
 // Where nothing wakes a member, a takeover waits for its rounds.
@@ -33,7 +33,7 @@ var (
 	errOutrun  = errors.New("another leader has published first")
 )
 
-// term is the time for which a member is one candidate. serve and what it calls run on one goroutine.
+// term is the time of a member as one candidate. serve and its callees run on one goroutine.
 type term struct {
 	m     *Member
 	seat  seat
@@ -54,33 +54,34 @@ type term struct {
 	othersWork time.Time // since when another member has been seen to work while this one fails; zero: none has
 }
 
-// seat is what a term reads and writes of the ground of its election.
+// seat is a term's access to the ground of the election.
 type seat interface {
 	// connected waits until requests can be made.
 	connected() error
 	// join makes our candidate, unless another process uses our id: errTaken.
 	join() error
-	// read shows that we live, and reads everything anew: the assignment first, then the candidates, the oldest
-	// first.
+	// read shows that we live, and reads everything anew: the assignment first, then the
+	// candidates, the oldest first.
 	read() (snapshot, error)
-	// publish writes a new distribution, if our candidate exists and nobody has written since s was read:
-	// errOutrun.
+	// publish writes a new distribution, if our candidate exists and nobody has written since s was
+	// read: errOutrun.
 	publish(s snapshot, next sharing) error
-	// say changes what our candidate says of this process.
+	// say changes the data of our candidate.
 	say(data memberData) error
-	// fails asks whether a candidate of another process is gone, or says that it cannot work.
+	// fails asks whether another process's candidate is gone or failing.
 	fails(c candidate) (bool, error)
-	// follow sees to it that we learn that the candidate before ours is gone.
+	// follow asks for news of the end of the candidate before ours.
 	follow(before candidate) error
-	// remove removes a candidate that a process has left behind: this one, or the one that has ended.
+	// remove removes a left-over candidate of this process or of an ended one.
 	remove(name string) error
-	// leave removes our candidate. cut ends all connections without a word. unwind waits for what they leave behind.
+	// leave removes our candidate. cut ends all connections without a word. unwind waits for the
+	// remaining calls.
 	leave()
 	cut()
 	unwind()
 }
 
-// snapshot is what one round has read.
+// snapshot is the result of one round's reading.
 type snapshot struct {
 	sharing    sharing
 	version    int64 // of the assignment
@@ -148,8 +149,8 @@ func (t *term) wait(pause time.Duration) error {
 	return nil
 }
 
-// round reads everything again, applies it and acts on it. It returns how long the next round can
-// wait if nothing wakes it.
+// round reads everything again, applies it and acts on it. The result is how long the next round
+// can wait without a wake-up.
 func (t *term) round() (time.Duration, error) {
 	sent := machine.Exact()
 	s, err := t.seat.read()
@@ -184,8 +185,8 @@ func (t *term) round() (time.Duration, error) {
 	return min(pause, t.between()-time.Since(sent.Time)), err
 }
 
-// place returns our candidate's rank by age. It removes left-over candidates of this process, whose
-// sessions have not expired yet. It withdraws if another process with our id came first.
+// place returns our candidate's rank by age. Left-over candidates of this process, with sessions
+// not yet expired, are removed. If another process with our id came first, place withdraws.
 func (t *term) place(candidates []candidate) (int, error) {
 	place := slices.IndexFunc(candidates, func(c candidate) bool { return c.name == t.own })
 	if place < 0 {
@@ -209,7 +210,7 @@ func (t *term) stranger(c candidate) bool {
 	return c.ID == t.m.cfg.MemberID && c.Instance != t.m.instance && !t.ended(c)
 }
 
-// dropEnded removes what the process that has ended left behind.
+// dropEnded removes the candidates of ended processes.
 func (t *term) dropEnded(candidates []candidate) (living []candidate, err error) {
 	for _, c := range candidates {
 		if !t.ended(c) {
@@ -243,7 +244,7 @@ func (t *term) between() time.Duration {
 	return min(max(min(longest, t.ends), shortest), t.pace())
 }
 
-// expect notes what the next round is to see soon: the end of a session, or a new assignment.
+// expect notes when the next round is due early: at the end of a session, or for a new assignment.
 func (t *term) expect(s snapshot) {
 	t.ends = s.ends
 	alive := memberIDs(s.candidates)

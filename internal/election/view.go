@@ -9,7 +9,7 @@ import (
 	"github.com/notyet/notyet/internal/machine"
 )
 
-// view is what a member knows. One term at a time writes it; everybody reads it.
+// view is a member's knowledge. One term at a time writes; everybody reads.
 type view struct {
 	member   string
 	instance string
@@ -32,8 +32,8 @@ func newView(member, instance string, log *zap.Logger) *view {
 	return v
 }
 
-// apply applies what one round has read, all at once. The assignment must have been read before the
-// members. A member that is named in the assignment and missing among the members has then died.
+// apply applies one round's reading, all at once. The assignment must have been read before the
+// members. A member in the assignment, but missing among the members, has then died.
 func (v *view) apply(sent machine.Instant, window time.Duration, s sharing, members []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -74,7 +74,7 @@ func (v *view) distrust() {
 	signal(v.watch)
 }
 
-// lapsed runs when the window may have ended. A round that was applied meanwhile has extended it.
+// lapsed runs when the window may have ended. A round applied meanwhile has extended the window.
 func (v *view) lapsed() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// byName is the host provider. It offers the servers in turn, by name, so that each name is
-// resolved at every connect and not once per process. After all servers were tried it says so; the
-// client then pauses and checks whether it was closed.
+// byName is the host provider: the servers in turn, by name, so that each name is resolved at every
+// connect and not once per process. After all servers Next says so; the client then pauses and
+// checks for its end.
 type byName struct {
 	servers []string
 	next    int

@@ -33,7 +33,7 @@ func pathsUnder(root string) paths {
 }
 
 // below reports whether a path belongs to the installation: root and everything below it. Znodes
-// above it may have other users.
+// above the root may have other users.
 func (p paths) below(path string) bool { return path == p.root || strings.HasPrefix(path, p.root+"/") }
 
 // memberData is the content of a candidate. Only Failing ever changes.
@@ -42,11 +42,12 @@ type memberData struct {
 	Instance string `json:"instance"` // identifies the process start
 	Started  int64  `json:"started"`  // Unix ms
 
-	// Installation is that of the process; versions before it was noted leave it out.
+	// Installation of the process; absent in earlier versions.
 	Installation string `json:"installation,omitempty"`
-	// Failing says that the process cannot do the work of an owner at present.
+	// Failing means: the process cannot do the work of an owner at present.
 	Failing bool `json:"failing,omitempty"`
-	// Session is for how long, in ms, a member in the database lives without a sign of life: its trust is two thirds of that.
+	// Session is for how long, in ms, a member in the database lives without a sign of life. Trust
+	// lasts for two thirds.
 	Session int64 `json:"session,omitempty"`
 }
 
@@ -56,15 +57,14 @@ type sharing struct {
 	Epoch   int64    `json:"epoch"`
 	Members []string `json:"members"`
 	Owners  []int    `json:"owners"` // by slot: index into Members
-	// Life is that of the database which the assignment was written to; "" in ZooKeeper.
+	// Life of the database with the assignment; "" in ZooKeeper.
 	Life string `json:"life,omitempty"`
 	// Instances are the process starts of Members. A new start under a known id gets a new epoch,
-	// so that it can take the slots and what is left of its predecessor cannot use them.
+	// and can take the slots. Remains of the predecessor cannot use them.
 	Instances []string `json:"instances,omitempty"`
 }
 
-// newSharing encodes who owns what. Every slot must have an owner among members, which must be
-// sorted.
+// newSharing encodes the owners. Every slot must have an owner among the sorted members.
 func newSharing(epoch int64, members []string, owners map[int]string) sharing {
 	s := sharing{Epoch: epoch, Members: slices.Clone(members), Owners: make([]int, len(owners))}
 	for slot, owner := range owners {
@@ -103,7 +103,7 @@ func (s sharing) owners() map[int]string {
 	return m
 }
 
-// of returns the sharing as one member sees it. A share of another process start with the same id
+// of returns one member's view of the sharing. A share of another process start with the same id
 // does not count.
 func (s sharing) of(member, instance string) Assignment {
 	a := Assignment{Epoch: s.Epoch, Members: s.Members}
@@ -123,8 +123,8 @@ type candidate struct {
 	memberData
 }
 
-// sequence returns the number that the server appended. It is an int32 that wraps: after 2^31
-// candidates it is negative.
+// sequence returns the number appended by the server: a wrapping int32, negative after 2^31
+// candidates.
 func sequence(name string) (int32, bool) {
 	i := strings.LastIndex(name, "-"+candidatePrefix)
 	if i < 0 {

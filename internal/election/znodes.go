@@ -43,8 +43,8 @@ func (q *quorum) open(ctx context.Context, nth int) (*term, error) {
 	return t.term, nil
 }
 
-// othersWork asks the ensemble whether another member works. One that does not answer cannot be joined
-// either.
+// othersWork asks the ensemble whether another member works. Without an answer the ensemble cannot
+// be joined either.
 func (q *quorum) othersWork(ctx context.Context) bool {
 	bound, cancel := context.WithTimeout(ctx, q.m.cfg.FailingAfter)
 	defer cancel()
@@ -52,8 +52,8 @@ func (q *quorum) othersWork(ctx context.Context) bool {
 	return err != nil || slices.ContainsFunc(all, func(c candidate) bool { return c.ID != q.m.cfg.MemberID && !c.Failing })
 }
 
-// znodes is the seat of a term in the ensemble: one TCP connection, one session and one candidate; none
-// of them outlives the others. A second connect is refused, so a request in the client's queue can never
+// znodes is the seat of a term in the ensemble: one TCP connection, one session and one candidate,
+// all with the same end. A second connect is refused, so a request in the client's queue can never
 // run under another session.
 //
 // The client's goroutine calls only dial, granted and event.
@@ -82,8 +82,8 @@ const (
 	cut
 )
 
-// leave closes the session, so that the others see at once that we are gone. It takes up to a
-// second if the server does not answer.
+// leave closes the session, and the others see our end at once. Without an answer of the server
+// leave takes up to a second.
 func (t *znodes) leave() {
 	t.mu.Lock()
 	session := t.session
@@ -93,7 +93,7 @@ func (t *znodes) leave() {
 	}
 }
 
-// cut ends the term without notice to the server, which keeps the session until it times out.
+// cut ends the term without notice to the server. The server keeps the session until the timeout.
 // Closing the session would delete our ephemeral while we are still trusted.
 func (t *znodes) cut() {
 	t.mu.Lock()
@@ -104,7 +104,7 @@ func (t *znodes) cut() {
 	}
 }
 
-// unwind waits until the client has given up its queue, within a second or two.
+// unwind waits until the client has given up the queue, within a second or two.
 func (t *znodes) unwind() {
 	t.conn.Close()
 	for range t.done {
@@ -136,7 +136,7 @@ func (t *znodes) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 }
 
 // granted shrinks the trust window in proportion if the server grants a shorter session than
-// requested. It runs before ready is closed.
+// requested. granted runs before ready is closed.
 func (t *znodes) granted(timeout time.Duration) {
 	if asked := t.m.cfg.SessionTimeout; timeout < asked {
 		t.window = time.Duration(float64(t.window) * float64(timeout) / float64(asked))
@@ -144,7 +144,7 @@ func (t *znodes) granted(timeout time.Duration) {
 	}
 }
 
-// event must not block: it runs on the client's receiving goroutine.
+// event runs on the client's receiving goroutine, and must not block.
 func (t *znodes) event(e zk.Event) {
 	switch {
 	case e.Type == zk.EventSession && e.State == zk.StateHasSession:
@@ -184,8 +184,8 @@ func (t *znodes) disarm(path string) {
 	delete(t.armed, path)
 }
 
-// call limits the time of a request, because the client has no timeouts: it blocks while cut off. A
-// request that timed out may still take effect, so its term ends.
+// call limits the time of a request, because the client has no timeouts: a request blocks while cut
+// off. A timed out request may still take effect, so the term ends.
 func call[T any](t *znodes, what string, request func(*zk.Conn) (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -210,8 +210,8 @@ func call[T any](t *znodes, what string, request func(*zk.Conn) (T, error)) (T, 
 	}
 }
 
-// connected waits for the session. A server may accept a connection and then not answer, so this
-// has a limit too: connect plus handshake.
+// connected waits for the session. A server may accept a connection and then not answer, hence the
+// limit: connect plus handshake.
 func (t *znodes) connected() error {
 	select {
 	case <-t.ready:
@@ -289,9 +289,9 @@ func (t *znodes) ensure(path string) error {
 	return err
 }
 
-// read first makes the server catch up with the quorum. A server that was cut off from the quorum
-// would otherwise answer from old data, for a session that the quorum has expired. It reads the
-// assignment before the members (see view.apply).
+// read first makes the server catch up with the quorum. A cut off server would otherwise answer
+// from old data, for a session already expired in the quorum. The assignment is read before the
+// members (see view.apply).
 func (t *znodes) read() (snapshot, error) {
 	var s snapshot
 	if _, err := call(t, "syncing", func(c *zk.Conn) (string, error) { return c.Sync(t.paths.members) }); err != nil {
@@ -316,8 +316,8 @@ func (t *znodes) read() (snapshot, error) {
 	return s, nil
 }
 
-// missing explains why a path that join created is gone: the ensemble lost its data, so we are no
-// member of it.
+// missing explains the loss of a path created by join: the ensemble lost its data, and we are no
+// member.
 func (t *znodes) missing(err error) error {
 	if errors.Is(err, zk.ErrNoNode) {
 		return fmt.Errorf("%w: %w", errEvicted, err)
@@ -335,7 +335,7 @@ func (t *znodes) remove(name string) error {
 	return err
 }
 
-// follow watches only the candidate before ours, so that a death wakes one member and not all.
+// follow watches only the candidate before ours: a death wakes one member and not all.
 func (t *znodes) follow(before candidate) error {
 	path := t.paths.members + "/" + before.name
 	if !t.arm(path) {
@@ -356,8 +356,8 @@ func (t *znodes) follow(before candidate) error {
 	return err
 }
 
-// publish writes a new distribution if our candidate still exists and nobody has written since s was
-// read. The ensemble checks both in one step.
+// publish writes a new distribution if our candidate still exists and nobody has written since s
+// was read. The ensemble checks both in one step.
 func (t *znodes) publish(s snapshot, next sharing) error {
 	data, err := json.Marshal(next)
 	if err != nil {
@@ -385,8 +385,8 @@ func (t *znodes) say(data memberData) error {
 	return t.missing(err)
 }
 
-// fails reads a candidate anew, because read does so once per term. A member of the version before
-// does not say whether it fails, and counts as one that works.
+// fails reads a candidate anew, because read does so once per term. A member of an earlier version
+// notes no failure, and counts as working.
 func (t *znodes) fails(c candidate) (bool, error) {
 	now, there, err := t.readCandidate(c.name)
 	return !there || now.Failing, err

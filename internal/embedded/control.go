@@ -12,11 +12,11 @@ import (
 // control handles a request before the broker does; handled=false passes the request on.
 type control = func(kmsg.Request) (resp kmsg.Response, err error, handled bool)
 
-// createAsked creates the topics of a metadata request before the broker answers it.
+// createAsked creates the topics of a metadata request before the broker answers.
 //
-// kfake can create them itself, but it saves its list of topics only when a topic is created
-// explicitly. After kill -9 a topic of its own making is gone with all its records. A topic created
-// here is in the file before any client hears of it.
+// kfake alone saves its list of topics only when a topic is created explicitly. After kill -9 a
+// topic created by kfake itself is gone with all records. A topic created here is in the file
+// before any client hears of it.
 func (k *Kafka) createAsked(cfg Config, log *zap.Logger) control {
 	return func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		req, ok := kreq.(*kmsg.MetadataRequest)
@@ -32,7 +32,6 @@ func (k *Kafka) createAsked(cfg Config, log *zap.Logger) control {
 			case err == nil:
 				log.Info("topic created on first use", zap.String("topic", *t.Topic), zap.Int("partitions", cfg.Partitions))
 			case !errors.Is(err, kerr.TopicAlreadyExists):
-				// The client is told that there is no such topic.
 				log.Warn("creating a topic on first use failed", zap.String("topic", *t.Topic), zap.Error(err))
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Limits on what a stranger can do at the broker's port. kfake reads four bytes as a length and
-// allocates as many: 1.2 GB for an HTTP GET.
+// Limits on strangers at the broker's port. kfake reads four bytes as a length and allocates as
+// many: 1.2 GB for an HTTP GET.
 const (
 	// maxRequest is the largest request, Kafka's own default (socket.request.max.bytes).
 	maxRequest = 100 << 20
@@ -22,13 +22,13 @@ const (
 	// (connections.max.idle.ms). Clients reconnect by themselves.
 	idleTimeout = 10 * time.Minute
 	// partTimeout is how long a connection may send nothing in the middle of a request, or before
-	// its first one.
+	// the first one.
 	partTimeout = 30 * time.Second
 )
 
 var errNotKafka = errors.New("not a request of Kafka")
 
-// guard is a listener whose connections carry requests of limited size.
+// guard is a listener for requests of limited size.
 type guard struct {
 	net.Listener
 	open atomic.Int64
@@ -50,7 +50,7 @@ func (g *guard) Accept() (net.Conn, error) {
 	}
 }
 
-// guarded reads requests: four bytes of length, then as many bytes. Only one goroutine reads it.
+// guarded reads requests: four bytes of length, then as many bytes. Only one goroutine reads.
 type guarded struct {
 	net.Conn
 	done func()

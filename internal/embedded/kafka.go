@@ -1,6 +1,6 @@
-// Package embedded runs the servers that notyet needs inside the process. A directory or none goes
-// in; an address to connect to comes out. The package is for development and tests, not for
-// production: one broker, one machine, no replication.
+// Package embedded runs notyet's servers inside the process. A directory or none goes in; an
+// address to connect to comes out. The package is for development and tests, not for production:
+// one broker, one machine, no replication.
 package embedded
 
 import (
@@ -25,33 +25,33 @@ import (
 // Config of an embedded broker. The zero Config keeps everything in
 // memory and serves on 127.0.0.1:9092.
 type Config struct {
-	// Addr is the host:port to listen on and to announce to clients. They must be able to reach the
-	// host, so it cannot be 0.0.0.0. Port 0 means any free port. Default 127.0.0.1:9092.
+	// Addr is the host:port to listen on and to announce to clients. Clients must be able to reach
+	// the host: no 0.0.0.0. Port 0 means any free port. Default 127.0.0.1:9092.
 	Addr string
-	// DataDir stores topics, records and committed offsets. They survive kill -9. One process at a
-	// time may use it. Default "": memory only.
+	// DataDir stores topics, records and committed offsets. All survive kill -9. One process at a
+	// time may use the directory. Default "": memory only.
 	DataDir string
-	// SyncWrites waits for the disk at every produce (about 2 ms), so that acknowledged records
-	// survive a power failure. It needs DataDir. Default false.
+	// SyncWrites waits for the disk at every produce (about 2 ms), and acknowledged records survive
+	// a power failure. DataDir is needed. Default false.
 	SyncWrites bool
 	// Topics are created at the start. Existing ones are not changed.
 	Topics []Topic
 	// Partitions is a topic's default number of partitions. Default 4.
 	Partitions int
 	// CreateOnLookup creates a topic whenever a client looks it up by name, even a mistyped one.
-	// Otherwise it is created only if the client also allows that, as with a real broker: Java
-	// clients, kafka-python and all librdkafka producers do by default; librdkafka consumers (kcat
-	// -C) and franz-go do not. Default false.
+	// Otherwise the client must also allow the creation, as with a real broker: Java clients,
+	// kafka-python and all librdkafka producers do by default; librdkafka consumers (kcat -C) and
+	// franz-go do not. Default false.
 	CreateOnLookup bool
 }
 
 // Topic is a topic to create.
 type Topic struct {
 	Name string
-	// Partitions is their number; 0 takes Config.Partitions.
+	// Partitions of the topic; 0 takes Config.Partitions.
 	Partitions int32
 	// Configs are settings such as retention.bytes. Without retention.ms or retention.bytes a topic
-	// keeps everything, so no intake record is dropped before it is read.
+	// keeps everything, so no intake record is dropped unread.
 	Configs map[string]string
 }
 
@@ -71,11 +71,11 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// ErrDataDirLocked means that another process uses the data directory.
+// ErrDataDirLocked means: another process uses the data directory.
 var ErrDataDirLocked = errors.New("the kafka data directory is in use by another process")
 
-// Kafka is a running broker. Unlike a real one it does not support LogAppendTime: records keep the
-// timestamp of their producer, whatever message.timestamp.type says.
+// Kafka is a running broker. Unlike a real one, Kafka ignores message.timestamp.type and does not
+// support LogAppendTime: records keep the producer's timestamp.
 type Kafka struct {
 	cluster *kfake.Cluster
 	lock    *flock.Flock // nil in memory
@@ -83,8 +83,8 @@ type Kafka struct {
 	close   sync.Once
 }
 
-// StartKafka starts a broker, which serves when StartKafka returns. Errors: ErrDataDirLocked; an
-// address in use; a data directory that cannot be read.
+// StartKafka starts a broker, ready when StartKafka returns. Errors: ErrDataDirLocked; an address
+// in use; an unreadable data directory.
 func StartKafka(cfg Config, log *zap.Logger) (*Kafka, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -117,8 +117,8 @@ func (k *Kafka) start(cfg Config, log *zap.Logger) (err error) {
 	return nil
 }
 
-// maxBatch is the largest batch of records, as it is sent. Kafka's own default has no room for a
-// value of 1 MiB that is not compressed, and a request may have 8 MiB.
+// maxBatch is the largest batch of records, as sent. Kafka's own default has no room for an
+// uncompressed value of 1 MiB, and a request may have 8 MiB.
 const maxBatch = 16 << 20
 
 func options(cfg Config, log *zap.Logger) []kfake.Opt {

@@ -1,8 +1,8 @@
-// Package roll names what the election and the database tell each other, where dispatchers elect through
-// the database: who is a candidate, and what was shared out. The store keeps it.
+// Package roll is the language between election and database, for elections through the database:
+// the candidates and the assignment go in and out. The store keeps both.
 package roll
 
-// Candidate is a process that takes part in the election, as one row.
+// Candidate is one row: a process in the election.
 type Candidate struct {
 	Instance string // the process start; names the row
 	ID       string // the member
@@ -11,7 +11,7 @@ type Candidate struct {
 	Data     []byte // what the process says of itself
 }
 
-// Page is everything, as it was read: the assignment first.
+// Page is everything, as read: the assignment first.
 type Page struct {
 	Life       string // of the database: see store/life.go
 	Epoch      int64  // of the assignment; 0: there is none

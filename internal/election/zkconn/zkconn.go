@@ -1,15 +1,16 @@
-// Package zkconn stands between the ZooKeeper client library and its connection. It reads values
-// that the library does not expose, and hides what would cause a data race or a hang in the library.
+// Package zkconn stands between the ZooKeeper client library and the connection. It reads values
+// hidden by the library, and prevents a data race and a hang in the library.
 //
-// The race: the library starts its receiving goroutine and then checks whether it has to set
-// watches again. For that it reads the last zxid without a lock, while the receiving goroutine
-// writes it at every answer. On a busy machine the first answers, with the first watches, arrive
-// before that check. The library needs a zxid only to resume a session on another connection, which
-// the election never does. So every answer gets a zxid of 0, which the library does not store.
+// The race: the library starts its receiving goroutine and then checks whether to set watches
+// again. For this check the library reads the last zxid without a lock, while the receiving
+// goroutine writes the zxid at every answer. On a busy machine the first answers, with the first
+// watches, arrive before the check. The library needs a zxid only to resume a session on another
+// connection, and the election never resumes one. So every answer gets a zxid of 0, which the
+// library does not store.
 //
-// The hang: the library answers a request whose write fails, and answers it again when the connection
-// ends. A request that came while the client was being closed has one answer already and room for two,
-// so the client would never end. A failed write is therefore shown as the end of the connection alone.
+// The hang: the library answers a request after a failed write, and once more when the connection
+// ends. A request during the client's close has one answer already and room for two, so the client
+// would never end. A failed write is therefore shown as the end of the connection alone.
 package zkconn
 
 import (
@@ -18,11 +19,11 @@ import (
 	"time"
 )
 
-// MaxPacket limits what a server may send. The library allocates as much as the first four bytes
-// say, and a server on a wrong port may say gigabytes.
+// MaxPacket limits a server's packet. The library allocates as much as the first four bytes say,
+// and a server on a wrong port may say gigabytes.
 const MaxPacket = 16 << 20
 
-// Offsets in a packet, including the four bytes of its length. The first packet answers the
+// Offsets in a packet, including the four bytes of the length. The first packet answers the
 // handshake: length, protocol version, session timeout in ms, … Every other one begins with length,
 // xid (4 bytes), zxid (8 bytes), error code.
 const (
@@ -45,8 +46,8 @@ type Conn struct {
 	timeout  uint32
 }
 
-// New wraps tcp. It calls granted once, on the goroutine that reads, with the session timeout that
-// the server grants.
+// New wraps tcp. granted is called once, on the reading goroutine, with the session timeout granted
+// by the server.
 func New(tcp net.Conn, granted func(sessionTimeout time.Duration)) *Conn {
 	return &Conn{Conn: tcp, granted: granted}
 }
@@ -60,7 +61,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. A failure closes the connection, so that Read tells of it.
+// Write implements net.Conn. A failure closes the connection, for Read to notice.
 func (c *Conn) Write(p []byte) (int, error) {
 	if _, err := c.Conn.Write(p); err != nil {
 		_ = c.Close()
