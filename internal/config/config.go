@@ -188,8 +188,8 @@ type Election struct {
 	// Kind is zookeeper, or mysql: through the database, without ZooKeeper. All dispatchers need
 	// the same. Default zookeeper.
 	Kind string `key:"kind"`
-	// SessionTimeout is likewise for kind mysql: how long an unresponsive dispatcher keeps slots.
-	// Default 4s.
+	// SessionTimeout is how long an unresponsive dispatcher keeps slots, with kind mysql. Default
+	// 4s.
 	SessionTimeout time.Duration `key:"session-timeout"`
 }
 
@@ -353,7 +353,7 @@ type Metrics struct {
 	// Targets are the target topics, and origins of callbacks, with metrics of their own; the
 	// others are "other" together. Default the ones with the most traffic.
 	Targets []string `key:"targets"`
-	// TopTargets is how many such targets there are by default. Default 20.
+	// TopTargets is how many targets with the most traffic have own metrics. Default 20.
 	TopTargets int `key:"top-targets"`
 	// NeedToken demands a token, of any role, for /metrics at http.addr. Default false: metrics,
 	// with the targets' names, are anybody's.

@@ -162,8 +162,7 @@ func listen(network, addr string) (net.Listener, error) {
 	return &guard{Listener: l}, nil
 }
 
-// lockDir protects against a second process. kfake has no such protection, and two brokers on one
-// directory destroy it.
+// lockDir protects against a second process. kfake does not, and two brokers destroy the directory.
 func lockDir(dir string) (*flock.Flock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -182,7 +181,7 @@ func lockDir(dir string) (*flock.Flock, error) {
 // Addr returns the host:port to connect to.
 func (k *Kafka) Addr() string { return k.addr }
 
-// Close stops the broker and saves its state. Closing again does nothing.
+// Close stops the broker and saves the state. Closing again does nothing.
 func (k *Kafka) Close() {
 	k.close.Do(func() {
 		if k.cluster != nil {
@@ -194,7 +193,7 @@ func (k *Kafka) Close() {
 	})
 }
 
-// kafkaLog passes the broker's messages to zap. Its Info level has one message per request.
+// kafkaLog passes the broker's messages to zap. kfake's Info level has one message per request.
 type kafkaLog struct{ to *zap.Logger }
 
 func (l kafkaLog) Logf(level kfake.LogLevel, format string, args ...any) {

@@ -6,8 +6,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Redis is a running in-memory server. It loses everything when it stops, which the index
-// tolerates. It is slow with more than about 20,000 members in one sorted set.
+// Redis is a running in-memory server. A stop loses everything, as the index tolerates. The server
+// is slow with more than about 20,000 members in one sorted set.
 type Redis struct {
 	server *miniredis.Miniredis
 	addr   string

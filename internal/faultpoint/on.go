@@ -14,13 +14,12 @@ import (
 
 const pointsVariable = "NOTYET_FAULTPOINTS"
 
-// place is an armed place.
 type place struct {
 	passed atomic.Int64
 	faults []fault
 }
 
-// fault is what happens at some passings of a place.
+// fault is an action at some passings of a place.
 type fault struct {
 	action   string // kill, error or stall
 	pause    time.Duration
@@ -29,8 +28,7 @@ type fault struct {
 
 var armed map[string]*place
 
-// The variable is taken out of the environment: it is no setting, of which an unknown one is a
-// mistake.
+// The variable is taken out of the environment: an unknown setting would be a mistake.
 func init() {
 	var err error
 	if armed, err = parse(os.Getenv(pointsVariable)); err != nil {
@@ -108,8 +106,7 @@ var watch atomic.Pointer[func(name string)]
 // Watch has a test told of every passing of a place, for as long as the program runs.
 func Watch(f func(name string)) { watch.Store(&f) }
 
-// At carries out what a place is armed with. It reports that on standard error, where the test
-// reads it.
+// At carries out a place's faults, with a report on standard error for the test.
 func At(name string) error {
 	if f := watch.Load(); f != nil {
 		(*f)(name)

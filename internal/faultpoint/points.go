@@ -1,18 +1,19 @@
 package faultpoint
 
-// The places, in the order in which a task passes them. Each comment says where the place is and
-// what an error stands for there. Where it names no error, only death and a pause make sense.
+// The places, in the order of a task's way. Each comment says where the place is and what an error
+// stands for. Without an error there, only death and a pause make sense.
 const (
 	// ScannerReport: a record of the reports topic has been read (scanner/decode.go). No error.
 	ScannerReport = "scanner.report"
 	// ScannerPolled: a batch is about to be stored (scanner/worker.go). Error: the database rejects
-	// it.
+	// the batch.
 	ScannerPolled = "scanner.polled"
 	// StoreReplacing: under the locks of rows and slots, before known tasks are cancelled,
-	// replaced, fired or ended (store/intake/place.go, store/intake/timers.go). Error: the transaction fails.
+	// replaced, fired or ended (store/intake/place.go, store/intake/timers.go). Error: the
+	// transaction fails.
 	StoreReplacing = "store.replacing"
-	// StoreBuried: dead letters are written and not yet committed (store/internal/handle/deadletters.go). Error:
-	// the transaction fails.
+	// StoreBuried: dead letters are written and not yet committed
+	// (store/internal/handle/deadletters.go). Error: the transaction fails.
 	StoreBuried = "store.buried"
 	// ScannerStored: a batch is committed (scanner/worker.go). Error: the reply to the commit is
 	// lost.
@@ -26,11 +27,11 @@ const (
 	// DispatcherAcquired: slots are acquired in the database and not yet in memory
 	// (dispatcher/ownership.go). Error: the reply is lost.
 	DispatcherAcquired = "dispatcher.acquired"
-	// DispatcherDrained: slots are about to be given away (dispatcher/giveaway.go). Error: the database
-	// refuses.
+	// DispatcherDrained: slots are about to be given away (dispatcher/giveaway.go). Error: the
+	// database refuses.
 	DispatcherDrained = "dispatcher.drained"
-	// StoreMaking: under the locks of timers and slots, runs are inserted, and their timers have not
-	// moved on (store/intake/runs.go). Error: the transaction fails.
+	// StoreMaking: under the locks of timers and slots, runs are inserted before their timers move
+	// on (store/intake/runs.go). Error: the transaction fails.
 	StoreMaking = "store.making"
 	// DispatcherMade: runs of timers are committed, and nobody is told (dispatcher/runs.go). Error:
 	// the reply is lost.
@@ -41,7 +42,7 @@ const (
 	// DispatcherClaimed: the claim has advanced and nothing is read yet (dispatcher/claim.go).
 	// Error: the reply is lost.
 	DispatcherClaimed = "dispatcher.claimed"
-	// DispatcherLogged: intents are in the send log (dispatcher/fetchbodies.go). Error: writing them
+	// DispatcherLogged: intents are in the send log (dispatcher/fetchbodies.go). Error: writing
 	// failed.
 	DispatcherLogged = "dispatcher.logged"
 	// DispatcherTrusted: the election is trusted, and a due task is about to be passed to the
@@ -73,7 +74,7 @@ const (
 	DeadletterReplayed = "deadletter.replayed"
 )
 
-// Row says what follows when the program dies at a place: a row of the table in docs/design/failures.md.
+// Row is the consequence of a death at a place: a row of the table in docs/design/failures.md.
 type Row struct{ Name, After, Then string }
 
 // Rows has one row for each place.

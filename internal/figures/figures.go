@@ -1,15 +1,15 @@
-// Package figures is what a process says of its own work, so that any process can show the figures
-// of all of them: how late deliveries were, how many there were, what lies around. A process's
-// metrics go in; small JSON documents come out, and their sums.
+// Package figures sums up a process's own work, for any process to show the figures of all: how
+// late deliveries were, how many there were, what lies around. A process's metrics go in; small
+// JSON documents come out, and their sums.
 //
-// Documents are kept in the database: the last minute's with the process's sign of life, every 5 s,
-// and that of each minute in a row of its own, once a minute. So a series survives the process that
-// made it and the one that shows it, and is the same from each. In memory it would be neither, or
-// each process would have to ask all the others.
+// The database keeps the documents: the last minute's with the process's sign of life, every 5 s,
+// and each minute's in a row of its own, once a minute. So a series survives its process and the
+// showing one, and looks the same from everywhere. Kept in memory, the series would die with the
+// process, or each process would have to ask all the others.
 //
-// A document has a version. A process that meets another version than its own leaves that document
-// out, so old and new processes work side by side. A new name is no new version: who does not know
-// it ignores it.
+// A document has a version. A process leaves out documents of other versions than its own, so old
+// and new processes work side by side. A new name needs no new version: other processes ignore
+// unknown names.
 package figures
 
 import (
@@ -22,7 +22,7 @@ import (
 // version of the documents.
 const version = 1
 
-// What is counted. A name is for all time: documents of other processes have it.
+// Counted things. A name is for all time: documents of other processes have it.
 const (
 	Delivered   = "delivered"    // tasks that Kafka or the receiver of a callback has acknowledged
 	Stored      = "stored"       // intake records, whatever became of them, without reports
@@ -43,7 +43,7 @@ const (
 	FailedSignIns = "failed_sign_ins" // with tokens that are refused
 )
 
-// What is there at a moment.
+// Levels at a moment.
 const (
 	Claimed      = "claimed"       // tasks that are claimed and not settled
 	Unresponsive = "unresponsive"  // partitions of targets and origins that do not answer
@@ -64,8 +64,8 @@ const (
 	TokensUnusable = "tokens_unusable" // seconds for which the file of tokens cannot be used
 )
 
-// Counts is what was done in some time. The zero value is nothing. What it holds is never changed,
-// so copies may share it.
+// Counts is the work of some time. The zero value is none. The content never changes, so copies may
+// share it.
 type Counts struct {
 	N        map[string]int64 `json:"n,omitempty"`
 	Lateness Histogram        `json:"lateness,omitempty"` // of deliveries
@@ -81,7 +81,7 @@ func (c Counts) Plus(o Counts) Counts {
 	return out
 }
 
-// since returns what came after an earlier reading of the same counters.
+// since returns the counts after an earlier reading of the same counters.
 func (c Counts) since(before Counts) Counts {
 	out := Counts{N: map[string]int64{}, Lateness: c.Lateness.plus(before.Lateness, -1)}
 	for name, n := range c.N {
@@ -94,8 +94,8 @@ func (c Counts) since(before Counts) Counts {
 
 func (c Counts) empty() bool { return len(c.N) == 0 && c.Lateness.Total() == 0 }
 
-// sane tells whether a document of another process can be added: nothing in it is negative, and no
-// sum of a thousand of them overflows.
+// sane tells whether a document of another process can be added: nothing is negative, and no sum of
+// a thousand documents overflows.
 func (c Counts) sane() bool {
 	fits := func(n int64) bool { return n >= 0 && n < 1<<52 }
 	for _, n := range c.N {
@@ -106,12 +106,12 @@ func (c Counts) sane() bool {
 	return len(c.Lateness) <= buckets && !slices.ContainsFunc(c.Lateness, func(n int64) bool { return !fits(n) })
 }
 
-// Now is what a process did in its last minute, and what is there.
+// Now is a process's work in the last minute, and the present levels.
 type Now struct {
 	Window int64            // ms that Last is about, at least 1
 	Last   Counts           // in that time
 	Levels map[string]int64 // what is there
-	// Targets that do not answer, and how many more there are.
+	// Targets without an answer, and the number of further ones.
 	Targets []string
 	More    int
 }
@@ -125,7 +125,7 @@ type nowDocument struct {
 	More    int              `json:"more,omitempty"`
 }
 
-// MaxNow and MaxMinute are the most bytes that a document has.
+// MaxNow and MaxMinute are the most bytes of a document.
 const (
 	MaxNow    = 4096
 	MaxMinute = 2048
@@ -152,7 +152,7 @@ func (n Now) encode() []byte {
 	return data
 }
 
-// ParseNow reads a document. It returns false for what it does not understand.
+// ParseNow reads a document. false: the document is of another version, or damaged.
 func ParseNow(data []byte) (Now, bool) {
 	var doc nowDocument
 	if err := json.Unmarshal(data, &doc); err != nil || doc.Version != version || doc.Window < 1 || doc.More < 0 || !doc.Last.sane() {
@@ -168,7 +168,7 @@ type minuteDocument struct {
 
 func encodeMinute(c Counts) []byte { return encode(minuteDocument{version, c}) }
 
-// ParseMinute reads a document of a minute. It returns false for what it does not understand.
+// ParseMinute reads a document of a minute. false: the document is of another version, or damaged.
 func ParseMinute(data []byte) (Counts, bool) {
 	var doc minuteDocument
 	if err := json.Unmarshal(data, &doc); err != nil || doc.Version != version || !doc.sane() {
@@ -185,9 +185,9 @@ func encode(doc any) []byte {
 	return data
 }
 
-// Histogram counts deliveries by how late they were, as notyet_dispatcher_lateness_seconds does:
-// bucket k has those of up to bound(k) seconds that the ones before do not have, and the last
-// bucket has the rest. Buckets without any at its end are left out.
+// Histogram counts deliveries by lateness, like notyet_dispatcher_lateness_seconds: bucket k has
+// those of up to bound(k) seconds beyond the previous bucket, and the last bucket has the rest.
+// Empty buckets at the end are left out.
 type Histogram []int64
 
 const (
@@ -218,9 +218,9 @@ func (h Histogram) Total() (n int64) {
 	return n
 }
 
-// Quantile returns how late, in seconds, the q-th part of all was at most, as Prometheus'
-// histogram_quantile does: evenly spread within a bucket, and the last bound for what is beyond it.
-// It returns false if there were none.
+// Quantile returns the lateness, in seconds, not exceeded by the q-th part of all, like Prometheus'
+// histogram_quantile: evenly spread within a bucket, and the last bound for everything beyond. ok
+// is false without deliveries.
 func (h Histogram) Quantile(q float64) (seconds float64, ok bool) {
 	total := h.Total()
 	if total == 0 {

@@ -9,12 +9,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Where a process's figures come from: its metrics, as they stand in its registry. So the stages
-// know nothing of them, and an overview never says anything else than a monitor does.
+// A process's figures come from the metrics in its registry. So the stages know nothing of figures,
+// and an overview always agrees with a monitor.
 
 const latenessMetric = "notyet_dispatcher_lateness_seconds"
 
-// counters names what a counter counts into. With several labels, all of them count.
+// counters maps counters to counts. Of several labels, all count.
 var counters = map[string]string{
 	"notyet_dispatcher_delivered_total":    Delivered,
 	"notyet_dispatcher_dead_total":         Exhausted,
@@ -29,16 +29,16 @@ var counters = map[string]string{
 	"notyet_http_sign_ins_failed_total":    FailedSignIns,
 }
 
-// labelled are counters of which only one label's value counts.
+// labelled are counters with only one counted label value.
 var labelled = map[string]struct{ label, value, into string }{
 	"notyet_scanner_dead_total":                  {"kind", "dead", Failed},
 	"notyet_dispatcher_timer_runs_dropped_total": {"why", "missed", MissedRuns},
 }
 
-// requestsMetric counts by kind: into Stored, and those of some kinds elsewhere or there as well.
+// requestsMetric counts by kind: all into Stored, some kinds elsewhere or in two places.
 const requestsMetric = "notyet_scanner_requests_total"
 
-// levels names what a gauge says. Of several labels, the sum counts, or the highest (see most).
+// levels maps gauges to levels. Of several labels, the sum counts, or the highest (see most).
 var levels = map[string]string{
 	"notyet_dispatcher_claimed_tasks":              Claimed,
 	"notyet_dispatcher_unresponsive_targets":       Unresponsive,
@@ -59,19 +59,17 @@ var levels = map[string]string{
 	"notyet_scanner_oldest_overdue_seconds":        Overdue,
 }
 
-// Metrics returns the names of all metrics that figures are made of. Those that a process does not
-// have count nothing.
+// Metrics returns the names of all metrics behind figures. A missing metric counts nothing.
 func Metrics() []string {
 	return slices.Concat([]string{latenessMetric, requestsMetric}, slices.Collect(maps.Keys(counters)), slices.Collect(maps.Keys(labelled)), slices.Collect(maps.Keys(levels)))
 }
 
-// reading is what a process's metrics showed at a moment.
 type reading struct {
 	counts Counts
 	levels map[string]int64
 }
 
-// read reads the metrics. A collector that fails leaves its own out.
+// read reads the metrics. Metrics of a failing collector are left out.
 func read(from prometheus.Gatherer) reading {
 	families, _ := from.Gather()
 	out := reading{counts: Counts{N: map[string]int64{}}, levels: map[string]int64{}}
@@ -133,8 +131,8 @@ func whole(v float64) int64 {
 	return int64(min(v, 1<<51))
 }
 
-// histogram takes a histogram of the known bounds. Of any other it takes nothing, rather than
-// count into wrong buckets.
+// histogram takes a histogram of the known bounds. Other bounds give nothing, rather than counts in
+// wrong buckets.
 func histogram(from *dto.Histogram) Histogram {
 	if len(from.GetBucket()) != bounds {
 		return nil

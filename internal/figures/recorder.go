@@ -14,12 +14,12 @@ import (
 type Config struct {
 	// Gather has the process's metrics.
 	Gather prometheus.Gatherer
-	// Time returns the time by which all processes count minutes: the database's.
+	// Time returns the time for all processes' minutes: the database's.
 	Time func(ctx context.Context) (time.Time, error)
-	// Save keeps the document of a minute (since 1970) in which this process did something. It is
-	// called again with the same minute if it fails, and then replaces what was kept.
+	// Save keeps the document of a minute (since 1970) with work. After a failure Save is called
+	// again with the same minute, and must replace an earlier document.
 	Save func(ctx context.Context, minute int64, document []byte) error
-	// Targets returns the names of targets that do not answer. Default none.
+	// Targets returns the names of targets without an answer. Default none.
 	Targets func() []string
 	// Every is the time between two readings of the metrics. Default 5 s.
 	Every time.Duration
@@ -27,20 +27,19 @@ type Config struct {
 
 const (
 	readEvery = 5 * time.Second
-	// window is what Now is about.
-	window = time.Minute
+	window    = time.Minute
 	// callTimeout limits a call to the database, and the last reading of the metrics.
 	callTimeout = 3 * time.Second
 	// askEvery is how often the database's time is asked for.
 	askEvery = time.Minute
-	// FinalAfter is how many minutes after its end a minute's figures can still arrive: what could
-	// not be saved for so long is dropped.
+	// FinalAfter is how many minutes after its end a minute's figures can still arrive. Later
+	// unsaved figures are dropped.
 	FinalAfter = 10
 )
 
-// Recorder reads a process's metrics again and again, and makes documents of them. Only Run changes
-// it. Nothing waits for it: a database that is away costs minutes of the series, and a metric that
-// hangs costs all of the figures, but not the process.
+// Recorder makes documents from a process's metrics, again and again. Only Run changes a Recorder,
+// and nothing waits for one: an absent database costs minutes of the series, and a hanging metric
+// costs all figures, but not the process.
 type Recorder struct {
 	cfg Config
 	log *zap.Logger
@@ -70,7 +69,7 @@ func NewRecorder(cfg Config, log *zap.Logger) *Recorder {
 	return &Recorder{cfg: cfg, log: log}
 }
 
-// Now returns the document of the last minute; nil: it is not known.
+// Now returns the document of the last minute; nil: none is known.
 func (r *Recorder) Now() []byte {
 	l := r.latest.Load()
 	if l == nil || time.Since(l.at) > 3*r.cfg.Every+2*callTimeout {
@@ -79,7 +78,7 @@ func (r *Recorder) Now() []byte {
 	return l.document
 }
 
-// Run works until ctx ends, and then saves what was done since the last minute began.
+// Run works until ctx ends, and then saves the current minute.
 func (r *Recorder) Run(ctx context.Context) error {
 	readings := make(chan dated)
 	go r.read(ctx, readings)
@@ -96,8 +95,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// read hands on a reading each time that one is due. It has a goroutine of its own, since a metric
-// that hangs cannot be called off.
+// read hands on a reading each cfg.Every, on a goroutine of its own: a hanging metric cannot be
+// called off.
 func (r *Recorder) read(ctx context.Context, out chan<- dated) {
 	tick := time.NewTicker(r.cfg.Every)
 	defer tick.Stop()
@@ -142,7 +141,7 @@ func (r *Recorder) take(d dated) {
 	}
 }
 
-// learnTime asks the database for its time, once a minute and again after a failure.
+// learnTime asks for the database's time, once a minute and again after a failure.
 func (r *Recorder) learnTime(ctx context.Context) {
 	if !r.asked.IsZero() && time.Since(r.asked) < askEvery {
 		return
@@ -158,7 +157,7 @@ func (r *Recorder) learnTime(ctx context.Context) {
 	r.shown, r.asked = shown, sent
 }
 
-// save saves one minute that has ended: the rest come with the next readings.
+// save saves one ended minute: the rest follow with the next readings.
 func (r *Recorder) save(ctx context.Context) {
 	if len(r.minutes.ended) == 0 {
 		return
@@ -181,8 +180,7 @@ func (r *Recorder) note(err error) {
 	r.failing = err != nil
 }
 
-// leave saves the minute that has begun, with what the metrics show now that the other parts have
-// ended.
+// leave saves the current minute by the metrics after the end of the other parts.
 func (r *Recorder) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -204,7 +202,6 @@ func (r *Recorder) leave(ctx context.Context) {
 	}
 }
 
-// minutes cuts what a process does into minutes.
 type minutes struct {
 	current int64  // minutes since 1970; 0: none has begun
 	begun   Counts // as the counters stood when it began
@@ -217,9 +214,9 @@ type endedMinute struct {
 	counts Counts
 }
 
-// note notes how the counters stand in a minute. The clock may waver at the turn of a minute: what
-// belongs to the one before counts into the one that has begun. A clock that is set back further
-// counts: the minutes of a wrong future are replaced when they come.
+// note notes the counters' state in a minute. The clock may waver at the turn of a minute: work of
+// the previous minute counts into the current one. A clock set back further counts: the minutes of
+// a wrong future are replaced in their time.
 func (m *minutes) note(minute int64, counts Counts) {
 	m.last = counts
 	if m.current == 0 {
@@ -232,7 +229,7 @@ func (m *minutes) note(minute int64, counts Counts) {
 	}
 }
 
-// end ends the minute. One in which nothing was done is not kept.
+// end ends the minute. A minute without work is not kept.
 func (m *minutes) end() {
 	if done := m.last.since(m.begun); m.current != 0 && !done.empty() {
 		m.ended = append(m.ended, endedMinute{m.current, done})

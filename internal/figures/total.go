@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Total is the figures of several processes together. The zero value is that of none.
+// Total is the sum of several processes' figures. The zero value is the sum of none.
 type Total struct {
 	Processes int
 	Lateness  Histogram          // of the last minute's deliveries
@@ -39,11 +39,11 @@ func (t *Total) Add(n Now) {
 	t.More += n.More
 }
 
-// Targets returns the names of the targets that do not answer, in order.
+// Targets returns the names of the targets without an answer, in order.
 func (t *Total) Targets() []string { return slices.Sorted(maps.Keys(t.targets)) }
 
-// most are levels of which the processes' highest counts: each of them speaks of the whole
-// installation, or of a state that no sum describes.
+// most are levels of which the processes' highest counts: a level of the whole installation, or a
+// state without a sum.
 var most = map[string]bool{
 	Unclaimed: true, Unsettled: true, Standing: true, QuotaWait: true, LetterBytes: true, SendLogFull: true, Unanswered: true, Overdue: true, TokensUnusable: true,
 }

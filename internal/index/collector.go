@@ -30,7 +30,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is part of prometheus.Collector. It asks no server.
+// Collect is part of prometheus.Collector. No server is asked.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	s := c.rdb.PoolStats()
 	for desc, n := range map[*prometheus.Desc]uint32{poolHits: s.Hits, poolMisses: s.Misses, poolTimeouts: s.Timeouts, poolStale: s.StaleConns} {

@@ -1,12 +1,11 @@
-// Package index is the near future of every slot, kept in Redis: tasks that are
-// due soon go in, the time of each slot's next task comes out.
+// Package index is the near future of every slot, kept in Redis: tasks due soon go in, the time of
+// each slot's next task comes out.
 //
-// It is a hint and never decides anything. MySQL is the truth; whatever this
-// package loses, doubles or remembers for too long costs precision or a wasted
-// look, never a task. Nothing here needs a script or a transaction: every write
-// is one plain command that may run twice (go-redis runs a command again when
-// its reply was lost) and every write to a slot touches one hash tag, so the
-// same code runs on a single server and on Redis Cluster.
+// The index is a hint and never decides anything. MySQL is the truth: a loss, a double or an
+// outdated entry here costs precision or a wasted look, never a task. Nothing needs a script or a
+// transaction: every write is one plain command that may run twice (go-redis repeats a command
+// after a lost reply). Every write to a slot touches one hash tag, so the same code runs on a
+// single server and on Redis Cluster.
 //
 // Keys, for prefix "notyet", an installation whose id begins with 5f0c1a2b, and slot 17:
 //
@@ -14,7 +13,8 @@
 //	{notyet:5f0c1a2b:17}:mark   string: the set holds every task with pos up to this (Unix ms)
 //	notyet:5f0c1a2b:wake        pub/sub channel: "slot:pos slot:pos …"
 //
-// A channel is the whole server's, whatever the number of the database. So the installation is in its name too.
+// A channel is the whole server's, for any number of the database. So its name has the installation
+// too.
 package index
 
 import (
@@ -41,25 +41,25 @@ type Config struct {
 	// Credentials are asked for each new connection to the server (to the master, not to the
 	// sentinels). Default none.
 	Credentials func() (user, password string)
-	// SentinelCredentials are those for the sentinels. Default none.
+	// SentinelCredentials are asked likewise, for the sentinels. Default none.
 	SentinelCredentials func() (user, password string)
 	// DB is the database number; a cluster has only 0. Default 0.
 	DB int
-	// Cluster says that Addrs name nodes of a Redis Cluster. It is never guessed from the number of
-	// addresses. Default false.
+	// Cluster means: Addrs name nodes of a Redis Cluster. The number of addresses is no sign of a
+	// cluster. Default false.
 	Cluster bool
-	// MasterName, if set, is the name by which the sentinels at Addrs know the master. It excludes
-	// Cluster.
+	// MasterName, if set, is the name by which the sentinels at Addrs know the master. A MasterName
+	// excludes Cluster.
 	MasterName string
 	// TLS, if set, is asked for the configuration of each new connection. Default plain TCP.
 	TLS func() *tls.Config
 	// Dial opens connections. Default TCP; a test in virtual time sets its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Prefix is how all keys begin. It must not contain braces (they would move the hash tag) or
-	// white space. Default "notyet".
+	// Prefix is how all keys begin. No braces (they would move the hash tag) and no white space.
+	// Default "notyet".
 	Prefix string
-	// Installation is the id of the installation. It separates installations that share a server and
-	// a prefix. Default none: whoever has the same prefix has the same keys.
+	// Installation is the id of the installation, and separates installations with the same server
+	// and prefix. Default none: the same prefix means the same keys.
 	Installation string
 
 	// DialTimeout limits one attempt to connect. Default 1 s.
@@ -96,7 +96,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// explain names the setting that causes an error.
+// explain names the setting behind an error.
 func (x *Index) explain(err error) error {
 	var unverified *tls.CertificateVerificationError
 	var notTLS tls.RecordHeaderError
@@ -114,7 +114,8 @@ func (x *Index) explain(err error) error {
 	return err
 }
 
-// namespace is what all keys and the channel begin with. 32 bits of the id are enough: two that were equal would cost time, and no task.
+// namespace begins all keys and the channel. 32 bits of the id are enough: two equal ones would
+// cost time, and no task.
 func (c Config) namespace() string {
 	if c.Installation == "" {
 		return c.Prefix + ":"

@@ -9,16 +9,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Examined is what Redis says of itself.
+// Examined is Redis' own account.
 type Examined struct {
 	// Version and Policy (maxmemory-policy) are empty where the user may not ask (INFO).
 	Version, Policy string
-	// Ahead is how far the server's clock is ahead of this machine's, at least; Within is the round trip.
+	// Ahead is how far the server's clock is ahead of this machine's, at least; Within is the round
+	// trip.
 	Ahead, Within time.Duration
 }
 
-// Examine asks Redis about itself, and tries what the index does: it adds an entry to a slot that does not exist, removes it,
-// and listens for wakes. The error names what the user may not do.
+// Examine asks Redis for its own account, and tries the index's commands: adding an entry to an
+// unused slot, removing the entry, and listening for wakes. The error names a missing right.
 func (x *Index) Examine(ctx context.Context) (Examined, error) {
 	var out Examined
 	sent := time.Now()

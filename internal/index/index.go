@@ -35,8 +35,8 @@ type Index struct {
 	secured bool // with TLS
 }
 
-// New checks cfg and returns an Index. It does not connect: Redis may become available later, and
-// nothing waits for it.
+// New checks cfg and returns an Index. There is no connection yet: Redis may become available
+// later.
 func New(cfg Config, log *zap.Logger) (*Index, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -59,13 +59,13 @@ func newClient(cfg Config) redis.UniversalClient {
 		Addrs: cfg.Addrs, DB: cfg.DB, MasterName: cfg.MasterName, Dialer: cfg.dialer(),
 		ContextTimeoutEnabled: true,
 		MaxRetries:            1,
-		// A slot that moves between two nodes answers MOVED and then ASK.
+		// A slot on the move between two nodes answers MOVED and then ASK.
 		MaxRedirects:  3,
 		DialTimeout:   cfg.DialTimeout,
 		DialerRetries: 1,
 		ReadTimeout:   cfg.Timeout,
 		WriteTimeout:  cfg.Timeout,
-		// Open-source servers do not know the command that this would send.
+		// Open-source servers do not know the notifications' command.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if cfg.Credentials != nil {
@@ -98,8 +98,9 @@ func (c Config) dialer() func(ctx context.Context, network, address string) (net
 	}
 }
 
-// signInToSentinel authenticates to a server that has let nobody in yet: a sentinel. The master has, by Credentials. The library has
-// no better place: its own credentials for sentinels can never change.
+// signInToSentinel authenticates to a server that has let nobody in yet: a sentinel. To the master,
+// Credentials have. The library offers no better place: its credentials for sentinels can never
+// change.
 func (c Config) signInToSentinel(ctx context.Context, conn *redis.Conn) error {
 	if err := conn.Ping(ctx).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH") {
 		return err
@@ -111,7 +112,6 @@ func (c Config) signInToSentinel(ctx context.Context, conn *redis.Conn) error {
 	return conn.AuthACL(ctx, user, password).Err()
 }
 
-// Close closes the connections. The channels of Wakes close with their contexts.
 func (x *Index) Close() {
 	if err := x.rdb.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		x.log.Warn("closing redis failed", zap.Error(err))
@@ -126,8 +126,8 @@ func (x *Index) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Next returns, for each of the slots, the lowest position above its Pos. It leaves out slots that
-// have none. The order is that of the argument.
+// Next returns, for each of the slots, the lowest position above its Pos. Slots without one are
+// left out. The order is that of the argument.
 func (x *Index) Next(ctx context.Context, from []SlotPos) ([]SlotPos, error) {
 	var next []SlotPos
 	for part := range chunks(from) {

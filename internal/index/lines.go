@@ -16,16 +16,20 @@ import (
 
 // Lines are the slots' lines in the database.
 type Lines interface {
-	// Beyond returns, for each of the places, the first place behind it in its slot that holds a task, if there is one.
+	// Beyond returns, for each of the places, the next place with a task in the same slot, if there
+	// is one.
 	Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error)
-	// Counts returns how many tasks the slots have in total in (bounds[i], bounds[i+1]]. It reads the nearest only, where there are many.
+	// Counts returns how many tasks the slots have in total in (bounds[i], bounds[i+1]]. Of many,
+	// only the nearest are read.
 	Counts(ctx context.Context, slots []int, bounds []int64) ([]int64, error)
 }
 
-// Database is the index of an installation without Redis. It keeps nothing: what is next is asked of the database, whose own index of the
-// lines is never behind. Wakes go over a topic of one partition.
+// Database is the index of an installation without Redis, and keeps nothing: the database is asked
+// for the next tasks, and the database's own index of the lines is never behind. Wakes go over a
+// topic of one partition.
 //
-// A wake that is lost costs what one of Redis costs: the owner of the slot looks at the database each second.
+// A lost wake costs as much as one of Redis: the owner of the slot looks at the database each
+// second.
 type Database struct {
 	Lines
 	cfg   kafka.Config
@@ -38,24 +42,27 @@ type Database struct {
 	failed   error       // of a wake since the last one
 }
 
-// NewDatabase returns an index that asks lines. It connects to Kafka when it first wakes somebody, or listens. The id of the installation keeps its
-// wakes apart from those of others that share the topic.
+// NewDatabase returns an index over lines. The first Wake or Wakes connects to Kafka. The id of the
+// installation keeps its wakes apart from others on a shared topic.
 func NewDatabase(lines Lines, cfg kafka.Config, topic, installation string, log *zap.Logger) *Database {
 	return &Database{Lines: lines, cfg: cfg, topic: topic, key: installation[:min(len(installation), 8)], log: log}
 }
 
 const (
-	// wakePatience is how long a wake is tried. A later one would be worth nothing: the dispatchers have looked by themselves.
+	// wakePatience is how long a wake is tried. A later one would be worth nothing: the dispatchers
+	// have looked by themselves.
 	wakePatience = 2 * time.Second
-	// wakesInHand limits the wakes that are on their way.
+	// wakesInHand limits the wakes under way.
 	wakesInHand = 1000
 	// wakePause follows a failed fetch.
 	wakePause = 250 * time.Millisecond
-	// wakeAnew is after how many failures in a row the client that listens is made anew: the topic may have been deleted and created.
+	// wakeAnew is after how many failures in a row the listening client is made anew: the topic may
+	// have been deleted and created.
 	wakeAnew = 20
 )
 
-// Close closes the connections, once what is on its way is there, within a moment. The channels of Wakes close with their contexts.
+// Close closes the connections, after a moment for wakes under way. The channels of Wakes close
+// with their contexts.
 func (d *Database) Close() {
 	d.mu.Lock()
 	client := d.producer
@@ -70,7 +77,7 @@ func (d *Database) Close() {
 	client.Close()
 }
 
-// client is the one that wakes. One copy of a wake is enough, so nothing waits for others.
+// client sends wakes. One copy of a wake is enough, so nothing waits for replicas.
 func (d *Database) client() (*kgo.Client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,8 +94,8 @@ func (d *Database) client() (*kgo.Client, error) {
 	return client, nil
 }
 
-// Wake tells the listeners of Wakes that the slots have a task at Pos, which may be earlier than what they wait for. It does not wait for
-// Kafka: it fails when an earlier wake has failed since the last call.
+// Wake announces a task of each slot at Pos, possibly earlier than expected, to the listeners of
+// Wakes. Wake does not wait for Kafka: an error means a failed wake since the last call.
 func (d *Database) Wake(_ context.Context, at []SlotPos) error {
 	client, err := d.client()
 	if err != nil {
@@ -112,8 +119,8 @@ func (d *Database) Wake(_ context.Context, at []SlotPos) error {
 	return nil
 }
 
-// Wakes reads what Wake says, in this process and in others, from now on. It connects, and reconnects after every fault, by itself. A slow
-// reader gets wakes merged, as from Index.
+// Wakes reads the wakes of this and other processes from now on. It connects, and reconnects after
+// every fault, by itself. A slow reader gets wakes merged, as from Index.
 func (d *Database) Wakes(ctx context.Context) <-chan []SlotPos {
 	out, said := make(chan []SlotPos), make(chan string)
 	go func() {
@@ -132,7 +139,7 @@ func (d *Database) Wakes(ctx context.Context) <-chan []SlotPos {
 	return out
 }
 
-// listen passes on what comes to the topic, until the end or too many failures in a row.
+// listen passes on the topic's wakes, until the end or too many failures in a row.
 func (d *Database) listen(ctx context.Context, said chan<- string) error {
 	from := map[string]map[int32]kgo.Offset{d.topic: {0: kgo.NewOffset().AtEnd()}}
 	opts, err := kafka.BoundFetches()
@@ -185,12 +192,13 @@ func (d *Database) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Next returns, for each of the slots, the lowest position above its Pos. It leaves out slots that have none.
+// Next returns, for each of the slots, the lowest position above its Pos. Slots without one are
+// left out.
 func (d *Database) Next(ctx context.Context, from []SlotPos) ([]SlotPos, error) {
 	return d.Beyond(ctx, from)
 }
 
-// Add does nothing: a task is in its line when it is stored.
+// Add does nothing: a stored task is in its line.
 func (d *Database) Add(context.Context, []Entry) error { return nil }
 
 // Remove does nothing, likewise.

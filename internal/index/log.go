@@ -21,6 +21,6 @@ func adaptLog(log *zap.Logger) {
 }
 
 func (l *libraryLog) Printf(_ context.Context, format string, v ...any) {
-	// Mostly connections that open and close. The caller also gets important problems as errors.
+	// Mostly opened and closed connections. The caller also gets important problems as errors.
 	l.to.Load().Debug("redis client", zap.String("message", fmt.Sprintf(format, v...)))
 }

@@ -13,15 +13,14 @@ import (
 )
 
 // Marks returns how far (Unix ms) each slot is loaded: every pending task with a position up to the
-// mark was added. A slot that is not in the map has no mark, because it is new, was cleared, or
-// Redis lost it. Such a slot must be rebuilt.
+// mark was added. A slot missing in the map is new, was cleared, or was lost by Redis, and must be
+// rebuilt.
 func (x *Index) Marks(ctx context.Context, slots []int) (map[int]int64, error) {
 	marks := make(map[int]int64, len(slots))
 	for part := range slices.Chunk(slots, maxMembers) {
 		cmds := make([]*redis.StringCmd, len(part))
-		// Pipelined returns the first failed command's error, and counts an absent key as a
-		// failure. Therefore each command is checked separately. A connection error is set on all
-		// of them.
+		// Each command is checked separately: Pipelined returns the first failed command's error,
+		// and counts an absent key as a failure. A connection error is set on all of them.
 		_, err := x.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, slot := range part {
 				cmds[i] = p.Get(ctx, x.markKey(slot))
@@ -50,7 +49,6 @@ func (x *Index) readMark(marks map[int]int64, slot int, cmd *redis.StringCmd) er
 	}
 	mark, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		// Written by something else; a rebuild corrects it.
 		x.log.Warn("mark of a slot is not a number", zap.Int("slot", slot))
 		return nil
 	}
@@ -58,8 +56,7 @@ func (x *Index) readMark(marks map[int]int64, slot int, cmd *redis.StringCmd) er
 	return nil
 }
 
-// SetMark notes that the slot is loaded up to upTo (Unix ms). Call it after the Add that makes this
-// true.
+// SetMark notes that the slot is loaded up to upTo (Unix ms). Call SetMark after the Adds.
 func (x *Index) SetMark(ctx context.Context, slot int, upTo int64) error {
 	if err := x.rdb.Set(ctx, x.markKey(slot), upTo, 0).Err(); err != nil {
 		return fmt.Errorf("setting the mark of slot %d: %w", slot, err)
@@ -67,8 +64,8 @@ func (x *Index) SetMark(ctx context.Context, slot int, upTo int64) error {
 	return nil
 }
 
-// Clear removes a slot's mark and its entries, so that the slot is rebuilt. One command removes
-// both, so no mark outlives its set. Memory is freed in the background.
+// Clear removes a slot's mark and its entries, for a rebuild. One command removes both, so no mark
+// outlives its set. Memory is freed in the background.
 func (x *Index) Clear(ctx context.Context, slot int) error {
 	if err := x.rdb.Unlink(ctx, x.markKey(slot), x.dueKey(slot)).Err(); err != nil {
 		return fmt.Errorf("clearing slot %d: %w", slot, err)
@@ -76,9 +73,9 @@ func (x *Index) Clear(ctx context.Context, slot int) error {
 	return nil
 }
 
-// Members returns all entries of a slot by position, then seq. It is for drift checks, not for the
-// hot path. An entry that exists throughout is returned once; one that is added or removed
-// meanwhile may be missing or present.
+// Members returns all entries of a slot by position, then seq, for drift checks, not for the hot
+// path. An entry present throughout is returned once; one added or removed meanwhile may be missing
+// or present.
 func (x *Index) Members(ctx context.Context, slot int) ([]Entry, error) {
 	found := make(map[int64]int64)
 	var cursor uint64

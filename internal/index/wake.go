@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Wake tells the listeners of Wakes that the slots have a task at Pos, which may be earlier than
-// what they wait for. Nobody has to listen, and a message may be lost.
+// Wake announces a task of each slot at Pos, possibly earlier than expected, to the listeners of
+// Wakes. Nobody has to listen, and a message may be lost.
 func (x *Index) Wake(ctx context.Context, at []SlotPos) error {
 	for part := range chunks(at) {
 		if err := x.rdb.Publish(ctx, x.channel, encodeWake(part)).Err(); err != nil {
@@ -22,8 +22,8 @@ func (x *Index) Wake(ctx context.Context, at []SlotPos) error {
 
 // Wakes subscribes to Wake, in this process and in others. It connects, and reconnects after every
 // fault, by itself. Messages published meanwhile are lost. A slow reader never blocks the
-// subscription: what it has not received is merged, per slot, to the lowest position and whether
-// timers changed, so memory is limited by the number of slots. The channel closes when ctx ends.
+// subscription: waiting wakes merge, per slot, into the lowest position and whether timers changed,
+// so the number of slots limits memory. The channel closes when ctx ends.
 func (x *Index) Wakes(ctx context.Context) <-chan []SlotPos {
 	out := make(chan []SlotPos)
 	sub := x.rdb.Subscribe(ctx, x.channel)
@@ -46,7 +46,7 @@ func (x *Index) Wakes(ctx context.Context) <-chan []SlotPos {
 	return out
 }
 
-// forward merges what is said until out takes it. It never lets whoever says something wait.
+// forward merges wakes until out takes them, and never lets a sender wait.
 func forward(ctx context.Context, said <-chan string, out chan<- []SlotPos) {
 	pending := wakes{}
 	var batch []SlotPos
@@ -71,8 +71,8 @@ func forward(ctx context.Context, said <-chan string, out chan<- []SlotPos) {
 	}
 }
 
-// wakes are merged wakes: the lowest position of each slot's tasks, and apart from it whether timers of the slot
-// changed.
+// wakes are merged wakes: the lowest position of each slot's tasks, and, kept apart, whether timers
+// of the slot changed.
 type wakes map[wakeKey]int64
 
 type wakeKey struct {
@@ -111,7 +111,7 @@ func encodeWake(at []SlotPos) string {
 	return b.String()
 }
 
-// mergeWake skips what it cannot parse: a wake is a hint, and a newer version may send more.
+// mergeWake skips unparsable parts: a wake is a hint, and a newer version may send more.
 func mergeWake(pending wakes, payload string) {
 	for pair := range strings.FieldsSeq(payload) {
 		s, p, _ := strings.Cut(pair, ":")

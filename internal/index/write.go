@@ -15,7 +15,7 @@ const (
 	// hundred members, so nothing else waits long.
 	maxMembers = 1000
 	// maxScore is the highest integer up to which a float64, the type of a score, holds every
-	// integer. In milliseconds that is the year 287396.
+	// integer. In milliseconds: the year 287396.
 	maxScore = 1 << 53
 )
 
@@ -40,7 +40,7 @@ func (x *Index) Add(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// Remove removes entries, whatever their position. Absent entries are no error.
+// Remove removes entries at any position. Absent entries are no error.
 func (x *Index) Remove(ctx context.Context, entries []Entry) error {
 	err := x.bySlot(ctx, entries, func(p redis.Pipeliner, slot int, run []Entry) {
 		members := make([]any, len(run))

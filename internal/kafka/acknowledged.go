@@ -9,14 +9,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ErrNotStored says that a partition acknowledged a record at an offset that it had acknowledged before. The broker took the record's
-// batch for an earlier one. If the log lost its end instead, the record may be in it: so only a new producer's answer tells.
+// ErrNotStored says that a partition acknowledged a record at an offset acknowledged before. The
+// broker took the record's batch for an earlier one. If the log lost its end instead, the record
+// may be there: only a new producer's answer tells.
 var ErrNotStored = errors.New("kafka acknowledged an offset that it had acknowledged before")
 
-// Acknowledged knows what one producer has had acknowledged: for each partition, the offset behind the last such record. A broker
-// remembers the sequence numbers of a producer's last five batches in a partition. A producer that forgets a topic begins it again
-// with sequence 0, and the broker acknowledges batches without storing them. The zero Acknowledged is of a new producer. It takes an entry
-// for each partition, as the producer itself does.
+// Acknowledged knows one producer's acknowledgements: for each partition, the offset behind the
+// last acknowledged record. A broker remembers the sequence numbers of a producer's last five
+// batches in a partition. A producer that forgets a topic begins it again with sequence 0, and the
+// broker acknowledges batches without storing them. The zero Acknowledged is for a new producer.
+// Memory: an entry for each partition, as in the producer.
 type Acknowledged struct {
 	mu   sync.Mutex
 	next map[topicPartition]int64
@@ -29,8 +31,8 @@ type topicPartition struct {
 
 func of(r *kgo.Record) topicPartition { return topicPartition{r.Topic, r.Partition} }
 
-// Judge takes the producer's answer to a record, and returns ErrNotStored instead of an acknowledgement that cannot be true. It is to see
-// all answers, in their order.
+// Judge takes the producer's answer to a record, and returns ErrNotStored instead of an untrue
+// acknowledgement. Judge needs all answers, in their order.
 func (a *Acknowledged) Judge(r *kgo.Record, err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,8 +59,8 @@ func (a *Acknowledged) raise(r *kgo.Record) {
 	a.next[of(r)] = r.Offset + 1
 }
 
-// Corrects takes the acknowledgement of a record by a producer that was made after ErrNotStored: if its offset is not a later one either,
-// the log is shorter than it was.
+// Corrects takes the acknowledgement of a record by a producer made after ErrNotStored: without a
+// later offset there either, the log is shorter than before.
 func (a *Acknowledged) Corrects(r *kgo.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,7 +69,7 @@ func (a *Acknowledged) Corrects(r *kgo.Record) {
 	}
 }
 
-// Never returns those of the topics of which nothing was acknowledged: the producer may forget them.
+// Never returns the topics without any acknowledgement: the producer may forget these.
 func (a *Acknowledged) Never(topics []string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

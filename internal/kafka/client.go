@@ -1,6 +1,6 @@
-// Package kafka is the little that every stage shares about Kafka. Settings go in; plain kgo clients
-// with one set of defaults come out, and topics that are made on start. An error goes in; the answer
-// to "is it the record or the world?" comes out.
+// Package kafka is the stages' common ground about Kafka. Settings go in; plain kgo clients with
+// one set of defaults come out, and topics made on start. An error goes in; the answer to "is it
+// the record or the world?" comes out.
 package kafka
 
 import (
@@ -31,37 +31,38 @@ type Config struct {
 	// Brokers are host:port pairs to begin with; the rest of the cluster is
 	// discovered. Default 127.0.0.1:9092.
 	Brokers []string
-	// ClientID is what brokers log and count quotas by. Default "notyet".
+	// ClientID is the name in the brokers' logs and quotas. Default "notyet".
 	ClientID string
 	// TLS, when set, is asked for the configuration of each new connection. Default plain TCP.
 	TLS func() *tls.Config
-	// SASL is the mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM. Default none.
+	// SASL is the mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM.
+	// Default none.
 	SASL string
-	// Credentials are asked each time a connection authenticates. They are required with PLAIN and SCRAM.
+	// Credentials are asked for each authentication of a connection. Required with PLAIN and SCRAM.
 	Credentials func() (user, password string)
-	// Token is asked likewise, and required with OAUTHBEARER. It may take its time, within a bound of its own: see NewTokens.
+	// Token is asked likewise, and required with OAUTHBEARER. The function may take time, within a
+	// bound of its own: see NewTokens.
 	Token func(context.Context) (string, error)
-	// AWS is asked likewise, and required with AWS_MSK_IAM. session is "" unless the credentials are temporary.
+	// AWS is asked likewise, and required with AWS_MSK_IAM. session is "" unless the credentials
+	// are temporary.
 	AWS func() (key, secret, session string)
-	// Dial makes connections. Default TCP; a test that runs in virtual time brings its own.
+	// Dial makes connections. Default TCP; a test in virtual time brings its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Now is the clock by which producers stamp records. Each service sets the database's, so that a
-	// wrong clock of this machine does not show in a topic. Default nil: records keep the timestamps that
-	// they have, and others get this machine's time.
+	// Now is the clock for producers' timestamps. Each service sets the database's, so that a wrong
+	// clock of this machine does not show in a topic. Default nil: records keep their timestamps,
+	// and records without one get this machine's time.
 	Now func() time.Time
-	// AllowAutoTopicCreation lets a broker that is so configured create a topic
-	// that is only looked up. A mistyped target topic then comes into being
-	// instead of becoming a dead letter, so: development only. Default false.
+	// AllowAutoTopicCreation lets an accordingly configured broker create a topic at a look-up. A
+	// mistyped target topic then comes into being instead of becoming a dead letter, so:
+	// development only. Default false.
 	AllowAutoTopicCreation bool
 
-	// Linger is how long a producer waits for a batch to fill. Default 0: a due
-	// task is not made later. Under load batches form without it, from what
-	// arrives while a request is in flight.
+	// Linger is how long a producer waits for a batch to fill. Default 0: a due task is not made
+	// later. Under load batches form without lingering, from the arrivals during a request.
 	Linger time.Duration
-	// MaxBufferedRecords and MaxBufferedBytes bound what a producer holds; at
-	// either bound Produce blocks and TryProduce fails. The library bounds bytes
-	// not at all. Default 50 000 records and 256 MiB: a full buffer of records
-	// of 5 KiB.
+	// MaxBufferedRecords and MaxBufferedBytes bound a producer's buffer; at either bound Produce
+	// blocks and TryProduce fails. The library bounds bytes not at all. Default 50 000 records and
+	// 256 MiB: a full buffer of records of 5 KiB.
 	MaxBufferedRecords int
 	MaxBufferedBytes   int
 }
@@ -155,7 +156,7 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 
 // Logger carries the library's messages to log.
 func Logger(log *zap.Logger) kgo.Logger {
-	// Its Info lines tell of every metadata look-up; ours tell what matters.
+	// The library's Info level has a line for every metadata look-up.
 	level := func() kgo.LogLevel { // that of the log may change
 		if log.Core().Enabled(zap.DebugLevel) {
 			return kgo.LogLevelDebug
@@ -168,7 +169,7 @@ func Logger(log *zap.Logger) kgo.Logger {
 // pingNext is how long a ping waits for one broker before it asks the next one too.
 const pingNext = 300 * time.Millisecond
 
-// Ping says whether any broker answers. A broker whose host is gone may answer nothing, so the others
+// Ping says whether any broker answers. A broker on a lost host may answer nothing, so the others
 // are asked beside it.
 func Ping(ctx context.Context, client *kgo.Client) error {
 	ctx, cancel := context.WithCancel(ctx)

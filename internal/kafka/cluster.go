@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ClusterID returns the id that the cluster gave itself when it was made; "" where it has none.
+// ClusterID returns the cluster's own id, from the time of its making; "" where there is none.
 func ClusterID(ctx context.Context, client *kgo.Client) (string, error) {
 	resp, err := describe(ctx, client, false)
 	if err != nil {

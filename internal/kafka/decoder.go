@@ -9,21 +9,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// usualBytes is what a batch rarely exceeds once it is decompressed.
+// usualBytes is a size that a decompressed batch rarely exceeds.
 const usualBytes = 4 << 20
 
-// decoder decompresses batches of at most max bytes, into buffers that have this size before it begins. It implements
-// kgo.PoolDecompressBytes for the library's own decompressor.
+// decoder decompresses batches of at most max bytes, into buffers of this size from the start, by
+// implementing kgo.PoolDecompressBytes for the library's own decompressor.
 //
-// Without them the library reads a stream of unknown length (gzip, lz4, zstd as Java's producer writes it) into a buffer that
-// grows. What such a buffer has outgrown is garbage: several times the batch, before anybody knows that the batch is too large.
+// Otherwise the library reads a stream of unknown length (gzip, lz4, zstd as Java's producer writes
+// it) into a growing buffer. Each growth leaves garbage: several times the batch, before anybody
+// knows that the batch is too large.
 type decoder struct {
 	inner   kgo.Decompressor
 	size    int       // of a buffer
 	buffers sync.Pool // of *[]byte; the garbage collector takes what is not used
 }
 
-// newDecoder takes the library's decompressor, with its bound, from a client that never connects.
+// newDecoder takes the library's bounded decompressor from a never connected client.
 func newDecoder(max int) (*decoder, error) {
 	d := &decoder{size: max + bytes.MinRead + 1} // the library looks for the end behind the bound
 	client, err := kgo.NewClient(kgo.MaxDecompressBatchBytes(max), kgo.WithPools(d))
@@ -39,7 +40,7 @@ func newDecoder(max int) (*decoder, error) {
 	return d, nil
 }
 
-// decompress returns what stands in src, as the caller's own.
+// decompress returns src decompressed, as the caller's own.
 func (d *decoder) decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
 	out, err := d.inner.Decompress(src, codec)
 	if err != nil { // the library has put the buffer back

@@ -14,26 +14,31 @@ import (
 )
 
 const (
-	// maxBatchBytes is how large a batch of records may be in memory: more than what the largest allowed records need, and
-	// far below what a broker lets in, whose limit counts compressed bytes.
+	// maxBatchBytes is how large a batch of records may be in memory: more than the largest allowed
+	// records need, and far below a broker's limit, which counts compressed bytes.
 	maxBatchBytes = 64 << 20
-	// maxHeldBytes is how much the decompressed batches of a client may take before it decompresses the next one.
+	// maxHeldBytes is how much the decompressed batches of a client may take before the client
+	// decompresses the next one.
 	maxHeldBytes = 96 << 20
 )
 
-// What the library makes of a record and of a header besides their bytes. A record of seven bytes takes more than 200.
+// The library's overhead for a record and for a header. A record of seven bytes takes more than
+// 200.
 const (
 	recordBytes = int(unsafe.Sizeof(kgo.Record{}) + unsafe.Sizeof((*kgo.Record)(nil)))
 	headerBytes = int(unsafe.Sizeof(kgo.RecordHeader{})) + 16 // its name is a copy
 )
 
-// ErrHeld is a fetch's error while what was decompressed before takes too much memory. The client fetches the batch again.
+// ErrHeld is a fetch's error while earlier decompressed batches take too much memory. The client
+// fetches the batch again.
 var ErrHeld = errors.New("the batches that were fetched before are still in memory")
 
-// bounded is a decompressor that bounds one batch and all that its client has decompressed and still holds.
+// bounded is a decompressor that bounds one batch, and all decompressed batches that the client
+// still holds.
 //
-// kgo cannot bound the second: it fetches compressed bytes, and a fetch of 1 MiB can hold a hundred batches of 60 MiB. When
-// Decompress fails behind a batch of the same fetch, kgo hands over what came before and fetches the rest later.
+// kgo cannot bound the second: it fetches compressed bytes, and a fetch of 1 MiB can hold a hundred
+// batches of 60 MiB. When Decompress fails behind a batch of the same fetch, kgo hands over the
+// batches before and fetches the rest later.
 //
 // A batch counts as held until the garbage collector frees it, so nobody has to give it back.
 type bounded struct {
@@ -48,7 +53,6 @@ type bounded struct {
 	tooLarge atomic.Int64  // how often a batch could not be read
 }
 
-// newBounded makes a decompressor.
 func newBounded(max int, budget int64) (*bounded, error) {
 	b := &bounded{max: max, budget: budget, held: new(atomic.Int64), interval: time.Second}
 	var err error
@@ -61,11 +65,12 @@ func newBounded(max int, budget int64) (*bounded, error) {
 	return b, nil
 }
 
-// Decompress implements kgo.Decompressor. It returns kgo.ErrMaxDecompress for a batch that can never be read, because it is too
-// large by itself or because it is damaged, and ErrHeld while there is no room.
+// Decompress implements kgo.Decompressor. kgo.ErrMaxDecompress means: a batch can never be read,
+// because of its size or of damage. ErrHeld means: there is no room now.
 //
-// Kafka takes some batches that the library cannot decompress: it ignores what stands behind a gzip stream, for instance. The
-// library knows only too large as what asking again does not change; with any other error it would ask for the batch for ever.
+// The library cannot decompress some batches that Kafka takes: Kafka ignores bytes behind a gzip
+// stream, for instance. Only kgo.ErrMaxDecompress is final for the library; with any other error it
+// would ask for the batch for ever.
 func (b *bounded) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
 	out, err := b.decompress(src, codec)
 	if errors.Is(err, kgo.ErrMaxDecompress) {
@@ -103,8 +108,8 @@ func (b *bounded) decompress(src []byte, codec kgo.CompressionCodecType) ([]byte
 	return out, nil
 }
 
-// room says whether the next batch may be decompressed. It first calls for the garbage collector, at most once in an interval:
-// what is held may be garbage.
+// room says whether the next batch may be decompressed. Held batches may be garbage, so room first
+// calls for the garbage collector, at most once in an interval.
 func (b *bounded) room() bool {
 	if b.held.Load() < b.budget {
 		return true
@@ -123,8 +128,9 @@ func (b *bounded) room() bool {
 	return false
 }
 
-// decodedBytes returns what the records in decompressed bytes take once they are decoded, or more than max as soon as that is
-// certain. Damaged bytes and records of old formats count as they are: the library judges them.
+// decodedBytes returns the size of the records in decompressed bytes once decoded, or more than max
+// as soon as the excess is certain. Damaged bytes and records of old formats count as they are: the
+// library judges them.
 func decodedBytes(in []byte, max int) int {
 	total := len(in)
 	for len(in) > 0 && total <= max {
@@ -139,7 +145,7 @@ func decodedBytes(in []byte, max int) int {
 	return total
 }
 
-// headersOf returns how many headers a record has, as it says itself.
+// headersOf returns a record's own count of its headers.
 func headersOf(record []byte) int {
 	if len(record) == 0 {
 		return 0

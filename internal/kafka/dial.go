@@ -14,8 +14,9 @@ type dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 const (
 	dialTimeout = 10 * time.Second // the library's own
-	// failedDialPause is how long a dial that fails takes at least. While dials fail at once, and for good, as when a certificate has
-	// expired, the library asks for a producer id again and again without a pause: that took a core, and a log line each time.
+	// failedDialPause is the least time of a failed dial. While dials fail at once, and for good,
+	// as with an expired certificate, the library asks for a producer id again and again without a
+	// pause: that took a core, and a log line each time.
 	failedDialPause = 100 * time.Millisecond
 )
 
@@ -32,7 +33,7 @@ func (c Config) dialer() dial {
 	return unhurried(plain.DialContext)
 }
 
-// unhurried lets a dial that fails take a while.
+// unhurried lets a failed dial take a while.
 func unhurried(connect dial) dial {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := connect(ctx, network, address)

@@ -11,17 +11,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Extent is what the leader of a partition says of its log.
+// Extent is a partition's log by its leader.
 type Extent struct {
 	Start, End int64 // [Start, End), End as the high watermark: what no clean election takes back
-	// Epoch and EpochEnd answer the leader epoch that was asked about: the largest one up to it that the log has, and where that
-	// ends. -1: the log knows neither, or none was asked about.
+	// Epoch and EpochEnd answer a question about a leader epoch: the largest epoch of the log up to
+	// the asked one, and the end of that epoch. -1: the log knows neither, or no epoch was asked
+	// for.
 	Epoch    int32
 	EpochEnd int64
 	Err      error // of this partition: it has no leader, or there is none
 }
 
-// answered takes what some partitions answered where others, for example those without a leader, did not. silent says why they did not.
+// answered takes the answers of some partitions where others, for example without a leader, gave
+// none. silent is the cause of the missing ones.
 func answered[A any](answers A, err error) (_ A, silent, failed error) {
 	if some, ok := errors.AsType[*kadm.ShardErrors](err); ok && !some.AllFailed {
 		return answers, err, nil
@@ -29,8 +31,8 @@ func answered[A any](answers A, err error) (_ A, silent, failed error) {
 	return answers, nil, err
 }
 
-// Extents asks about the partitions of epochs, each with a leader epoch, -1 for none. What one partition answers is no error of
-// the others. A partition that Kafka does not have is left out.
+// Extents asks about the partitions of epochs, each with a leader epoch, -1 for none. One
+// partition's error is no error of the others. A partition missing in Kafka is left out.
 func Extents(ctx context.Context, client *kgo.Client, epochs map[string]map[int32]int32) (map[string]map[int32]Extent, error) {
 	names := slices.Collect(maps.Keys(epochs))
 	known, err := TopicIDs(ctx, client, names...)

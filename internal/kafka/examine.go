@@ -14,16 +14,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Topic is what Kafka says of one topic.
+// Topic is Kafka's account of one topic.
 type Topic struct {
-	// Err is why the topic cannot be looked at, such as UnknownTopicOrPartition or TopicAuthorizationFailed; see TopicMissing.
+	// Err is why the topic cannot be looked at, such as UnknownTopicOrPartition or
+	// TopicAuthorizationFailed; see TopicMissing.
 	Err        error
 	Partitions int
 	// Replicas and InSync are the fewest of a partition.
 	Replicas, InSync int
-	// May are the operations that this client may do, in lower case: read, write, describe, ….
+	// May are this client's permitted operations, in lower case: read, write, describe, ….
 	May []string
-	// Configs are the topic's settings, also those that it inherits; nil: ConfigsErr says why.
+	// Configs are the topic's settings, inherited ones included; nil: see ConfigsErr.
 	Configs    map[string]string
 	ConfigsErr error
 	// Newest is the newest timestamp of a record; the zero time: none is known.
@@ -36,7 +37,7 @@ func (t Topic) Allowed(operation string) bool { return slices.Contains(t.May, op
 // TopicMissing reports whether a topic does not exist.
 func (t Topic) TopicMissing() bool { return errors.Is(t.Err, kerr.UnknownTopicOrPartition) }
 
-// ExamineTopics looks at topics. It changes nothing, and creates none by looking.
+// ExamineTopics looks at topics. Nothing is changed or created.
 func ExamineTopics(ctx context.Context, client *kgo.Client, names ...string) (map[string]Topic, error) {
 	admin := kadm.NewClient(client)
 	out := make(map[string]Topic, len(names))
@@ -99,8 +100,8 @@ func topicOf(d kadm.TopicDetail) Topic {
 	return t
 }
 
-// MayJoin reports whether this client may read for a consumer group. It sends a heartbeat of a member that does not exist, which
-// changes nothing. The group need not exist.
+// MayJoin reports whether this client may read for a consumer group, by the heartbeat of a
+// nonexistent member, without any effect. The group need not exist.
 func MayJoin(ctx context.Context, client *kgo.Client, group string) (bool, error) {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.Generation, req.MemberID = group, -1, "nobody"
@@ -117,7 +118,7 @@ func MayJoin(ctx context.Context, client *kgo.Client, group string) (bool, error
 	return false, fmt.Errorf("looking at group %s: %w", group, err)
 }
 
-// Versions returns what the brokers are, as far as their protocol shows it, each version once.
+// Versions returns the brokers' versions, as far as the protocol shows them, each once.
 func Versions(ctx context.Context, client *kgo.Client) ([]string, error) {
 	all, err := kadm.NewClient(client).ApiVersions(ctx)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// Offsets are an offset of each partition of some topics.
+// Offsets are offsets of topics' partitions.
 type Offsets map[string]map[int32]int64
 
-// each calls f with the offsets, whose epochs are not known.
+// each calls f with the offsets, without known epochs.
 func (o Offsets) each(f func(topic string, partition int32, at kgo.EpochOffset)) {
 	for topic, parts := range o {
 		for part, offset := range parts {
@@ -27,32 +27,33 @@ func (o Offsets) each(f func(topic string, partition int32, at kgo.EpochOffset))
 	}
 }
 
-// Ends returns, for each partition, the offset behind the last record that is in it by now, in a transaction that is over
-// or in none. A topic that does not exist is left out.
+// Ends returns, for each partition, the offset behind the present last record of an ended
+// transaction or of none. A missing topic is left out.
 func Ends(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
 	return list(ctx, client, topics, kadm.NewClient(client).ListCommittedOffsets)
 }
 
-// HighWatermarks returns, for each partition, the offset behind the last record that is in it by now, also in a
-// transaction that is open. A topic that does not exist is left out.
+// HighWatermarks returns, for each partition, the offset behind the present last record, open
+// transactions included. A missing topic is left out.
 func HighWatermarks(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
 	return list(ctx, client, topics, kadm.NewClient(client).ListEndOffsets)
 }
 
-// Starts returns the first offset that each partition still has.
+// Starts returns each partition's first offset.
 func Starts(ctx context.Context, client *kgo.Client, topics ...string) (Offsets, error) {
 	return list(ctx, client, topics, kadm.NewClient(client).ListStartOffsets)
 }
 
-// Since returns, for each partition, the offset of the first record of the given time or later, by the records' own
-// timestamps; where there is none, that behind the last record.
+// Since returns, for each partition, the offset of the first record of the given time or later, by
+// the records' own timestamps; without such a record, the offset behind the last one.
 func Since(ctx context.Context, client *kgo.Client, at time.Time, topics ...string) (Offsets, error) {
 	return list(ctx, client, topics, func(ctx context.Context, topics ...string) (kadm.ListedOffsets, error) {
 		return kadm.NewClient(client).ListOffsetsAfterMilli(ctx, at.UnixMilli(), topics...)
 	})
 }
 
-// list returns what the other partitions answered beside its error, if some did not: those without a leader, say.
+// list also returns the answers of the other partitions, if some, without a leader for example,
+// fail.
 func list(ctx context.Context, client *kgo.Client, topics []string, ask func(context.Context, ...string) (kadm.ListedOffsets, error)) (Offsets, error) {
 	known, err := TopicIDs(ctx, client, topics...)
 	if err != nil || len(known) == 0 {
@@ -74,9 +75,10 @@ func list(ctx context.Context, client *kgo.Client, topics []string, ask func(con
 	return out, err
 }
 
-// Scan calls f with every record between two offsets of each partition, until f returns false. It reads past the group
-// and the offsets of anybody, leaves out records of transactions that were given up, and knows the end of a partition
-// also where a marker of a transaction stands at it. A batch that is too large to be read is one record with nothing in it.
+// Scan calls f with every record between two offsets of each partition, until f returns false.
+// Groups and committed offsets play no role, and records of aborted transactions are left out. Scan
+// finds the end of a partition also at a transaction's marker. A batch too large to be read is one
+// empty record.
 func Scan(ctx context.Context, cfg Config, from, to Offsets, log *zap.Logger, f func(*kgo.Record) bool) error {
 	left, read, at := 0, map[string]map[int32]kgo.Offset{}, Offsets{}
 	for topic, parts := range to {

@@ -13,7 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// GroupMembers returns the client ids and hosts of a consumer group's members; a group that is not there has none.
+// GroupMembers returns the client ids and hosts of a consumer group's members; a missing group has
+// none.
 func GroupMembers(ctx context.Context, client *kgo.Client, group string) ([]string, error) {
 	groups, err := kadm.NewClient(client).DescribeGroups(ctx, group)
 	if err == nil {
@@ -32,10 +33,10 @@ func GroupMembers(ctx context.Context, client *kgo.Client, group string) ([]stri
 	return out, nil
 }
 
-// claimPrefix begins the metadata of an offset that an installation has committed.
+// claimPrefix begins the metadata of an installation's committed offsets.
 const claimPrefix = "notyet installation "
 
-// ClaimGroup makes the commits under the context say which installation has made them.
+// ClaimGroup marks the commits under the context with the installation.
 func ClaimGroup(ctx context.Context, installation string) context.Context {
 	note := claimPrefix + installation
 	return kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
@@ -48,8 +49,8 @@ func ClaimGroup(ctx context.Context, installation string) context.Context {
 	})
 }
 
-// GroupOwner returns the installation that has claimed a group's offsets of topics; "": none has. Where two have, it is the one that
-// committed the first partition.
+// GroupOwner returns the installation that has claimed a group's offsets of topics; "": none has.
+// Of two, the one that committed the first partition.
 func GroupOwner(ctx context.Context, client *kgo.Client, group string, topics ...string) (string, error) {
 	found, err := kadm.NewClient(client).FetchOffsets(ctx, group)
 	if errors.Is(err, kerr.GroupIDNotFound) {

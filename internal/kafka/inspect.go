@@ -11,17 +11,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Gap is a range of offsets [From, To) of which a client has handed over nothing.
+// Gap is a range of offsets [From, To) without any record from a client.
 type Gap struct{ From, To int64 }
 
-// Unreadable is a batch whose records are not at the offsets that it says, or cannot be decoded; or several in a row.
+// Unreadable is a batch, or several in a row, with records at unexpected offsets, or undecodable.
 type Unreadable struct {
 	First, Next int64 // the offsets are [First, Next)
 	Epoch       int32 // of the leader that took it
 	Reason      string
 }
 
-// Error makes it an error that tells why.
+// Error returns the reason.
 func (u *Unreadable) Error() string { return u.Reason }
 
 // Inspected is what Inspect has found.
@@ -31,11 +31,12 @@ type Inspected struct {
 	To    int64       // what lies below it was looked at, also where Inspect failed then: go on there
 }
 
-// Inspect looks at the batches that have offsets in gaps, which are in order, up to the first that is unreadable.
+// Inspect looks at the batches with offsets in gaps, in order, up to the first unreadable one.
 //
-// Kafka does not look at the offsets that the records of an uncompressed batch name. A client believes them: it passes what others
-// have written behind the batch, or leaves records out, and says nothing. What it hands over has a gap then. Other gaps are rare:
-// records that were compacted away or deleted, or of a transaction that was given up.
+// Kafka does not check the offsets in the records of an uncompressed batch. A client believes them:
+// it passes other writers' records behind the batch, or leaves records out, silently. Then its
+// records have a gap. Other gaps are rare: compacted or deleted records, or an aborted
+// transaction's.
 func Inspect(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32, gaps []Gap) (Inspected, error) {
 	if len(gaps) == 0 {
 		return Inspected{}, nil
@@ -47,7 +48,7 @@ func Inspect(ctx context.Context, client *kgo.Client, decompressor kgo.Decompres
 	return in.look(ctx, client, gaps)
 }
 
-// InspectAt looks at the batch that has the record at an offset, and at nothing else.
+// InspectAt looks only at the batch with the record at an offset.
 func InspectAt(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, partition int32, at int64) (*Unreadable, error) {
 	in, err := newInspection(ctx, client, decompressor, topic, partition)
 	if err != nil {
@@ -95,13 +96,12 @@ func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) 
 	}
 }
 
-// InspectionDecompressor is for Inspect alone: it bounds one batch as a consumer's does. What consumers hold does not count, for they may
-// hold the very batches that are looked at.
+// InspectionDecompressor is for Inspect alone, with a consumer's bound for one batch. Batches held
+// by consumers do not count, for these may be the very batches to inspect.
 func InspectionDecompressor() (kgo.Decompressor, error) {
 	return newBounded(maxBatchBytes, maxBatchBytes)
 }
 
-// inspection reads one partition's batches as they are.
 type inspection struct {
 	leader       *kgo.Broker
 	topic        string
@@ -151,8 +151,8 @@ func (in *inspection) fetch(ctx context.Context, at int64) ([]byte, error) {
 	return nil, errors.New("the leader did not answer about it")
 }
 
-// walk looks at the whole batches in raw, and returns up to where it has, or the first that is unreadable with those like it right behind.
-// Of the others, only those that have offsets in gaps are decoded.
+// walk looks at the whole batches in raw. The result is up to where, or the first unreadable batch
+// with the like ones right behind. Of the others, only those with offsets in gaps are decoded.
 func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable, err error) {
 	const header, magicAt = 61, 16
 	for len(raw) > magicAt {

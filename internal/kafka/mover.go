@@ -6,14 +6,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// PollAtMost bounds a poll of a client whose fetches are bounded, so that a Mover is asked now and then.
+// PollAtMost bounds a poll of a client with bounded fetches, so that a Mover is asked now and then.
 const PollAtMost = time.Second
 
-// Mover moves the offsets that a client with bounded fetches reads from. Its caller is the client's only poller.
+// Mover moves the offsets of a client with bounded fetches. Its caller is the client's only poller.
 //
-// The client stops a partition at a batch that is too large to be read, and says so once, with the next poll. Before that poll it
-// may throw away what it has fetched: another partition is moved, or the group rebalances. The error is then gone and the
-// partition stands for good. A Mover therefore sets all partitions to where they are anyway, after such a batch was met.
+// The client stops a partition at a batch too large to be read, and says so once, with the next
+// poll. Before that poll it may throw its fetches away: another partition is moved, or the group
+// rebalances. The error is then gone and the partition stands for good. A Mover therefore sets all
+// partitions to their present offsets after such a batch.
 type Mover struct {
 	client *kgo.Client
 	met    *bounded
@@ -27,7 +28,7 @@ func NewMover(client *kgo.Client) *Mover {
 	return &Mover{client: client, met: met}
 }
 
-// TooLarge returns how often the client has met a batch that is too large to be read.
+// TooLarge returns how often the client has met a batch too large to be read.
 func (m *Mover) TooLarge() int64 {
 	if m.met == nil {
 		return 0
@@ -35,8 +36,8 @@ func (m *Mover) TooLarge() int64 {
 	return m.met.tooLarge.Load()
 }
 
-// Move has the client read on from offsets. Call it before each poll, with none where there is nothing to move; at calls back with
-// where each partition is read from next.
+// Move has the client read on from offsets. Call Move before each poll, also without offsets to
+// move; at calls back with each partition's next offset.
 func (m *Mover) Move(offsets Offsets, at func(f func(topic string, partition int32, at kgo.EpochOffset))) {
 	set := map[string]map[int32]kgo.EpochOffset{}
 	add := func(topic string, partition int32, at kgo.EpochOffset) {

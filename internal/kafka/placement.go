@@ -6,8 +6,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Placement says to which partition of its topic a record with a key goes. It is the default partitioner of NewProducer, and
-// learns how many partitions a topic has when the producer does.
+// Placement says to which partition of its topic a record with a key goes. It is the default
+// partitioner of NewProducer, and learns a topic's number of partitions together with the producer.
 type Placement struct {
 	counts sync.Map // topic → int
 	keyed  kgo.TopicPartitioner
@@ -18,8 +18,8 @@ func NewPlacement() *Placement {
 	return &Placement{keyed: kgo.StickyKeyPartitioner(nil).ForTopic("")}
 }
 
-// Of returns the partition of a key, or -1: the record has no key, or nothing with a key was produced to the topic yet. It may be
-// called at any time.
+// Of returns the partition of a key, or -1: the record has no key, or nothing with a key was
+// produced to the topic yet. Of may be called at any time.
 func (p *Placement) Of(topic string, key []byte) int32 {
 	n, ok := p.counts.Load(topic)
 	if key == nil || !ok {
@@ -39,7 +39,6 @@ func (p *Placement) ForTopic(topic string) kgo.TopicPartitioner {
 	return &learningPartitioner{all: p, topic: topic, sticky: kgo.StickyKeyPartitioner(nil).ForTopic(topic)}
 }
 
-// learningPartitioner notes what the producer says about one topic.
 type learningPartitioner struct {
 	all    *Placement
 	topic  string
@@ -47,14 +46,14 @@ type learningPartitioner struct {
 	sticky kgo.TopicPartitioner
 }
 
-// nowhere is the key of records that are never sent.
+// nowhere is the key of never sent records.
 var nowhere = []byte("nowhere")
 
-// Meeting is a record that is never sent. A producer with a Placement learns the topic's partitions
-// from it, and fails it. Met says then whether the producer knows the topic.
+// Meeting is a record that is never sent. A producer with a Placement learns the topic's
+// partitions, and fails the record. Then Met says whether the producer knows the topic.
 func Meeting(topic string) *kgo.Record { return &kgo.Record{Topic: topic, Key: nowhere} }
 
-// Met says whether the producer that failed a Meeting knows its topic.
+// Met says whether the producer of a failed Meeting knows the topic.
 func Met(r *kgo.Record) bool { return r.Value != nil }
 
 func isMeeting(r *kgo.Record) bool { return len(r.Key) > 0 && &r.Key[0] == &nowhere[0] }
@@ -64,8 +63,8 @@ func (l *learningPartitioner) RequiresConsistency(r *kgo.Record) bool {
 	return l.sticky.RequiresConsistency(r)
 }
 
-// Partition implements kgo.TopicPartitioner. For a record with a key, n counts the partitions that cannot be written, too.
-// The client fails a record that has -1.
+// Partition implements kgo.TopicPartitioner. For a record with a key, n counts unwritable
+// partitions too. The client fails a record that has -1.
 func (l *learningPartitioner) Partition(r *kgo.Record, n int) int {
 	if r.Key != nil && n != l.known {
 		l.known = n

@@ -11,27 +11,25 @@ import (
 	"go.uber.org/zap"
 )
 
-// forgetRecreated makes a producer forget a topic that is not the one it knew.
+// forgetRecreated makes a producer forget a topic that was created anew.
 //
-// Clients produce to a topic's id. After a topic was deleted and created again,
-// a client that knew the old one fails every record with UNKNOWN_TOPIC_ID until
-// it is told to forget the name; left alone, it would do so for ever. What it
-// held for the topic fails, with an error that is not Permanent, and is tried
-// again like anything else that the world did.
+// Clients produce to a topic's id. After a topic was deleted and created again, a client with the
+// old id would fail every record with UNKNOWN_TOPIC_ID for ever, unless told to forget the name.
+// The records held for the topic fail, with an error that is not Permanent, and are tried again
+// like after any fault of the world.
 //
-// A client that forgets a topic begins with sequence 0 again, which is right for
-// a log that knows no producer. After a second purge, the broker would take the
-// next records for those that came between the two, and acknowledge them without
-// storing them. So the failures that one purge answers cause no other: all of
-// them were promised before the promise of a record that is produced after it.
+// A client that forgets a topic begins with sequence 0 again, as right for a log that knows no
+// producer. After a second purge, the broker would take the next records for those between the two
+// purges, and acknowledge without storing. So the failures answered by one purge cause no other:
+// all of them were promised before the promise of a later record.
 type forgetRecreated struct {
 	log        *zap.Logger
 	client     atomic.Pointer[kgo.Client] // set once the client exists
 	forgetting sync.Map                   // topics that are being forgotten
 }
 
-// OnProduceRecordUnbuffered implements kgo.HookProduceRecordUnbuffered. It runs
-// where a promise runs, where the client must not be called.
+// OnProduceRecordUnbuffered implements kgo.HookProduceRecordUnbuffered. It runs where a promise
+// runs, where the client must not be called.
 func (f *forgetRecreated) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
 	if err == nil || !errors.Is(err, kerr.UnknownTopicID) {
 		return

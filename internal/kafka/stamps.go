@@ -8,8 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// stamps gives each record the time of Config.Now as its timestamp when it is produced, also when it
-// is produced again.
+// stamps gives each record the time of Config.Now as its timestamp at every producing.
 type stamps struct{ now func() time.Time }
 
 // OnProduceRecordBuffered implements kgo.HookProduceRecordBuffered.
@@ -24,8 +23,8 @@ func (s stamps) OnProduceRecordBuffered(r *kgo.Record) {
 //
 // The client's own bound, kgo.RecordDeliveryTimeout, subtracts the record's timestamp from this
 // machine's wall clock. The two are different clocks here, and the wall clock may step. So each
-// record has a context that ends by the monotonic clock. Records share the context of their slice of
-// time, because a timer for each would cost more than the record.
+// record has a context with an end by the monotonic clock. Records share the context of their slice
+// of time, because a timer for each would cost more than the record.
 type giveUp struct {
 	patience time.Duration
 
@@ -34,7 +33,8 @@ type giveUp struct {
 	until time.Time // ctx is for records that are produced before
 }
 
-// OnProduceRecordBuffered implements kgo.HookProduceRecordBuffered. The hook of stamps comes before.
+// OnProduceRecordBuffered implements kgo.HookProduceRecordBuffered. The hook of stamps comes
+// before.
 func (b *giveUp) OnProduceRecordBuffered(r *kgo.Record) { r.Context = b.context(time.Now()) }
 
 func (b *giveUp) context(now time.Time) context.Context {
@@ -49,7 +49,6 @@ func (b *giveUp) context(now time.Time) context.Context {
 	return b.ctx
 }
 
-// overdue names the error by what has ended.
 type overdue struct{ context.Context }
 
 // Err implements context.Context.

@@ -25,16 +25,18 @@ type TokenEndpoint struct {
 }
 
 const (
-	// tokenTimeout limits the wait for a token, and spareTimeout where the token before is still valid. The library waits for a
-	// mechanism without a limit, and nothing else goes over the connection meanwhile.
+	// tokenTimeout limits the wait for a token, and spareTimeout where the token before is still
+	// valid. The library waits for a mechanism without a limit, and nothing else goes over the
+	// connection meanwhile.
 	tokenTimeout, spareTimeout = 10 * time.Second, 2 * time.Second
-	// After a failure the endpoint rests for tokenPause, and for sparePause where the token before is still valid: each connection
-	// of each client asks.
+	// After a failure the endpoint rests for tokenPause, and for sparePause where the token before
+	// is still valid: each connection of each client asks.
 	tokenPause, sparePause = time.Second, 10 * time.Second
 )
 
-// NewTokens returns what gives a connection its token. A token is asked for when a connection needs one, and again once three
-// quarters of its life are over. If that fails, the token before is used until its end.
+// NewTokens returns a source of tokens for connections. A token is asked for at a connection's
+// need, and again once three quarters of its life are over. If that fails, the token before is used
+// until its end.
 func NewTokens(e TokenEndpoint) func(context.Context) (string, error) { return makeTokens(e).get }
 
 func makeTokens(e TokenEndpoint) *tokens {
@@ -91,7 +93,8 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	return "", t.failed
 }
 
-// ask gets a token from the endpoint. The errors contain nothing of its answer but the code: the rest could repeat the secret.
+// ask gets a token from the endpoint. The errors contain nothing of the answer but the code: the
+// rest could repeat the secret.
 func (t *tokens) ask(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, t.client), timeout)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 // TopicSpec describes a topic to create.
 type TopicSpec struct {
 	Name string `json:"name"`
-	// Partitions is their number; 0 takes the broker's default.
+	// Partitions of the topic; 0 takes the broker's default.
 	Partitions int32 `json:"partitions"`
 	// Replication is the number of copies; 0 takes the broker's default.
 	Replication int16 `json:"replication"`
@@ -26,10 +26,9 @@ type TopicSpec struct {
 	Configs map[string]string `json:"configs"`
 }
 
-// EnsureTopics creates the topics that do not exist and returns the names of
-// those it created. A topic that exists is left as it is, also where it differs
-// from its spec, and needs no right to create it. On an error the topics that were created are
-// returned with it.
+// EnsureTopics creates the missing topics and returns their names. An existing topic stays as it
+// is, even against its spec, and needs no right of creation. With an error, the names created so
+// far are returned too.
 func EnsureTopics(ctx context.Context, client *kgo.Client, specs []TopicSpec) (created []string, err error) {
 	admin := kadm.NewClient(client)
 	for _, s := range specs {
@@ -58,11 +57,9 @@ func configs(m map[string]string) map[string]*string {
 	return out
 }
 
-// TopicIDs returns the ids that the cluster gave to topics. A topic that was
-// deleted and created again has another id; one that does not exist, or that the
-// broker asked has not heard of since it was created a moment ago, is left out.
-// Topics are never created by asking. The answer is a broker's of this moment,
-// not the client's memory, which may be seconds old.
+// TopicIDs returns the cluster's ids of topics. A topic deleted and created again has another id; a
+// missing topic, or one too new for the asked broker, is left out. Asking never creates topics. The
+// answer is a broker's of this moment, not the client's memory of maybe seconds ago.
 func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[string][16]byte, error) {
 	found, err := describe(ctx, client, false, topics...)
 	if err != nil {
@@ -81,8 +78,8 @@ func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[st
 	return ids, nil
 }
 
-// Missing returns those of some topics that do not exist, as two brokers say if there are two: one of them may not have
-// heard of a topic yet. A topic that may not be described counts as one that exists.
+// Missing returns the missing ones of some topics, by two brokers if there are two: one broker may
+// not have heard of a topic yet. A topic hidden from this user counts as existing.
 func Missing(ctx context.Context, client *kgo.Client, topics ...string) ([]string, error) {
 	ask := []kmsg.Requestor{client}
 	if brokers := client.DiscoveredBrokers(); len(brokers) > 1 {
@@ -113,9 +110,9 @@ func Missing(ctx context.Context, client *kgo.Client, topics ...string) ([]strin
 	return topics, nil
 }
 
-// LookUp asks a broker whether topics exist, and may have it create those that do not. The answer has
-// nil for one that exists, and an error that is Permanent for one that does not, may not be seen, or
-// never can exist. A topic is left out of which the broker cannot say at this moment.
+// LookUp asks a broker whether topics exist, and may have missing ones created. The answer has nil
+// for an existing topic, and a Permanent error for one that is missing, hidden or impossible. A
+// topic unclear to the broker at this moment is left out.
 func LookUp(ctx context.Context, client *kgo.Client, create bool, topics ...string) (map[string]error, error) {
 	found, err := describe(ctx, client, create, topics...)
 	if err != nil {
@@ -130,7 +127,8 @@ func LookUp(ctx context.Context, client *kgo.Client, create bool, topics ...stri
 	return out, nil
 }
 
-// describe asks a broker about topics. kadm would return nothing of the others if one may not be described.
+// describe asks a broker about topics. kadm would return nothing of the others if one may not be
+// described.
 func describe(ctx context.Context, client kmsg.Requestor, create bool, topics ...string) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = create
@@ -143,8 +141,8 @@ func describe(ctx context.Context, client kmsg.Requestor, create bool, topics ..
 	return req.RequestWith(ctx, client)
 }
 
-// Partitions returns the partitions of topics. A topic that does not exist is left out, and so is one that cannot be looked up, which the
-// error names.
+// Partitions returns the partitions of topics. Left out are missing topics, and topics without an
+// answer, which the error names.
 func Partitions(ctx context.Context, client *kgo.Client, topics ...string) (map[string][]int32, error) {
 	out := map[string][]int32{}
 	found, err := describe(ctx, client, false, topics...)

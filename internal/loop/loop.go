@@ -1,4 +1,5 @@
-// Package loop repeats and rests: a pause and a function go in, calls come out; a count of failures goes in, and how long to rest comes out.
+// Package loop repeats and rests: a pause and a function go in, calls come out; a count of failures
+// goes in, and how long to rest comes out.
 package loop
 
 import (
@@ -6,8 +7,8 @@ import (
 	"time"
 )
 
-// Every calls f again and again until ctx ends, the first time after a pause. A call that takes longer than the pause is followed by the
-// next one.
+// Every calls f again and again until ctx ends, the first time after a pause. After a call longer
+// than the pause the next one follows at once.
 func Every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -21,7 +22,8 @@ func Every(ctx context.Context, pause time.Duration, f func(context.Context)) {
 	}
 }
 
-// Pause returns the n-th pause in a row, n from 1: the first, then each twice as long as the one before, at most the longest.
+// Pause returns the n-th pause in a row, n from 1: the first, then each twice as long as the one
+// before, at most the longest.
 func Pause(n int, first, longest time.Duration) time.Duration {
 	for ; n > 1 && first < longest; n-- {
 		first *= 2

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// together is how soon after each other the clocks are to be read: a thread that loses its processor
-// in between reads them again.
+// together is the longest time between the two readings: a thread that loses its processor in
+// between reads again.
 const together = 20 * time.Microsecond
 
 // clocks reads how far the monotonic clock is ahead of its oscillator, and how long it stood.
@@ -36,7 +36,7 @@ func compare(clock func(id int32) (t time.Duration, there bool)) (slewed, slept 
 	return slewed, slept
 }
 
-// clock returns false for a clock that the kernel, or what stands in for one, does not have.
+// clock returns false for a clock missing in the kernel, or in its stand-in.
 func clock(id int32) (t time.Duration, there bool) {
 	var ts unix.Timespec
 	if unix.ClockGettime(id, &ts) != nil {

@@ -1,14 +1,13 @@
-// Package machine reads the clocks of this machine; instants come out. Where the product goes by a
-// machine's clock and a wrong one would do harm, it asks here: the Clock of the database and the
-// trust in the election do.
+// Package machine reads the clocks of this machine; instants come out. It serves where a wrong
+// clock of the machine would do harm: the Clock of the database and the trust in the election.
 //
 // Go's monotonic time is Linux's CLOCK_MONOTONIC. Time synchronisation slews it, by 500 ppm (ntpd)
 // or 83,333 ppm (chrony), and it stands while the machine is suspended. Two more clocks show how
 // much: CLOCK_MONOTONIC_RAW is not slewed, and CLOCK_BOOTTIME counts a suspend. A hypervisor that
 // stops all clocks of its guest is not noticed. On other systems than Linux there is only Go's.
 //
-// Built with the tag faultpoints, the program is told by a file what its clocks show: see package
-// clockfile. The libraries for Kafka, Redis and ZooKeeper read the real clock themselves.
+// Built with the tag faultpoints, the program reads its clocks from a file: see package clockfile.
+// The libraries for Kafka, Redis and ZooKeeper read the real clock themselves.
 package machine
 
 import (
@@ -20,7 +19,8 @@ import (
 type Instant struct {
 	// Time is the wall clock, and the monotonic one.
 	Time time.Time
-	// Slewed is how far the monotonic clock is ahead of the machine's oscillator, from some beginning.
+	// Slewed is how far the monotonic clock is ahead of the machine's oscillator, from some
+	// beginning.
 	Slewed time.Duration
 	// Slept is for how long the monotonic clock stood because the machine was suspended, from some
 	// beginning.
@@ -40,8 +40,8 @@ const (
 
 var latest atomic.Pointer[Instant]
 
-// Now returns the present moment, cheaply. The Slewed of that moment is an upper bound, at most 250 µs
-// too large. A suspend that ended less than two milliseconds ago may be missing in Slept.
+// Now returns the present moment, cheaply. Its Slewed is an upper bound, at most 250 µs too large.
+// A suspend that ended less than two milliseconds ago may be missing in Slept.
 func Now() Instant {
 	now := monotonic()
 	if last := latest.Load(); last != nil {

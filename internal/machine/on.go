@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/machine/clockfile"
 )
 
-// variable names the file of the simulated clocks. It is taken out of the environment: it is no
+// variable names the file of the simulated clocks. It is taken out of the environment, being no
 // setting.
 const variable = "NOTYET_FAULT_CLOCKS"
 

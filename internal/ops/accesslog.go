@@ -15,15 +15,15 @@ import (
 	"github.com/notyet/notyet/internal/access"
 )
 
-// A peer that is not admitted must not fill a disk: so many lines a second are about such requests, and
-// so many at once.
+// An unknown peer must not fill a disk: so many lines a second are about requests without
+// admission, and so many at once.
 const (
 	strangersPerSecond = 10
 	strangersAtOnce    = 100
 )
 
-// accessLog writes a line for each request, when it has been served. A line holds nothing of a path, a
-// query, a body or a credential.
+// accessLog writes a line for each served request. A line holds nothing of a path, a query, a body
+// or a credential.
 type accessLog struct {
 	log       *zap.Logger
 	strangers *rate.Limiter // of lines about requests that were not admitted
@@ -34,7 +34,7 @@ func newAccessLog(log *zap.Logger) *accessLog {
 	return &accessLog{log: log, strangers: rate.NewLimiter(strangersPerSecond, strangersAtOnce)}
 }
 
-// admission is what becomes known of a request behind the guard.
+// admission is the knowledge about a request behind the guard.
 type admission struct {
 	caller access.Caller
 	route  string
@@ -42,7 +42,8 @@ type admission struct {
 
 type admissionKey struct{}
 
-// admitted notes the caller and the route for the access log. It stands between the guard and the mux.
+// admitted notes the caller and the route for the access log. It stands between the guard and the
+// mux.
 func admitted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a, ok := r.Context().Value(admissionKey{}).(*admission); ok {
@@ -93,7 +94,7 @@ func (l *accessLog) write(r *http.Request, a *admission, seen *statusWriter, too
 	l.log.Info("request", fields...)
 }
 
-// brief returns the beginning of a text that a caller chooses, without what is not printable.
+// brief returns the beginning of a caller's text, without unprintable characters.
 func brief(s string, most int) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -14,18 +14,18 @@ import (
 	"github.com/notyet/notyet/internal/share"
 )
 
-// reserveConns is how many connections are open beyond those whose requests may be at work. So there are
-// always some without one, and health is reached whatever holds the others.
+// reserveConns is how many connections are open beyond those with requests at work. So some are
+// always without a request, and health stays in reach under any load.
 const reserveConns = 64
 
 // reserveShare: a sixteenth of the connections at work is administrators' alone.
 const reserveShare = 16
 
-// conns bounds the connections of an address. Requests of admitted callers may be at work on as many
-// connections as most says, shared by tenants and tokens; further requests are answered 503.
-// reserveConns more connections may be open. Beyond that number, a connection without a request gives way
-// to a new one: of the peer that has most, the one that has waited longest. So a peer that opens
-// connections and sends nothing, or sends slowly, shuts nobody out.
+// conns bounds the connections of an address. Requests of admitted callers may be at work on at
+// most most connections, shared by tenants and tokens; further requests get 503. reserveConns more
+// connections may be open. Beyond that number, a connection without a request gives way to a new
+// one: of the peer with the most, the longest waiting one. So a peer with many silent or slow
+// connections shuts nobody out.
 type conns struct {
 	most   int
 	places *share.Turns // of requests at work
@@ -70,7 +70,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// add returns the connection that gives way, if one has to.
+// add returns the connection to give way, if one has to.
 func (s *conns) add(c *conn) (surplus *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,9 +114,9 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// bounded serves next, which is behind the guard, on as many connections at a time as may have requests at
-// work. Requests that are not behind the guard are always served: their connections may give way
-// meanwhile. So a peer that is not admitted takes no place, however slowly it sends or reads.
+// bounded serves next, behind the guard, on at most the allowed number of connections at a time.
+// Requests before the guard are always served: their connections may give way meanwhile. So a peer
+// without admission takes no place, however slowly it sends or reads.
 func (s *conns) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := r.Context().Value(connKey{}).(*conn)
@@ -138,7 +138,7 @@ func (s *conns) bounded(next http.Handler) http.Handler {
 	})
 }
 
-// work notes that a request of a connection begins or ends.
+// work notes the begin or the end of a connection's request.
 func (s *conns) work(c *conn, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

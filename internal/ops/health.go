@@ -14,12 +14,12 @@ type check struct {
 }
 
 // Check adds a dependency to /readyz. Call it before Run. Each request calls the function,
-// concurrently with the others. It must obey its context.
+// concurrently with the others. The function must obey the context.
 func (s *Server) Check(name string, run func(ctx context.Context) error) {
 	s.checks = append(s.checks, check{name: name, run: run})
 }
 
-// Hint adds a dependency that the service can work without, though less well. /readyz reports it
+// Hint adds a dispensable dependency: without it the service works less well. /readyz reports it
 // and stays 200.
 func (s *Server) Hint(name string, run func(ctx context.Context) error) {
 	s.checks = append(s.checks, check{name: name, run: run, hint: true})
@@ -49,8 +49,8 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 // Ready reports whether /readyz would return 200 now.
 func (s *Server) Ready() bool { return s.readiness().Ready }
 
-// readiness returns the result of the checks. Who asks while they run gets the same result: anybody
-// may ask, and the checks use the connections by which tasks are delivered.
+// readiness returns the result of the checks, one for all who ask meanwhile: anybody may ask, and
+// the checks use the connections of the deliveries.
 func (s *Server) readiness() Readiness {
 	result, _, _ := s.asking.Do("", func() (any, error) { return s.runChecks(), nil })
 	return result.(Readiness)

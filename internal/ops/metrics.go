@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// exposeEvery is how long an answer with metrics is given again. Anybody may ask, and to gather, encode
-// and compress the metrics of many targets takes milliseconds.
+// exposeEvery is how long an answer with metrics is given again. Anybody may ask, and to gather,
+// encode and compress the metrics of many targets takes milliseconds.
 const exposeEvery = time.Second
 
-// exposition gives all who ask for metrics within exposeEvery the same answer, so that who reads it
-// slowly keeps nothing of his own.
+// exposition gives all askers within exposeEvery the same answer, so that a slow reader keeps
+// nothing of his own.
 type exposition struct {
 	from http.Handler
 
@@ -22,7 +22,6 @@ type exposition struct {
 	answers map[string]*answer // by the encoding of their content
 }
 
-// answer is what a handler has written.
 type answer struct {
 	at     time.Time
 	header http.Header
@@ -34,7 +33,7 @@ func (a *answer) Header() http.Header         { return a.header }
 func (a *answer) WriteHeader(status int)      { a.status = status }
 func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
-// ServeHTTP answers with text, compressed by gzip if the client takes that.
+// ServeHTTP answers with text, compressed by gzip if the client accepts.
 func (e *exposition) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	encoding := "identity"
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -46,7 +45,7 @@ func (e *exposition) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.body.Bytes())
 }
 
-// answer returns one that nobody changes any more.
+// answer returns a finished one.
 func (e *exposition) answer(encoding string) *answer {
 	e.mu.Lock()
 	defer e.mu.Unlock()

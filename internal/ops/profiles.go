@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxProfile is how long a profile may take. All that a service does is slower meanwhile.
+	// maxProfile is how long a profile may take. The whole service is slower meanwhile.
 	maxProfile = time.Minute
 	// profileWait is how long a profile waits for the end of another.
 	profileWait = 2 * time.Second

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// requests counts and times the requests that the guard has admitted, by what served them.
+// requests counts and times the admitted requests, by route.
 type requests struct {
 	total   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
@@ -29,7 +29,6 @@ func newRequests(reg prometheus.Registerer) *requests {
 	return m
 }
 
-// around measures what mux serves.
 func (m *requests) around(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began, seen := time.Now(), &statusWriter{ResponseWriter: w, status: http.StatusOK}

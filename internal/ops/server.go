@@ -1,14 +1,14 @@
-// Package ops is the HTTP server that every service runs. Checks, metrics and handlers go in; answers
-// to HTTP requests come out: whether the process is alive, whether it is ready and what is not, its
-// metrics and, behind a guard, whatever else is mounted.
+// Package ops is the HTTP server of every service. Checks, metrics and handlers go in; answers to
+// HTTP requests come out: whether the process is alive, whether it is ready and what is not, its
+// metrics and, behind a guard, the mounted handlers.
 //
-//	/healthz      200 while the process serves; a database that is away does not change that
+//	/healthz      200 while the process serves, even without a database
 //	/readyz       200 if every check passes, otherwise 503; JSON names each check
 //	/metrics      Prometheus
 //	/debug/pprof  Go's profiles, only when configured, for administrators of all topics
 //
-// The first three answer anybody, at the same address as the rest or at one of their own; metrics ask for a
-// token there, if so configured.
+// The first three answer anybody, at the same address as the rest or at one of their own; if so
+// configured, metrics there need a token.
 package ops
 
 import (
@@ -41,21 +41,21 @@ type Config struct {
 	// OpsAddr is host:port for health and metrics alone, without TLS. Default none: Addr serves
 	// them.
 	OpsAddr string
-	// Guard admits requests to what is mounted. Default: loopback only.
+	// Guard admits requests to the mounted handlers. Default: loopback only.
 	Guard *access.Guard
-	// Front wraps the guard: it serves what needs no caller, such as a sign-in page, and passes the
-	// rest on. Default none.
+	// Front wraps the guard, serves pages without a caller, such as a sign-in, and passes the rest
+	// on. Default none.
 	Front func(http.Handler) http.Handler
-	// Certificate and Key are PEM files; with them, Addr serves HTTPS. They are read again when
-	// they change. Default plain.
+	// Certificate and Key are PEM files; with them, Addr serves HTTPS. Changed files are read
+	// again. Default plain.
 	Certificate, Key string
-	// MaxConns limits the connections of each address on which requests are at work; further requests
-	// are answered 503, but health and metrics are served. With tokens, one has half of them. Some more
+	// MaxConns limits the connections of each address with requests at work; further requests get
+	// 503, but health and metrics are served. With tokens, one has half of them. Some more
 	// connections may be open. Default 1000.
 	MaxConns int
 	// AccessLog gets a line for each request but those to health and metrics. Default none.
 	AccessLog *zap.Logger
-	// GuardMetrics serves the metrics at Addr to callers that the guard admits. Default false: to anybody.
+	// GuardMetrics serves the metrics at Addr to admitted callers only. Default false: to anybody.
 	GuardMetrics bool
 	// Pprof serves profiles, which reveal memory and code. Default false.
 	Pprof bool
@@ -63,8 +63,8 @@ type Config struct {
 	CheckTimeout time.Duration
 }
 
-// A client that sends or reads slowly must not hold a connection forever. A handler that streams
-// longer than writeTimeout lifts the limit with http.ResponseController.
+// A slow client must not hold a connection forever. A handler that streams longer than writeTimeout
+// lifts the limit with http.ResponseController.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
@@ -88,7 +88,7 @@ type Server struct {
 	profiling *semaphore.Weighted // one profile at a time
 }
 
-// face is one address and what it serves.
+// face is one address with its server.
 type face struct {
 	server   *http.Server
 	conns    *conns
@@ -202,7 +202,6 @@ func (f *face) listen(setting, addr string) (net.Listener, error) {
 	return listener{l, f.conns}, nil
 }
 
-// Addr returns the host:port that Listen has opened.
 func (s *Server) Addr() string { return s.faces[0].listener.Addr().String() }
 
 // OpsAddr returns the host:port of health and metrics.

@@ -35,8 +35,9 @@ func (s *Server) secure(l net.Listener) (net.Listener, error) {
 	}), nil
 }
 
-// handshakes takes the lines of the HTTP server's own log. Whoever reaches the port can have a handshake fail. So
-// there is at most one line a second about those, which says how many there were since the line before.
+// handshakes takes the lines of the HTTP server's own log. Every peer of the port can have a
+// handshake fail. So there is at most one line a second, with the number of failures since the line
+// before.
 type handshakes struct {
 	log   *zap.Logger
 	other io.Writer // takes the other lines
@@ -44,7 +45,6 @@ type handshakes struct {
 	since atomic.Int64
 }
 
-// serverLog returns what an http.Server logs with.
 func serverLog(to *zap.Logger) *log.Logger {
 	return log.New(&handshakes{log: to, other: zap.NewStdLog(to).Writer(), lines: rate.Sometimes{Interval: time.Second}}, "", 0)
 }

@@ -1,6 +1,6 @@
-// Package reload keeps what was read from files, and reads the files again when they change. Paths
-// and a function that reads them go in; the latest value that could be read comes out.
-// Certificates and tokens can thus be replaced without a restart.
+// Package reload keeps values read from files, and reads changed files again. Paths and a reading
+// function go in; the latest readable value comes out. Certificates and tokens can thus be replaced
+// without a restart.
 package reload
 
 import (
@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// lookEvery limits how often the files are checked, whatever the number of callers.
+// lookEvery limits how often the files are checked, for any number of callers.
 const lookEvery = time.Second
 
-// Value is what load returned for the files. It is safe for concurrent use.
+// Value is the result of load for the files. Safe for concurrent use.
 type Value[T any] struct {
 	paths []string
 	load  func() (T, error)
@@ -30,9 +30,9 @@ type Value[T any] struct {
 	failed time.Time // since when the files cannot be used; zero: they can
 }
 
-// New loads the value for the first time. It loads it again within a second after a file has
-// changed. If that fails, it calls fail once for each change, keeps the previous value and tries
-// again every second.
+// New loads the value for the first time. Within a second after a change of a file, the value is
+// loaded again. A failure calls fail once for each change and keeps the previous value; the next
+// try comes a second later.
 func New[T any](load func() (T, error), fail func(error), paths ...string) (*Value[T], error) {
 	v := &Value[T]{paths: paths, load: load, fail: fail, looked: time.Now()}
 	v.stamp = v.sum() // before the load, so that a change in between is noticed later
@@ -47,7 +47,7 @@ func (v *Value[T]) Get() T {
 	return value
 }
 
-// Age returns the current value, and for how long its files have not been usable. 0: they are.
+// Age returns the current value, and for how long the files have been unusable.
 func (v *Value[T]) Age() (T, time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -85,8 +85,8 @@ func (v *Value[T]) look(now time.Time) {
 // stamp tells one content of the files from another.
 type stamp [sha256.Size]byte
 
-// sum looks at what is in the files. Their times say too little: where Kubernetes replaces a mounted
-// secret, by a link to another directory, size and time can be those of before.
+// sum looks at the content of the files. Their times say too little: where Kubernetes replaces a
+// mounted secret, by a link to another directory, size and time can stay the same.
 func (v *Value[T]) sum() (s stamp) {
 	sum := sha256.New()
 	for _, path := range v.paths {
@@ -102,7 +102,8 @@ const (
 	maxText = 64 << 10 // of a password, or of a token
 )
 
-// read returns what is in a file. Anything else, such as a pipe, gives what it has only once: it is not read.
+// read returns the content of a regular file. Others, such as a pipe, give their content only once
+// and are not read.
 func read(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -111,7 +112,6 @@ func read(path string, most int64) ([]byte, error) {
 	return begin(path, most)
 }
 
-// begin returns what a file has at its beginning.
 func begin(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -121,7 +121,8 @@ func begin(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// ReadFile returns what is in a file. One that is larger than most bytes is an error: the path may be wrong, and lead to a device.
+// ReadFile returns the content of a file. More than most bytes are an error: the path may be wrong,
+// and lead to a device.
 func ReadFile(path string, most int64) ([]byte, error) {
 	content, err := begin(path, most+1)
 	if err == nil && int64(len(content)) > most {
@@ -130,8 +131,8 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	return content, err
 }
 
-// ReadText returns the one text of a file, such as a password, without the line feeds at its end. An
-// empty file is an error: somebody is just writing it. Errors do not contain what is in the file.
+// ReadText returns the one text of a file, such as a password, without line feeds at the end. An
+// empty file is an error: somebody is just writing it. Errors do not contain the content.
 func ReadText(path string) (string, error) {
 	content, err := read(path, maxText+1)
 	text := strings.TrimRight(string(content), "\r\n")

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// DecodeYAML decodes the one YAML document of a file. A second document is an error: nobody would read
-// it, and it may hold what restricts the first. An empty file leaves into as it is.
+// DecodeYAML decodes the one YAML document of a file. A second document is an error: nobody would
+// read it, and it may restrict the first. An empty file leaves into unchanged.
 func DecodeYAML(text []byte, into any) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)

@@ -10,22 +10,24 @@ import (
 	"go.uber.org/zap"
 )
 
-// The log is bounded in bytes as well as in time. At the bound the oldest batches go before their time, so that the newest tenth of
-// the room is free again. What is younger than keptAtLeast stays, because an owner that comes back asks for it: if that alone is too
-// much, no intent is taken, so nothing is sent that is not noted. Outcomes are still taken: there are no more of them than of
+// The log is bounded in bytes as well as in time. At the bound the oldest batches go before their
+// time, so that the newest tenth of the room is free again. Batches younger than keptAtLeast stay,
+// because an owner that comes back asks for them. If these alone are too much, no intent is taken,
+// so nothing is sent without a note. Outcomes are still taken: there are no more of them than of
 // intents.
 
 const (
-	// keptAtLeast is how old a batch is before it may go for want of room.
+	// keptAtLeast is the least age of a batch to go for want of room.
 	keptAtLeast = time.Hour
-	// checkedEvery is how much is written, as a part of the bound, before the room is measured again.
+	// checkedEvery is how much is written, as a part of the bound, before the room is measured
+	// again.
 	checkedEvery = 64
 )
 
-// ErrFull says that the log has no room for an intent. It is no lasting failure: time makes room.
+// ErrFull says that the log has no room for an intent. The failure does not last: time makes room.
 var ErrFull = errors.New("the send log is full")
 
-// room is how much of the bound is used. The committer measures it; others read it.
+// room is how much of the bound is used. The committer measures; others read.
 type room struct {
 	bytes   atomic.Int64
 	full    atomic.Bool
@@ -44,7 +46,8 @@ func (l *Log) Full() error {
 		ErrFull, l.Bytes(), l.cfg.MaxBytes, keptAtLeast)
 }
 
-// keepWithin measures the log when enough was written, or it was full, and makes room. Of the committer.
+// keepWithin measures the log when enough was written, or the log was full, and makes room. Of the
+// committer.
 func (l *Log) keepWithin(written int) {
 	l.room.written += int64(written)
 	if l.room.written < l.cfg.MaxBytes/checkedEvery && !l.room.full.Load() && l.room.bytes.Load() > 0 {
@@ -79,7 +82,7 @@ func (l *Log) makeRoom() error {
 	return nil
 }
 
-// measure returns the size of the batches that are kept: what was dropped, and is not freed yet, is not counted.
+// measure returns the size of the kept batches, without dropped ones whose space is not freed yet.
 func (l *Log) measure() (int64, error) {
 	first, err := readFirst(l.db)
 	if err != nil {
@@ -97,7 +100,7 @@ func (l *Log) sizeFrom(number uint64) (int64, error) {
 	return int64(size), err
 }
 
-// dropOldest drops batches until the rest has the size, or nothing is left that may go.
+// dropOldest drops batches down to the size, as far as they may go.
 func (l *Log) dropOldest(size int64) error {
 	snap, end := l.snapshot()
 	defer func() { _ = snap.Close() }() // only refuses while iterators are open

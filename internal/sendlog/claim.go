@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// claim makes sure that the directory belongs to the installation. A log of a version that did not note it is taken.
+// claim makes sure that the directory belongs to the installation. A log of an early version,
+// without a note, is taken.
 func (c Config) claim(dir string) error {
 	if c.Installation == "" {
 		return nil

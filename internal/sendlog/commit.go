@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// maxGroup bounds what is committed with one sync. pebble treats a batch of
-	// more than half a memtable (8 MiB) differently, and slower.
+	// maxGroup bounds the bytes of one sync. pebble treats a batch of more than half a memtable (8
+	// MiB) differently, and slower.
 	maxGroup = 4 << 20
 	// pruneEvery is how often retention is applied.
 	pruneEvery = time.Hour
 )
 
-// request is one batch on its way to the committer.
 type request struct {
 	value []byte // header to be filled in, then the entries
 	done  chan error
@@ -40,8 +39,8 @@ func (l *Log) recycle(r *request) {
 	}
 }
 
-// append hands r to the committer and waits. All of it ends when the log breaks,
-// because the committer may then be parked inside pebble.
+// append hands r to the committer and waits. A broken log ends both, because the committer may then
+// be parked inside pebble.
 func (l *Log) append(ctx context.Context, r *request) error {
 	if err := l.fault.err(); err != nil {
 		return err
@@ -58,8 +57,8 @@ func (l *Log) append(ctx context.Context, r *request) error {
 	return l.await(ctx, r)
 }
 
-// await waits for the committer's answer. The patience with the disk is had in two halves, so that a process that was stopped
-// itself, which uses up only one of them, does not take its own pause for the disk's.
+// await waits for the committer's answer. The patience with the disk comes in two halves: a pause
+// of the process itself uses up only one of them, and does not count as the disk's.
 func (l *Log) await(ctx context.Context, r *request) error {
 	for range 2 {
 		select {
@@ -77,12 +76,12 @@ func (l *Log) await(ctx context.Context, r *request) error {
 	return l.fault.err()
 }
 
-// run is the committer: it alone numbers batches and writes, so the order of
-// numbers is the order on disk and a crash can only cut off the end. While one
-// group is being synced the next gathers, so callers share syncs.
+// run is the committer: it alone numbers batches and writes, so the order of numbers is the order
+// on disk and a crash can only cut off the end. While one group is being synced the next gathers,
+// so callers share syncs.
 func (l *Log) run() {
 	defer func() {
-		// pebble panics, holding its locks, on a write-ahead log that failed.
+		// After a failed write of its log, pebble panics, holding its locks.
 		if p := recover(); p != nil {
 			l.fault.breakWith(panicked(p))
 		}
@@ -117,7 +116,7 @@ func panicked(p any) error {
 	return fmt.Errorf("pebble panicked: %v", p)
 }
 
-// gather adds whoever is waiting already.
+// gather adds the requests already waiting.
 func (l *Log) gather(group []*request) []*request {
 	size := len(group[0].value)
 	for size < maxGroup {
@@ -134,8 +133,8 @@ func (l *Log) gather(group []*request) []*request {
 
 func (l *Log) commit(group []*request) error {
 	batch := l.db.NewBatch()
-	// Never before an earlier batch, whatever the clock does: what was appended
-	// after a moment is found by asking from that moment on.
+	// Never before an earlier batch, even if the clock steps back: asking from a moment on finds
+	// everything appended since.
 	at := max(l.cfg.Now().UnixMilli(), l.lastAt)
 	number := l.written.Load()
 	for _, r := range group {

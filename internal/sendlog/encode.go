@@ -10,10 +10,9 @@ import (
 //
 //	crc32c u32 | number u64 | at i64 | kind u8 | count uvarint | count entries
 //
-// with fixed-width integers little-endian and the checksum over all behind it.
-// Numbers in entries are varints (zigzag where they can be negative). A string
-// is its length plus 1, then its bytes; a length of 0 means the same as in the
-// entry before, which is what most topics are.
+// with fixed-width integers little-endian and the checksum over everything behind. Numbers in
+// entries are varints (zigzag where negative ones are possible). A string is its length plus 1,
+// then the bytes; a length of 0 repeats the string of the entry before, as for most topics.
 const (
 	headerSize = 4 + 8 + 8
 
@@ -110,7 +109,7 @@ func verdict(o *Outcome) byte {
 
 var errMalformed = errors.New("malformed batch")
 
-// decode checks a value against its number and calls f for its entries.
+// decode checks a value against its number and calls f for each entry.
 func decode(number uint64, v []byte, f func(Entry) error) error {
 	h, ok := decodeHeader(v)
 	if !ok || h.number != number || h.crc != crc32.Checksum(v[4:], castagnoli) {
@@ -166,8 +165,7 @@ func decodeOutcomes(r *reader, at int64, count uint64, f func(Entry) error) erro
 	return nil
 }
 
-// reader takes values off b; after the first that does not fit, bad is set and
-// all are zero.
+// reader takes values off b; after the first unfitting one, bad is set and all are zero.
 type reader struct {
 	b   []byte
 	bad bool

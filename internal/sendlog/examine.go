@@ -13,20 +13,21 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Examined is what can be seen of a send log's directory from outside.
+// Examined is the view of a send log's directory from outside.
 type Examined struct {
 	Exists bool
-	// Installation is the id of the installation that the log belongs to; "" where it is not noted.
+	// Installation is the id of the log's installation; "" where none is noted.
 	Installation string
 	// InUse says that a process has the log open.
 	InUse bool
 	// Sync is how long the disk takes to make 4 KiB durable: the middle of five times.
 	Sync time.Duration
-	// Free is the space that the disk has left for this user, in bytes.
+	// Free is the disk's space left for this user, in bytes.
 	Free int64
 }
 
-// Examine looks at the directory, and writes and removes a small file in it. A directory that does not exist is not made.
+// Examine looks at the directory, and writes and removes a small file in it. A missing directory is
+// not made.
 func Examine(dir string) (out Examined, err error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return out, nil

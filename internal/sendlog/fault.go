@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrBroken says that the disk refused a write, or did not answer in time. The log takes no more in this
-// process.
+// ErrBroken says that the disk refused a write, or did not answer in time. The log takes no more in
+// this process.
 var ErrBroken = errors.New("the send log is broken")
 
 // fault is where pebble's fatal errors end up.
@@ -54,7 +54,7 @@ func (f *fault) events() *pebble.EventListener {
 		BackgroundError: func(err error) {
 			f.log.Warn("send log writes in the background fail, pebble tries again", zap.Error(err))
 		},
-		// Without this, a damaged table would be fatal. Replay reports it.
+		// Otherwise a damaged table would be fatal. Replay reports the damage.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			f.log.Error("send log table is damaged", zap.String("path", info.Path), zap.Error(info.Details))
 		},
@@ -79,9 +79,9 @@ func (p pebbleLog) Errorf(format string, args ...any) {
 	p.log.Warn("pebble", zap.String("message", fmt.Sprintf(format, args...)))
 }
 
-// Fatalf never returns, as pebble expects: after it, pebble would report success
-// for what was not written, and go on in a state that it did not foresee. It
-// does not end the process either, which may be in the middle of other work.
+// Fatalf never returns, as pebble expects: afterwards pebble would report success for unwritten
+// batches, and go on in an unforeseen state. It does not end the process either, with other work
+// under way.
 func (p pebbleLog) Fatalf(format string, args ...any) {
 	p.breakWith(fatal(format, args))
 	select {}

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onDisks are file systems whose locks this machine alone keeps. A server may take the lock of another one away from a process that lives
-// and is not told.
+// onDisks are file systems with locks kept by this machine alone. A file server may take the lock
+// away from a living process without notice.
 var onDisks = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, 0x2fc12fc1 /* ZFS */}
 
-// fileID names the file that is locked, among all files of this machine. It is "" on file systems whose locks prove nothing.
+// fileID names the locked file, among all files of this machine; "" on file systems whose locks
+// prove nothing.
 func fileID(lock *flock.Flock) (string, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(lock.Path(), &fs); err != nil {

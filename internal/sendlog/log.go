@@ -20,36 +20,35 @@ import (
 	"github.com/notyet/notyet/internal/defaults"
 )
 
-// Intent says that an attempt to deliver a task is about to be sent.
+// Intent announces an attempt to deliver a task.
 type Intent struct {
 	// Seq names the task and its version.
 	Seq int64
 	// Attempt is counted over all replays: task.SendNumber.
 	Attempt int32
 	Slot    int32
-	// Epoch is that of the claim under which it is sent.
+	// Epoch of the claim behind the attempt.
 	Epoch int64
 	// Due is in Unix ms.
 	Due       int64
 	Topic, ID string
-	// BodyHash is of what is stored of the task: key, value, headers and settings.
+	// BodyHash covers the stored task: key, value, headers and settings.
 	BodyHash uint64
 }
 
-// Outcome says what came of an attempt. An intent without an outcome is in
-// doubt.
+// Outcome is the result of an attempt. An intent without an outcome is in doubt.
 type Outcome struct {
 	Seq     int64
 	Attempt int32 // as of the Intent
 	// Acked says that Kafka acknowledged the record, at Partition and Offset.
 	Acked bool
-	// Refused says that Kafka refused the record for good, and Error why. With neither, it was to be sent again.
+	// Refused says that Kafka refused the record for good, and Error why. With neither, the attempt
+	// was to be sent again.
 	Refused   bool
 	Partition int32
 	Offset    int64
 	// At is when, in Unix ms.
-	At int64
-	// Error is why it was not acknowledged.
+	At    int64
 	Error string
 }
 
@@ -59,7 +58,7 @@ type Key struct {
 	Attempt int32 // as of the Intent
 }
 
-// Proof names an attempt that Kafka has acknowledged.
+// Proof names an attempt acknowledged by Kafka.
 type Proof struct {
 	Subject
 	Attempt int32 // as of the Intent
@@ -67,28 +66,30 @@ type Proof struct {
 
 // Config of a Log. The zero Config works.
 type Config struct {
-	// Retention is how long batches are kept; older ones are pruned about once
-	// an hour while batches are appended, and on Open. It should be longer than
-	// the time in which anyone restores a database or reconciles. Default 72 h.
+	// Retention is how long batches are kept; older ones are pruned about once an hour while
+	// batches are appended, and on Open. It should be longer than the time until anyone restores a
+	// database or reconciles. Default 72 h.
 	Retention time.Duration
-	// MaxBytes is about how much space the batches may take. Beyond it the oldest go before their time; see bound.go. Default 64 GiB:
-	// 72 h of some 3000 tasks a second.
+	// MaxBytes is about how much space the batches may take. Beyond it the oldest go before their
+	// time; see bound.go. Default 64 GiB: 72 h of some 3000 tasks a second.
 	MaxBytes int64
-	// FullAgainEvery is how often a log that is full looks for room. Default 10 s.
+	// FullAgainEvery is how often a full log looks for room. Default 10 s.
 	FullAgainEvery time.Duration
-	// Existing refuses to make a log where there is none, for those who only read. Default false.
+	// Existing refuses to make a log where there is none, for readers. Default false.
 	Existing bool
-	// Installation is the id of the installation whose log it is. A log of another one is refused: the numbers of its tasks are
-	// those of others here. Default none: any log is taken.
+	// Installation is the id of the log's installation. Another installation's log is refused: its
+	// numbers mean other tasks here. Default none: any log is taken.
 	Installation string
-	// Now tells the time. A dispatcher sets the database's, by which tasks have their places. Default time.Now.
+	// Now tells the time. A dispatcher sets the database's, the time of the tasks' places. Default
+	// time.Now.
 	Now func() time.Time
 
-	// Patience is how long the disk may leave an append, or Close, without an answer before the log is broken. Default 20 s.
+	// Patience is how long the disk may leave an append, or Close, without an answer before the log
+	// is broken. Default 20 s.
 	Patience time.Duration
 
-	// Disk is called with each write and does it, or fails, and then so do those who asked for it. Default: just does it.
-	// For tests that put something in between.
+	// Disk is called with each write and runs it, or fails; then all its callers fail. Default:
+	// just runs it. For tests with something in between.
 	Disk func(write func() error) error
 
 	fs vfs.FS // of pebble, for tests
@@ -117,8 +118,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// ErrLocked says that another process, or another Log of this one, has the
-// directory open.
+// ErrLocked says that another process, or another Log of this one, has the directory open.
 var ErrLocked = errors.New("the send log directory is in use by another process")
 
 // ErrNoLog says that there is no send log in the directory, and Config.Existing asks for one.
@@ -153,7 +153,7 @@ type Log struct {
 	reading sync.RWMutex
 	closed  bool
 
-	// written is the number of the last batch on disk; the committer moves it.
+	// written is the number of the last batch on disk, moved by the committer.
 	written atomic.Uint64
 
 	// Of the committer alone, once it runs.
@@ -161,9 +161,8 @@ type Log struct {
 	nextPrune time.Time
 }
 
-// Open opens the log in dir and creates both as needed. It fails when the
-// directory is in use (ErrLocked), not when batches are missing or damaged:
-// that is for Replay and Acked to report.
+// Open opens the log in dir and creates both as needed. A directory in use is an error (ErrLocked).
+// Missing or damaged batches are none: Replay and Acked report them.
 func Open(dir string, cfg Config, log *zap.Logger) (*Log, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -215,7 +214,7 @@ func (l *Log) open(dir string) error {
 	return l.position()
 }
 
-// openDB runs pebble's Open where a fatal error in it can be left behind.
+// openDB runs pebble's Open on a goroutine that a fatal error can leave behind.
 func (l *Log) openDB(dir string) error {
 	opened := make(chan error, 1)
 	go func() {
@@ -239,15 +238,15 @@ func (l *Log) options() *pebble.Options {
 		FormatMajorVersion: pebble.FormatNewest,
 		Logger:             pebbleLog{l.fault},
 		EventListener:      l.fault.events(),
-		// Nothing is read twice; keys only grow, so compaction moves tables
-		// without rewriting them and a bigger memtable only saves files. There are two of them.
+		// Nothing is read twice. Keys only grow, so compaction moves tables without rewriting, and
+		// a bigger memtable only saves files. There are two of them.
 		MemTableSize: 8 << 20,
 		CacheSize:    8 << 20,
 	}
 }
 
-// position finds where to go on. What the watermark knows to have been written
-// and the database no longer has is left out of the numbering.
+// position finds where to go on. Numbers up to the watermark that are missing in the database are
+// left out.
 func (l *Log) position() error {
 	last, at, err := l.last()
 	if err != nil {
@@ -262,8 +261,8 @@ func (l *Log) position() error {
 	return nil
 }
 
-// last returns the number and the time of the last batch, or the number before
-// the first one that is kept when there is none.
+// last returns the number and the time of the last batch. Without any, it is the number before the
+// first kept one.
 func (l *Log) last() (number uint64, at int64, err error) {
 	it, err := l.db.NewIter(batchKeys())
 	if err != nil {
@@ -285,9 +284,9 @@ func (l *Log) last() (number uint64, at int64, err error) {
 	return number, at, nil
 }
 
-// Close waits for appends and readers under way, then closes the files. A disk
-// that does not answer within Patience breaks the log, and its files stay open. Appends that come
-// later fail with ErrClosed. Closing again does nothing.
+// Close waits for appends and readers under way, then closes the files. A disk without an answer
+// within Patience breaks the log, and its files stay open. Later appends fail with ErrClosed.
+// Closing again does nothing.
 func (l *Log) Close() error {
 	l.closeOnce.Do(func() {
 		close(l.closing)
@@ -302,7 +301,8 @@ func (l *Log) Close() error {
 	return l.closeErr
 }
 
-// patiently waits for a step of closing, for as long as the disk may be silent. After that the log is broken.
+// patiently waits for a step of closing, for as long as the disk may be silent. After that the log
+// is broken.
 func (l *Log) patiently(step func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- step() }()
@@ -339,9 +339,9 @@ func (l *Log) release() error {
 	return errors.Join(errs...)
 }
 
-// AppendIntents writes the intents as one batch. When it returns nil they are on
-// disk. On an error they may be: the caller must not send, or must send as if
-// they were not. The error is ErrBroken, ErrClosed, ErrFull or the context's.
+// AppendIntents writes the intents as one batch. After nil they are on disk. After an error they
+// may be: the caller must not send, or must send as if they were not. The error is ErrBroken,
+// ErrClosed, ErrFull or the context's.
 func (l *Log) AppendIntents(ctx context.Context, intents []Intent) error {
 	if len(intents) == 0 {
 		return nil
@@ -370,8 +370,8 @@ func (l *Log) AppendOutcomes(ctx context.Context, outcomes []Outcome) error {
 	return nil
 }
 
-// firstKey holds the number of the first batch that was not pruned. The batches themselves have 'b' and
-// their big-endian number, so that they sort by number.
+// firstKey holds the number of the first kept batch. The batches themselves have 'b' and the
+// big-endian number, for the order by number.
 var firstKey = []byte{'f'}
 
 func batchKey(number uint64) []byte {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// occupant is what a dispatcher notes of itself in the directory of its log.
+// occupant is a dispatcher's note in the directory of its log.
 type occupant struct {
 	// Start names the start of the process.
 	Start string `json:"start"`
@@ -22,15 +22,17 @@ type occupant struct {
 	Lock string `json:"lock"`
 }
 
-// mostBefore is how many starts are remembered. Each of them may have left something in the election, for a session of seconds.
+// mostBefore is how many starts are remembered. Each may have left something in the election, for a
+// session of seconds.
 const mostBefore = 16
 
-// Occupy notes the start of the process whose dispatcher has the log, and returns those that had it before, the latest first, of which it is
-// certain that no thread runs any more.
+// Occupy notes the start of the process with the log, and returns the earlier starts, the latest
+// first, of which certainly no thread runs any more.
 //
-// It is certain of those that had locked the file that is locked here, under the same kernel. A kernel takes a killed process's lock away
-// once none of its threads can run, and a living one lets go of it after its dispatcher has ended. A copy of the directory has another file,
-// and a disk that was moved another kernel: they prove nothing.
+// Certain are the starts that had locked the file locked here, under the same kernel. A kernel
+// takes a killed process's lock away once none of its threads can run, and a living process lets go
+// after its dispatcher has ended. A copy of the directory has another file, and a moved disk
+// another kernel: they prove nothing.
 func (l *Log) Occupy(start string) (before []string, err error) {
 	path := filepath.Join(l.dir, "occupant")
 	was, err := readOccupant(path)
@@ -51,7 +53,8 @@ func (l *Log) Occupy(start string) (before []string, err error) {
 	return now.Before, nil
 }
 
-// write does not sync: what a machine forgets when it stops, its next kernel would not believe.
+// write does not sync: after a stop that loses the note, the machine has another kernel, without
+// trust in the note.
 func (o occupant) write(path string) error {
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -63,7 +66,7 @@ func (o occupant) write(path string) error {
 	return os.Rename(path+".new", path)
 }
 
-// readOccupant takes what is unreadable for nobody.
+// readOccupant takes an unreadable note for nobody's.
 func readOccupant(path string) (o occupant, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -22,9 +22,9 @@ func (l *Log) pruneSometimes() {
 	}
 }
 
-// prune drops the prefix that was appended before a time, and records where the rest begins, in one batch:
-// a crash leaves both or neither, and no false gap. Space is freed in the background. After the clock was
-// ahead for a while, batches from that while are kept until time has caught up with them.
+// prune drops the batches from before a time, and records the beginning of the rest, in one batch:
+// a crash leaves both or neither, and no false gap. Space is freed in the background. After a clock
+// ahead of time, batches of that while are kept until time has caught up with them.
 func (l *Log) prune(before time.Time) error {
 	snap, end := l.snapshot()
 	defer func() { _ = snap.Close() }() // only refuses while iterators are open

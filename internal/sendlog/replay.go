@@ -11,10 +11,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Entry is what one intent or outcome was, and when it was appended. Exactly one
-// of Intent and Outcome is set; it is valid until the callback returns.
+// Entry is one intent or outcome, and when it was appended. Exactly one of Intent and Outcome is
+// set, valid until the callback returns.
 type Entry struct {
-	// At is Unix ms; it never falls from one entry to the next.
+	// At is Unix ms, never falling from one entry to the next.
 	At      int64
 	Intent  *Intent
 	Outcome *Outcome
@@ -23,13 +23,11 @@ type Entry struct {
 // Gap is a run of batches that were written and are missing.
 type Gap struct{ First, Last uint64 }
 
-// DamageError says which batches of those asked for could not be read. All
-// others were. Each batch is one call of AppendIntents or AppendOutcomes; what
-// its entries were is not known.
+// DamageError says which of the wanted batches could not be read. All others were. Each batch is
+// one call of AppendIntents or AppendOutcomes; the entries of a lost one are unknown.
 type DamageError struct {
-	// Gaps are batches that are not there.
 	Gaps []Gap
-	// Corrupt are batches that are there and fail their checksum.
+	// Corrupt are batches with a wrong checksum.
 	Corrupt []uint64
 }
 
@@ -58,10 +56,9 @@ func (e *DamageError) orNil() error {
 	return e
 }
 
-// Replay calls f with every entry that was appended at from or later, in the
-// order of appending, and stops at f's first error, which it returns. What is
-// missing or damaged does not stop it: it is reported at the end, as a
-// *DamageError. Entries appended meanwhile may or may not be included.
+// Replay calls f with every entry appended at from or later, in order, and stops at f's first
+// error, which is returned. Missing or damaged batches do not stop it: they are reported at the
+// end, as a *DamageError. Entries appended meanwhile may or may not be included.
 func (l *Log) Replay(ctx context.Context, from time.Time, f func(Entry) error) error {
 	if err := l.replay(ctx, from.UnixMilli(), f); err != nil {
 		return fmt.Errorf("replaying the send log: %w", err)
@@ -69,10 +66,9 @@ func (l *Log) Replay(ctx context.Context, from time.Time, f func(Entry) error) e
 	return nil
 }
 
-// Acked returns the attempts of which the log proves, by an intent and an outcome
-// appended at since or later, that Kafka acknowledged them, of tasks that wanted
-// accepts by their seq: an hour of all is gigabytes. Together with an error it
-// returns what it could read: what it returns is true, what is absent unknown.
+// Acked returns the attempts acknowledged by Kafka, as proven by an intent and an outcome appended
+// at since or later. wanted selects tasks by seq: an hour of all is gigabytes. An error comes with
+// the readable part: everything returned is true, and the rest unknown.
 func (l *Log) Acked(ctx context.Context, since time.Time, wanted func(seq int64) bool) (map[Proof]Outcome, error) {
 	noted, acked := Subjects{}, make(map[Proof]Outcome)
 	err := l.replay(ctx, since.UnixMilli(), func(e Entry) error {
@@ -122,8 +118,8 @@ func (l *Log) replay(ctx context.Context, from int64, f func(Entry) error) error
 	return damage.orNil()
 }
 
-// pass reads from number on until the end, or until a table that cannot be read,
-// and returns where to go on.
+// pass reads from number on until the end, or until an unreadable table, and returns where to go
+// on.
 func pass(ctx context.Context, snap *pebble.Snapshot, number, end uint64, damage *DamageError, f func(Entry) error) (next uint64, err error) {
 	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: batchKey(number), UpperBound: batchKey(end)})
 	if err != nil {
@@ -161,9 +157,8 @@ func pass(ctx context.Context, snap *pebble.Snapshot, number, end uint64, damage
 	}
 }
 
-// seek finds the first batch that was appended at from or later. Batches with an
-// unreadable header count as later, so that damage is reported rather than
-// skipped.
+// seek finds the first batch appended at from or later. Batches with an unreadable header count as
+// later, so that damage is reported rather than skipped.
 func seek(snap *pebble.Snapshot, first, end uint64, from int64) uint64 {
 	n := sort.Search(int(end-first), func(i int) bool {
 		at, ok := timeOf(snap, first+uint64(i), end)

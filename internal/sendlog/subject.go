@@ -6,8 +6,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Subject names the task that an attempt delivers, by number and by a hash of topic, id and content. After the database was set back,
-// two sources may have exchanged their numbers, so a number alone proves nothing.
+// Subject names the task of an attempt, by number and by a hash of topic, id and content. After a
+// set-back of the database, two sources may have exchanged their numbers, so a number alone proves
+// nothing.
 type Subject struct {
 	Seq  int64
 	What uint64
@@ -26,8 +27,8 @@ func SubjectOf(seq int64, topic, id string, bodyHash uint64) Subject {
 	return Subject{seq, d.Sum64()}
 }
 
-// Subjects are those of the attempts that one log has noted so far. An outcome names its attempt only, so it is about the latest intent
-// before it in the same log.
+// Subjects are the subjects of all attempts noted so far in one log. An outcome names only its
+// attempt, and belongs to the latest intent before it in the same log.
 type Subjects map[Key]Subject
 
 // Note adds an intent, and returns its subject.
@@ -37,7 +38,7 @@ func (s Subjects) Note(in *Intent) Subject {
 	return subject
 }
 
-// Of returns the subject of an outcome. False: its intent is older than what was read of the log, or damaged.
+// Of returns the subject of an outcome. False: the intent is older than the part read, or damaged.
 func (s Subjects) Of(o *Outcome) (Subject, bool) {
 	subject, ok := s[Key{o.Seq, o.Attempt}]
 	return subject, ok

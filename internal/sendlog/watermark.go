@@ -7,11 +7,9 @@ import (
 	"os"
 )
 
-// watermark remembers the highest batch number that reached the disk.
-//
-// It is written after the batch and without a sync of its own, so it can be
-// behind (after a power failure) and never ahead: a log that ends before it has
-// lost something. Being behind only makes the check weaker.
+// watermark remembers the highest batch number that reached the disk. It is written after the batch
+// and without a sync of its own. So it can be behind (after a power failure), with a weaker check,
+// and never ahead: a log that ends before it has lost something.
 type watermark struct {
 	file  *os.File
 	value uint64

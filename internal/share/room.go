@@ -3,7 +3,7 @@ package share
 import "time"
 
 const (
-	// slowAfter is how long a seat may be held before its holder counts as slow, whoever holds it.
+	// slowAfter is how long a holder may have a seat before counting as slow.
 	slowAfter = time.Second
 	// provenFor is how long an answer shows that a place answers.
 	provenFor = 10 * time.Minute
@@ -11,12 +11,12 @@ const (
 	aloneFor = 10 * time.Minute
 )
 
-// Room has seats, which tenants share first, and then the places of each tenant, such as origins. So no number
-// of names buys a tenant more. A holder's bound is a ninth of what is left and of what the holder has; n that
-// give nothing back leave (8/9)^n of the room. Beyond it a holder may have as many seats as came back from it
-// in the latest second, up to half, unless half of the room is in slow hands. A tenant that is alone may have
-// all but a sixteenth. Where a tenant has more than a ninth, slow places have half of that. The owner of the Room
-// locks it.
+// Room has seats. Tenants share them first, and then the places of each tenant, such as origins. So
+// no number of names buys a tenant more. A holder's bound is a ninth of the free seats and the
+// holder's own; n that give nothing back leave (8/9)^n of the room. Beyond it a holder may have as
+// many seats as came back from it in the latest second, up to half, unless half of the room is in
+// slow hands. A lone tenant may have all but a sixteenth. Where a tenant has more than a ninth,
+// slow places have half of that. The owner of the Room locks it.
 type Room struct {
 	Total int
 
@@ -48,7 +48,7 @@ type Seat struct {
 // Held is how many seats are taken.
 func (r *Room) Held() int { return r.held }
 
-// Slow is how many of them counted as slow at the latest call of May.
+// Slow is how many seats counted as slow at the latest call of May.
 func (r *Room) Slow() int { return r.slow }
 
 // May says whether a place may have a seat on account of a tenant.
@@ -69,7 +69,7 @@ func (r *Room) May(tenant, place *Holder, now time.Time) bool {
 	return place.held < most(bound-tenant.held+place.held, place, calm, now)
 }
 
-// most is the bound of a holder, of what is left and the holder has.
+// most is a holder's bound, of the free seats and the holder's own.
 func most(free int, h *Holder, calm bool, now time.Time) int {
 	n := max(free/9, 1)
 	if calm {
@@ -87,7 +87,7 @@ func (h *Holder) proven(now time.Time) bool {
 	return h.aged == 0 && !h.answered.IsZero() && now.Sub(h.answered) < provenFor
 }
 
-// Take gives a seat for which May has said yes. A place that is not known to answer is slow from the start.
+// Take gives a seat after a yes of May. A place without a known answer is slow from the start.
 func (r *Room) Take(tenant, place *Holder, now time.Time) *Seat {
 	if r.latest != nil && r.latest != tenant {
 		r.others = now
@@ -102,7 +102,8 @@ func (r *Room) Take(tenant, place *Holder, now time.Time) *Seat {
 	return s
 }
 
-// Leave takes a seat back. answered says that the place has given an answer, and not run out of time, say.
+// Leave takes a seat back. answered says that the place has given an answer, instead of running out
+// of time, for example.
 func (r *Room) Leave(s *Seat, answered bool, now time.Time) {
 	s.left = true
 	if r.count(s, -1); s.slow {
@@ -121,7 +122,7 @@ func (r *Room) Leave(s *Seat, answered bool, now time.Time) {
 	}
 }
 
-// age counts the seats that have become slow. It looks at each seat once.
+// age counts the seats that have become slow, looking at each once.
 func (r *Room) age(now time.Time) {
 	for len(r.young) > 0 && (r.young[0].left || now.Sub(r.young[0].since) > slowAfter) {
 		if s := r.young[0]; !s.left {
@@ -144,8 +145,8 @@ func (r *Room) slows(s *Seat, n int) {
 	r.slow, s.tenant.slow, s.place.slow = r.slow+n, s.tenant.slow+n, s.place.slow+n
 }
 
-// Recent counts what happened in the latest spans of a time: at least in one, at most in two. All calls name the
-// same span. The zero Recent has counted nothing.
+// Recent counts events in the latest spans of a time: at least in one, at most in two. All calls
+// name the same span. The zero Recent has counted nothing.
 type Recent struct {
 	began     time.Time
 	now, then int

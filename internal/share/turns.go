@@ -13,24 +13,26 @@ import (
 // Patience is how long a request waits for its turns, all of them together.
 const Patience = 5 * time.Second
 
-// ErrTurn means that a request waited for its turn in vain. Nothing was done.
+// ErrTurn means: a request waited for its turn in vain. Nothing was done.
 var ErrTurn = errors.New("others are served before this request, and its turn did not come within " + Patience.String() + ": nothing was done, try again in a second")
 
-// Account is who takes places. The zero Account has no share: it takes what is left, the reserve too.
+// Account is the taker of places. The zero Account has no share: it takes from the rest, the
+// reserve too.
 type Account struct {
 	Tenant, Token string
-	// Reserve lets the account have the places that are kept free of all others.
+	// Reserve lets the account have the places kept free of all others.
 	Reserve bool
 }
 
-// Turns are places, or bytes, that requests take for a while and give back. Tenants share them first, and
-// then the tokens of each tenant, so no number of tokens buys a tenant more.
+// Turns are places, or bytes, that requests take for a while and give back. Tenants share them
+// first, and then the tokens of each tenant, so no number of tokens buys a tenant more.
 //
-// A tenant without places gets one if any is left. Further ones go up to an eighth of what is left; of a
-// tenant that is alone, or gave back more in a second than it holds, up to all that is left. So n tenants
-// that give nothing back leave (8/9)^n, a lone one half. Tokens share likewise what their tenant may take.
+// A tenant without places gets one if any is left. Further ones go up to an eighth of the rest; of
+// a lone tenant, or one that gave back more in a second than it holds, up to all of the rest. So n
+// tenants that give nothing back leave (8/9)^n, a lone one half. Tokens share their tenant's part
+// likewise.
 //
-// Of those that wait, the tenant that was served longest ago is next, and of its tokens likewise.
+// Of the waiting, the tenant served longest ago is next, and of its tokens likewise.
 type Turns struct {
 	total, reserve, each int64
 
@@ -47,7 +49,7 @@ func NewTurns(total, reserve, each int64) *Turns {
 	return &Turns{total: total, reserve: reserve, each: each, tenants: parties{}}
 }
 
-// parties are tenants, or the tokens of one, that hold places or wait for them.
+// parties are tenants, or the tokens of one, with places or waiting for some.
 type parties map[string]*party
 
 type party struct {
@@ -78,7 +80,7 @@ func (t *Turns) Try(a Account, n int64) (leave func(), ok bool) {
 	return func() { t.giveBack(a, n) }, true
 }
 
-// Take waits for n places, until the time ends that Wait began. Free places are had after that time, too.
+// Take waits for n places, until the end of Wait's time. Free places are had after that time, too.
 func (t *Turns) Take(ctx context.Context, a Account, n int64) (leave func(), err error) {
 	if leave, ok := t.Try(a, n); ok {
 		return leave, nil
@@ -136,7 +138,7 @@ func (t *Turns) giveBack(a Account, n int64) {
 	t.serve()
 }
 
-// serve gives places to those whose turn has come.
+// serve gives places to the waiting whose turn has come.
 func (t *Turns) serve() {
 	for t.waiting > 0 {
 		w := t.next()
@@ -152,8 +154,8 @@ func (t *Turns) serve() {
 	}
 }
 
-// next returns who may have what it waits for. Where the first of a tenant does not fit, all behind it
-// wait: otherwise small ones would always come before a large one.
+// next returns a waiter with enough room. If the first of a tenant does not fit, all behind wait:
+// otherwise small ones would always come before a large one.
 func (t *Turns) next() *waiter {
 	full := false
 	for _, tenant := range t.tenants.byTurn() {
@@ -176,7 +178,7 @@ func (all parties) byTurn() []*party {
 	return slices.SortedFunc(maps.Values(all), func(a, b *party) int { return cmp.Compare(a.turn, b.turn) })
 }
 
-// may tells whether what is left, and the shares, allow n places more.
+// may tells whether the rest and the shares allow n places more.
 func (t *Turns) may(a Account, n int64) bool {
 	nobody := a == Account{}
 	left := t.total - t.held - max(t.reserved-t.reserve, 0)
@@ -192,7 +194,7 @@ func (t *Turns) may(a Account, n int64) bool {
 	return n <= ours && n <= token.may(ours, len(tenant.tokens) == 1, now) && token.held+n <= t.each
 }
 
-// may is how many more places the party may have, where so many are left for all of its kind.
+// may is how many more places the party may have, of so many left for all of its kind.
 func (p *party) may(left int64, alone bool, now int64) int64 {
 	p.pass(now)
 	switch {
@@ -245,7 +247,7 @@ func (t *Turns) party(of parties, name string) *party {
 	return of[name]
 }
 
-// forget forgets a token that holds nothing and does not wait, and a tenant without tokens.
+// forget forgets an idle token without places, and a tenant without tokens.
 func (t *Turns) forget(a Account) {
 	tenant, token := t.parties(a)
 	if token.held == 0 && len(token.waiting) == 0 {
@@ -258,7 +260,7 @@ func (t *Turns) forget(a Account) {
 
 type waitKey struct{}
 
-// Wait begins a request's time for waiting, which is one for all its turns. Without Wait, each has its own.
+// Wait begins a request's time for waiting, one for all its turns. Without Wait, each has its own.
 func Wait(ctx context.Context) context.Context {
 	return context.WithValue(ctx, waitKey{}, time.Now().Add(Patience))
 }

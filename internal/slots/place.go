@@ -6,11 +6,12 @@ type Pos struct {
 	Pos  int64
 }
 
-// TimersChanged is the Pos of a wake that says that timers of the slot were set or enabled. It is
-// merged with no other wake of the slot: neither hides the other.
+// TimersChanged is the Pos of a wake about set or enabled timers of the slot. Such a wake merges
+// with no other: neither hides the other.
 const TimersChanged = -1
 
-// Place is where a task stands: its slot, its position in the order of the slot, and its seq, which names the task and its version.
+// Place is where a task stands: slot, position in the order of the slot, and seq, the name of the
+// task and its version.
 type Place struct {
 	Slot int
 	Pos  int64

@@ -1,9 +1,9 @@
 // Package slots maps a task to its slot. A target topic, a record key and a task id go in; a slot
 // number comes out.
 //
-// The mapping must never change: tasks that were stored years ago must be found in the slot that
-// this code names. Neither the hash, nor the separators, nor the order of what is hashed may
-// change. The golden values in the test check this.
+// The mapping must never change: tasks stored years ago must be found in the slot named by this
+// code. Neither the hash, nor the separators, nor the order of the hashed parts may change. The
+// golden values in the test check this.
 package slots
 
 import (
@@ -20,9 +20,8 @@ const (
 
 // Of returns the slot, in [0, n), of a task for topic.
 //
-// Tasks of one topic and key share a slot, which keeps them in order of due time. A nil key has no
-// order, so its tasks are spread by their id. An empty key that is not nil is a normal key. An n
-// below 1 counts as 1.
+// Tasks of one topic and key share a slot, in order of due time. A nil key has no order, so its
+// tasks are spread by id. An empty key that is not nil is a normal key. An n below 1 counts as 1.
 //
 // Growing from n to m slots moves only (m-n)/m of the tasks, all of them to the new slots (jump
 // consistent hash, Lamping and Veach 2014).

@@ -18,19 +18,19 @@ const (
 	// traceparentLen is the length of a traceparent of version 00; later versions may be longer.
 	traceparentLen = 55
 
-	// maxTracestate is the longest tracestate that spans keep, the length that W3C says everybody must
-	// keep at least. Thousands of spans may wait for a collector.
+	// maxTracestate is the longest tracestate that spans keep, the least length by W3C. Thousands
+	// of spans may wait for a collector.
 	maxTracestate = 512
 )
 
-// Caller is the span of whoever sent a record. A nil *Caller is not traced; its methods do nothing.
+// Caller is the span of a record's sender. A nil *Caller is not traced; its methods do nothing.
 type Caller struct {
 	tracer *Tracer
 	span   trace.SpanContext
 }
 
-// Caller returns the caller that the headers name, or nil if it is not traced. Without a sampled
-// traceparent that costs a look at the headers, and allocates nothing.
+// Caller returns the caller in the headers, or nil if it is not traced. Without a sampled
+// traceparent the cost is a look at the headers, without an allocation.
 func (t *Tracer) Caller(headers []kgo.RecordHeader) *Caller {
 	if t == nil {
 		return nil
@@ -78,8 +78,8 @@ func parse(traceparent, tracestate string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
-// Headers returns the context of an HTTP request as headers of a record, values as they came. It
-// returns none without a valid traceparent, and no tracestate that is longer than spans keep.
+// Headers returns the context of an HTTP request as headers of a record, values as they came.
+// Without a valid traceparent there are none, and no tracestate longer than spans keep.
 func Headers(traceparent, tracestate string) []kgo.RecordHeader {
 	if !parse(traceparent, "").IsValid() {
 		return nil

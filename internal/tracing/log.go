@@ -41,7 +41,7 @@ func (l *errorLog) due(now time.Time) (unsaid int, due bool) {
 	return unsaid, true
 }
 
-// newLogger gives what the SDK says of itself to log, as details.
+// newLogger passes the SDK's own messages to log, as details.
 func newLogger(log *zap.Logger) logr.Logger {
 	return funcr.New(func(_, said string) { log.Debug("from the OpenTelemetry SDK", zap.String("said", said)) }, funcr.Options{})
 }

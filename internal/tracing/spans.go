@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Attributes that the semantic conventions have no name for.
+// Attributes without a name in the semantic conventions.
 const (
 	keyTarget     = attribute.Key("notyet.topic")       // target topic, or the origin of a callback
 	keyID         = attribute.Key("notyet.id")          // of the task
@@ -28,7 +28,7 @@ const (
 	keyLateness   = attribute.Key("notyet.lateness_ms") // between the instant of the attempt and its answer
 )
 
-// Stored is a record of the intake, or of the reports, whose transaction is committed.
+// Stored is a committed record of the intake, or of the reports.
 type Stored struct {
 	Topic     string
 	Partition int32
@@ -78,11 +78,12 @@ type Delivery struct {
 	// client; Answered when the outcome was known.
 	Fetched, Sent, Answered time.Time
 
-	// Failure is the kind of what went wrong, one of few words; "" if it was delivered.
+	// Failure is the kind of a failure, one of few words; "" if the task was delivered.
 	Failure string
 }
 
-// Sent makes the trace of a delivery to a topic. Of a failed one, partition and offset mean nothing.
+// Sent makes the trace of a delivery to a topic. Of a failed one, partition and offset mean
+// nothing.
 func (c *Caller) Sent(d Delivery, partition int32, offset int64) {
 	if c == nil {
 		return
@@ -95,8 +96,8 @@ func (c *Caller) Sent(d Delivery, partition int32, offset int64) {
 	c.delivered(d, "send "+d.Target, trace.SpanKindProducer, addTombstone(attributes, d.Tombstone))
 }
 
-// Called makes the trace of an HTTP callback. Its URL is left out but for the origin, which is the
-// target: paths and queries of webhooks hold secrets. status is 0 without an answer.
+// Called makes the trace of an HTTP callback. Of the URL only the origin, the target, is kept:
+// paths and queries of webhooks hold secrets. status is 0 without an answer.
 func (c *Caller) Called(d Delivery, method string, status int) {
 	if c == nil {
 		return
@@ -128,7 +129,8 @@ func (c *Caller) delivered(d Delivery, request string, kind trace.SpanKind, attr
 	end(root, d.Answered, d.Failure)
 }
 
-// link leads to the caller's span. OTLP's exporter leaves the tracestate of a link out, so an attribute has it.
+// link leads to the caller's span. OTLP's exporter leaves the tracestate of a link out, so an
+// attribute has it.
 func (c *Caller) link() trace.Link {
 	return trace.Link{SpanContext: c.span, Attributes: addText(nil, keyTracestate, c.span.TraceState().String())}
 }
@@ -178,8 +180,8 @@ func addText(to []attribute.KeyValue, key attribute.Key, value string) []attribu
 	return append(to, key.String(value))
 }
 
-// Failure returns the kind of a failed send, for Delivery: Kafka's name of the error where it is one
-// of Kafka's. nil: "".
+// Failure returns the kind of a failed send, for Delivery: Kafka's name of the error for one of
+// Kafka's. nil: "".
 func Failure(err error) string {
 	var answered *kerr.Error
 	switch {

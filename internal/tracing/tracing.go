@@ -1,14 +1,13 @@
-// Package tracing makes OpenTelemetry spans of what happens to tasks whose callers are traced, and
-// exports them: the headers of a record and what came of it go in, spans at an OTLP collector come
-// out.
+// Package tracing makes OpenTelemetry spans of the tasks of traced callers, and exports the spans:
+// the headers of a record and its outcome go in, spans at an OTLP collector come out.
 //
-// A caller is traced when the record carries a W3C traceparent whose sampled flag is set. Storing
-// the record is a child of the caller's span. A delivery is a trace of its own that links to the
-// caller's span, because it may come months later. The caller's headers are only read: what is
-// delivered carries them as they came.
+// A caller is traced when the record carries a W3C traceparent with a set sampled flag. Storing the
+// record is a child of the caller's span. A delivery is a trace of its own with a link to the
+// caller's span, because it may come months later. The caller's headers are only read: deliveries
+// carry them unchanged.
 //
-// Spans are made afterwards, from instants that were noted. So no span is open while a task waits,
-// and nothing is left over when a task is abandoned.
+// Spans are made afterwards, from noted instants. So no span is open while a task waits, and
+// nothing is left over when a task is abandoned.
 package tracing
 
 import (
@@ -23,15 +22,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// Tracer makes spans. It is safe for concurrent use. A nil *Tracer is off: it finds no caller, and
+// Tracer makes spans. Safe for concurrent use. A nil *Tracer is off: it finds no caller, and
 // allocates nothing.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	spans    trace.Tracer
 }
 
-// Start returns a Tracer as the OTEL_* variables ask for it, or nil when they ask for none. What they
-// say wrongly is logged, and does not keep a service from starting: tasks matter more than traces.
+// Start returns a Tracer as asked for by the OTEL_* variables, or nil. Mistakes there are logged,
+// and do not keep a service from starting: tasks matter more than traces.
 func Start(ctx context.Context, version string, log *zap.Logger) *Tracer {
 	if !wanted() {
 		return nil
@@ -54,7 +53,8 @@ func New(exporter sdktrace.SpanExporter, version string) *Tracer {
 	return &Tracer{provider: provider, spans: provider.Tracer("github.com/notyet/notyet", trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL))}
 }
 
-// describe names this program. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES replace and add to it.
+// describe names this program. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES replace and add to
+// it.
 func describe(version string) *resource.Resource {
 	r, err := resource.New(context.Background(), resource.WithAttributes(semconv.ServiceName("notyet"), semconv.ServiceVersion(version)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())

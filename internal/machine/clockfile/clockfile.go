@@ -1,8 +1,8 @@
 //go:build unix
 
-// Package clockfile shares what the clocks of a simulated machine show: a test writes a file, and a
-// program that was built with the tag faultpoints reads it. Both map the file into memory, so that a
-// process that was stopped sees a change with its first look after it continues.
+// Package clockfile shares the clocks of a simulated machine: a test writes a file, and a program
+// built with the tag faultpoints reads it. Both map the file into memory, so that a stopped process
+// sees a change with its first look after it continues.
 package clockfile
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clocks are the errors of a machine's clocks. The zero value is a machine whose clocks are right.
+// Clocks are the errors of a machine's clocks. The zero value is a machine with right clocks.
 type Clocks struct {
 	Offset time.Duration // of the wall clock
 	Slewed time.Duration // of the monotonic clock at Since
