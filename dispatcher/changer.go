@@ -21,7 +21,8 @@ import (
 // (docs/design/slots.md). Only its own loop uses it.
 type changer struct {
 	*shared
-	flight    *flight.Flight
+	flight    flight.Changing
+	claimLoop flight.Claims // told of tasks that moved
 	trust     *trust
 	ownership *ownership
 	index     Index
@@ -37,8 +38,8 @@ type busySlot struct {
 	until time.Time
 }
 
-func newChanger(ow *ownership, ix Index) *changer {
-	return &changer{shared: ow.shared, flight: ow.flight, trust: ow.trust, ownership: ow, index: ix, busy: map[int]busySlot{}, waited: map[int]time.Time{}, shifts: map[int]*line.Shift{}}
+func newChanger(fl *flight.Flight, ow *ownership, ix Index) *changer {
+	return &changer{shared: ow.shared, flight: fl.Changing, claimLoop: fl.Claims, trust: ow.trust, ownership: ow, index: ix, busy: map[int]busySlot{}, waited: map[int]time.Time{}, shifts: map[int]*line.Shift{}}
 }
 
 const (
@@ -196,14 +197,14 @@ func (c *changer) nextSplit(rows []store.Slot, owned map[int]int64) (slot int, o
 func (c *changer) split(ctx context.Context, slot int) error {
 	delete(c.shifts, slot) // of an earlier change
 	began := time.Now()
-	held, ok := c.flight.BeginSplit(slot)
-	if !ok {
+	held := c.flight.Begin(slot)
+	if held == nil {
 		c.later(slot, began)
 		return nil
 	}
 	done := false
-	defer func() { c.flight.EndSplit(held, done) }()
-	if !c.drains(ctx, &held) {
+	defer func() { held.End(done) }()
+	if !c.drains(ctx, held) {
 		c.metrics.undrained.Inc()
 		c.later(slot, began)
 		return nil
@@ -229,9 +230,9 @@ func (c *changer) split(ctx context.Context, slot int) error {
 // drains waits until all that was claimed of the slot is settled, or it takes too long.
 func (c *changer) drains(ctx context.Context, held *flight.Splitting) bool {
 	patience := min(drainWithin<<min(c.busy[held.Slot].times, 3), drainMost)
-	deadline := time.Now().Add(c.flight.UntilDrained(*held) + patience)
+	deadline := time.Now().Add(held.UntilDrained() + patience)
 	for ctx.Err() == nil && time.Now().Before(deadline) {
-		drained, gone := c.flight.Drained(held)
+		drained, gone := held.Drained()
 		if drained && !gone {
 			return true
 		}
@@ -303,7 +304,7 @@ func (c *changer) follow(ctx context.Context, moved line.Moved) {
 	for _, slot := range moved.Timers {
 		wake = append(wake, index.SlotPos{Slot: slot, Pos: slots.TimersChanged})
 	}
-	c.flight.Woken(wake)
+	c.claimLoop.Woken(wake)
 	c.kicks.Claim.Now()
 	bound, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()

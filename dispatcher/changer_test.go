@@ -205,8 +205,7 @@ func TestASlotTakenDuringAChange(t *testing.T) {
 	_, err := admin.New(f.store).SetSlots(t.Context(), 2)
 	require.NoError(t, err)
 	_, d := f.owning(Config{})
-	_, seen := d.flight.BeginSplit(0)
-	require.True(t, seen)
+	require.NotNil(t, d.flight.Changing.Begin(0))
 }
 
 // TestASlotThatDoesNotDrain is claimed for most of the time.

@@ -20,7 +20,7 @@ import (
 // claimer claims the near future of the owned slots. Only its own loop uses it; what it claims goes to those in flight.
 type claimer struct {
 	*shared
-	flight    *flight.Flight
+	flight    flight.Claims
 	trust     *trust
 	ownership *ownership // asked whose the slots are when a claim is refused
 	lookahead *lookahead
@@ -36,7 +36,7 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 	failures := 0
 	for ctx.Err() == nil {
 		// The loop rests whatever makes a slot ready. Otherwise it takes a whole core when a claim does not help.
-		timer := time.NewTimer(max(c.flight.UntilClaim(c.lookahead.ahead.Load()), flight.ClaimPause))
+		timer := time.NewTimer(max(c.flight.Until(c.lookahead.ahead.Load()), flight.ClaimPause))
 		select {
 		case <-ctx.Done():
 		case places, ok := <-wakes:
@@ -85,15 +85,15 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 
 // claim claims what is due to be claimed, and tells whether there was anything.
 func (c *claimer) claim(ctx context.Context) (bool, error) {
-	ready, room := c.flight.BeginClaim(c.lookahead.ahead.Load())
-	if len(ready) == 0 {
+	round := c.flight.Begin(c.lookahead.ahead.Load())
+	if len(round.Claims) == 0 {
 		return false, nil
 	}
-	defer c.flight.EndClaim(ready)
+	defer round.End()
 	groups := map[claimGroup][]flight.Claim{}
-	for _, l := range ready {
+	for _, l := range round.Claims {
 		if l.Behind { // an outage has passed: a bite at a time
-			nth, more, err := c.nth(ctx, line.Range{Slot: l.Slot, From: l.From, To: l.To}, max(room/len(ready), 1000))
+			nth, more, err := c.nth(ctx, line.Range{Slot: l.Slot, From: l.From, To: l.To}, max(round.Room/len(round.Claims), 1000))
 			if err != nil {
 				return false, err
 			}
@@ -105,7 +105,7 @@ func (c *claimer) claim(ctx context.Context) (bool, error) {
 		groups[g] = append(groups[g], l)
 	}
 	for g, together := range groups {
-		if err := c.claimTogether(ctx, together, g); err != nil {
+		if err := c.claimTogether(ctx, round, together, g); err != nil {
 			return false, err
 		}
 	}
@@ -122,7 +122,7 @@ type claimGroup struct{ epoch, to, turn int64 }
 
 // claimTogether claims first and reads afterwards. What was written before the claim is there to be read, and what comes later is
 // placed behind it.
-func (c *claimer) claimTogether(ctx context.Context, ready []flight.Claim, g claimGroup) error {
+func (c *claimer) claimTogether(ctx context.Context, round flight.Claiming, ready []flight.Claim, g claimGroup) error {
 	slots, from := make([]int, len(ready)), make([]int64, len(ready))
 	for i, l := range ready {
 		slots[i], from[i] = l.Slot, l.From
@@ -138,13 +138,13 @@ func (c *claimer) claimTogether(ctx context.Context, ready []flight.Claim, g cla
 	if err := faultpoint.At(faultpoint.DispatcherClaimed); err != nil {
 		return err
 	}
-	entries, err := c.readClaimed(ctx, ready)
+	entries, err := c.readClaimed(ctx, round, ready)
 	if err != nil {
 		return err
 	}
 	c.metrics.claims.Inc()
 	c.metrics.claimTime.Observe(time.Since(began).Seconds())
-	c.flight.Claimed(ready, entries)
+	round.Claimed(ready, entries)
 	if len(entries) == 0 {
 		c.kicks.Settle.Now()
 	}
@@ -154,13 +154,13 @@ func (c *claimer) claimTogether(ctx context.Context, ready []flight.Claim, g cla
 
 // readClaimed reads what has been claimed, again and again until it is done: claimed has moved, so the read must follow. It gives
 // up when none of the slots is ours any more.
-func (c *claimer) readClaimed(ctx context.Context, ready []flight.Claim) ([]line.Entry, error) {
+func (c *claimer) readClaimed(ctx context.Context, round flight.Claiming, ready []flight.Claim) ([]line.Entry, error) {
 	ranges := rangesOf(ready)
 	for failures := 0; ; failures++ {
 		bound, cancel := context.WithTimeout(ctx, readWithin(failures))
 		entries, err := c.line.Claimed(bound, ranges)
 		cancel()
-		if err == nil || c.flight.AllAbandoned(ready) {
+		if err == nil || round.Abandoned(ready) {
 			return entries, err
 		}
 		c.log.Warn("reading a claimed range failed, trying again", zap.Error(err))

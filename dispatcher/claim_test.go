@@ -130,7 +130,7 @@ func TestABacklogIsClaimedInBites(t *testing.T) {
 			if look {
 				d.claimer.sweep(t.Context())
 			} else {
-				d.flight.Woken([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
+				d.flight.Claims.Woken([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
 			}
 			for n := range 2 {
 				_, err = d.claimer.claim(t.Context())
@@ -141,7 +141,7 @@ func TestABacklogIsClaimedInBites(t *testing.T) {
 					f.delivers(d)
 					d.settler.settle(t.Context())
 				}
-				d.flight.Woken([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
+				d.flight.Claims.Woken([]index.SlotPos{{Slot: 0, Pos: nowMillis()}})
 			}
 		})
 	}

@@ -101,7 +101,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	kcfg.MaxBufferedRecords = 2 * cfg.StageTasks
 	kcfg.MaxBufferedBytes = 2*cfg.StageBytes + 64<<20
 	kcfg.AllowAutoTopicCreation = cfg.CreateTargets
-	results, err := events.New(kcfg, outbox.New(deps.Store), events.Config{Topic: cfg.Results, Stage: "dispatcher", Sources: leftoverSources(fl)}, deps.Metrics, deps.Log)
+	results, err := events.New(kcfg, outbox.New(deps.Store), events.Config{Topic: cfg.Results, Stage: "dispatcher", Sources: leftoverSources(fl.Owned)}, deps.Metrics, deps.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -120,28 +120,28 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	}
 
 	tr := &trust{shared: sh, members: deps.Members}
-	la := newLookahead(sh, fl, deps.Index)
+	la := newLookahead(sh, fl.Claims, deps.Index)
 	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl, tr, share), sent: deps.SendLog, client: client, producers: ps, results: results}
 	d.health = &health{shared: sh, members: deps.Members, client: client}
-	d.ownership = newOwnership(sh, fl, tr, deps.SendLog)
-	d.claimer = &claimer{shared: sh, flight: fl, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
+	d.ownership = newOwnership(sh, fl.Owning, tr, deps.SendLog)
+	d.claimer = &claimer{shared: sh, flight: fl.Claims, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
 	d.sender = newSender(sh, fl, tr, ps, kcfg)
 	d.directory = newDirectory(d.sender, client, cfg.CreateTargets)
 	d.sender.unmet = d.directory.ask
-	d.fetcher = newFetcher(sh, fl, tr, deps.SendLog, deps.Tracer)
+	d.fetcher = newFetcher(sh, fl.Bodies, tr, deps.SendLog, deps.Tracer)
 	d.fetcher.sources.tenants = flightCfg.Tenants
-	d.indexer = &indexer{shared: sh, flight: fl}
+	d.indexer = &indexer{shared: sh, flight: fl.Owned}
 	d.indexer.index, _ = deps.Index.(Copy)
 	d.runMaker = newRunMaker(d.claimer, d.results.Stored, deps.Index)
 	d.starter = newRunStarter(sh, fl, d.ownership)
-	d.changer = newChanger(d.ownership, deps.Index)
+	d.changer = newChanger(fl, d.ownership, deps.Index)
 	d.retirer = newRetirer(d.changer)
 	d.settler = newSettler(d.sender, newAnnouncer(sh, fl, results), d.ownership, d.indexer, deps.SendLog)
 	return d, nil
 }
 
 // leftoverSources lets one dispatcher look after the events of transitions that were left in the outbox: the owner of slot 0.
-func leftoverSources(fl *flight.Flight) func() []int {
+func leftoverSources(fl flight.Owned) func() []int {
 	return func() []int {
 		if !fl.OwnsFirst() {
 			return nil

@@ -18,14 +18,14 @@ import (
 // own loop uses it.
 type fetcher struct {
 	*shared
-	flight  *flight.Flight
+	flight  flight.Bodies
 	trust   *trust
 	sent    *sendlog.Log
 	sources *sources
 	tracer  *tracing.Tracer // nil: nobody is traced
 }
 
-func newFetcher(sh *shared, fl *flight.Flight, tr *trust, sent *sendlog.Log, tracer *tracing.Tracer) *fetcher {
+func newFetcher(sh *shared, fl flight.Bodies, tr *trust, sent *sendlog.Log, tracer *tracing.Tracer) *fetcher {
 	return &fetcher{shared: sh, flight: fl, trust: tr, sent: sent, sources: &sources{intake: sh.intake}, tracer: tracer}
 }
 
@@ -34,7 +34,7 @@ func (f *fetcher) run(ctx context.Context) {
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		batch, wait := f.flight.NextBodies()
+		batch, wait := f.flight.Next()
 		if batch != nil {
 			f.fetch(ctx, batch)
 			continue
@@ -64,16 +64,16 @@ func (f *fetcher) fetch(ctx context.Context, batch *flight.Batch) {
 	if ctx.Err() != nil {
 		return
 	}
-	ready := f.flight.BodiesRead(batch, rows, rest, f.sources, f.tracer)
+	ready := batch.Read(rows, rest, f.sources, f.tracer)
 	for ctx.Err() == nil && !f.trust.trusted() { // others may have taken the slots while the database did not answer
 		loop.Rest(ctx, 10*time.Millisecond)
 	}
-	f.noteIntents(ctx, f.flight.Intents(ready))
+	f.noteIntents(ctx, ready.Intents())
 	if ctx.Err() != nil {
 		return
 	}
 	f.metrics.fetchTime.Observe(time.Since(began).Seconds())
-	f.flight.Logged(batch, ready)
+	ready.Logged()
 }
 
 // noteIntents writes to the send log, synced, which tasks are about to be sent. It tries again until

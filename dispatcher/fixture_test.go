@@ -424,7 +424,7 @@ func (d *Dispatcher) lookahead() int64 { return d.claimer.lookahead.ahead.Load()
 func (f *fixture) delivers(d *Dispatcher, but ...string) {
 	f.Helper()
 	for {
-		batch, _ := d.flight.NextBodies()
+		batch, _ := d.flight.Bodies.Next()
 		if batch == nil {
 			break
 		}

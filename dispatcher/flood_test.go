@@ -31,7 +31,7 @@ func TestAFloodOfAChosenNameDelaysNobodyElse(t *testing.T) {
 		_, err := d.claimer.claim(t.Context())
 		require.NoError(t, err)
 		var order []int64
-		for batch, _ := d.flight.NextBodies(); batch != nil; batch, _ = d.flight.NextBodies() {
+		for batch, _ := d.flight.Bodies.Next(); batch != nil; batch, _ = d.flight.Bodies.Next() {
 			order = append(order, batch.Seqs()...)
 		}
 		require.Len(t, order, n+1)

@@ -66,17 +66,17 @@ func (o *ownership) release(ctx context.Context, drained []int, epoch int64) err
 
 // catchUp takes in what the database calls claimed and the slot here does not know of: the reply to a claim was lost.
 func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
-	behind := o.flight.BeginCatchUp(slots)
-	if len(behind) == 0 {
+	behind := o.flight.CatchUp(slots)
+	if len(behind.Claims) == 0 {
 		return nil
 	}
-	defer o.flight.EndClaim(behind)
-	entries, err := o.readEntries(ctx, o.line.Claimed, rangesOf(behind))
+	defer behind.End()
+	entries, err := o.readEntries(ctx, o.line.Claimed, rangesOf(behind.Claims))
 	if err != nil {
 		return err
 	}
-	o.flight.Claimed(behind, entries)
-	o.log.Info("added the tasks of a claim whose reply was lost", zap.Int("slots", len(behind)), zap.Int("tasks", len(entries)))
+	behind.Claimed(behind.Claims, entries)
+	o.log.Info("added the tasks of a claim whose reply was lost", zap.Int("slots", len(behind.Claims)), zap.Int("tasks", len(entries)))
 	return nil
 }
 

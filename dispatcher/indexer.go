@@ -19,7 +19,7 @@ import (
 // none of that.
 type indexer struct {
 	*shared
-	flight *flight.Flight
+	flight flight.Owned
 	index  Copy      // nil: the index is the database
 	away   time.Time // of the settle loop: the index failed, leave it alone until then
 }

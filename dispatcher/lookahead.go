@@ -11,12 +11,12 @@ import (
 // lookahead is how far ahead of now tasks are claimed.
 type lookahead struct {
 	*shared
-	flight *flight.Flight
+	flight flight.Claims
 	index  Index
 	ahead  atomic.Int64 // ms; the claim loop writes, the claim and release loops read
 }
 
-func newLookahead(sh *shared, fl *flight.Flight, ix Index) *lookahead {
+func newLookahead(sh *shared, fl flight.Claims, ix Index) *lookahead {
 	la := &lookahead{shared: sh, flight: fl, index: ix}
 	la.ahead.Store(sh.cfg.LookAhead.Milliseconds())
 	return la

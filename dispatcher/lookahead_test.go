@@ -40,15 +40,15 @@ func TestBurstsAreForeseen(t *testing.T) {
 	t.Cleanup(ix.Close)
 	sh := alone(t, Config{MemberID: "one", LookAhead: 10 * time.Millisecond, BurstLookAhead: 10 * time.Second})
 	fl := sh.inFlight()
-	fl.Took([]store.Slot{{Slot: 0}, {Slot: 1}}, 5, nil, nil)
-	la := newLookahead(sh, fl, ix)
+	fl.Owning.Took([]store.Slot{{Slot: 0}, {Slot: 1}}, 5, nil, nil)
+	la := newLookahead(sh, fl.Claims, ix)
 
 	due := la.clock.Millis() + 8_000
 	entries := make([]index.Entry, 900)
 	for i := range entries {
 		entries[i] = index.Entry{Slot: i % 2, Pos: due, Seq: int64(i)}
 	}
-	next := func(at int64) { fl.NextKnown([]store.SlotPos{{Slot: 0, Pos: at}, {Slot: 1, Pos: at}}) }
+	next := func(at int64) { fl.Claims.NextKnown([]store.SlotPos{{Slot: 0, Pos: at}, {Slot: 1, Pos: at}}) }
 	ahead := func() int64 { la.adjust(t.Context()); return la.ahead.Load() }
 
 	next(due)
@@ -64,7 +64,7 @@ func TestBurstsAreForeseen(t *testing.T) {
 	redis.Close()
 	require.Equal(t, int64(10), ahead())
 	require.Equal(t, 1, counted(la.metrics.indexErrors))
-	fl.Took([]store.Slot{{Slot: 0}, {Slot: 1}}, 6, nil, nil)
+	fl.Owning.Took([]store.Slot{{Slot: 0}, {Slot: 1}}, 6, nil, nil)
 	require.Equal(t, int64(10), ahead(), "all is claimed")
 	require.Equal(t, 1, counted(la.metrics.indexErrors), "and nobody asks")
 }

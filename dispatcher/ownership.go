@@ -22,7 +22,7 @@ import (
 // ownership keeps the owned slots in step with the assignment. Its loop takes and gives slots; the claim and settle loops call fenced.
 type ownership struct {
 	*shared
-	flight *flight.Flight
+	flight flight.Owning
 	trust  *trust
 	sent   *sendlog.Log
 	waits  map[int]wait  // of the owner loop: for slots that are assigned here, by slot
@@ -30,7 +30,7 @@ type ownership struct {
 	failed atomic.Int32  // readings of entries that failed in a row; any loop that finds a slot lost may read
 }
 
-func newOwnership(sh *shared, fl *flight.Flight, tr *trust, sent *sendlog.Log) *ownership {
+func newOwnership(sh *shared, fl flight.Owning, tr *trust, sent *sendlog.Log) *ownership {
 	return &ownership{shared: sh, flight: fl, trust: tr, sent: sent, waits: map[int]wait{}, seeing: make(chan struct{}, 1)}
 }
 

@@ -330,7 +330,7 @@ func TestProofsAreOfTasksInDoubtOnly(t *testing.T) {
 	_, err = d.ownership.follow(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 2, d.flight.Figures().Proofs)
-	batch, _ := d.flight.NextBodies()
+	batch, _ := d.flight.Bodies.Next()
 	require.Len(t, batch.Seqs(), 3)
 	d.fetcher.fetch(t.Context(), batch)
 	require.Zero(t, d.flight.Figures().Proofs, "used")

@@ -345,7 +345,7 @@ func TestManyPausedTargetsHoldUpNobody(t *testing.T) {
 		d.claimer.sweep(t.Context())
 		_, err = d.claimer.claim(t.Context())
 		require.NoError(t, err)
-		_, _ = d.flight.NextBodies()
+		_, _ = d.flight.Bodies.Next()
 		began := time.Now()
 		require.NoError(t, d.policies.round(t.Context()))
 		require.Less(t, time.Since(began), time.Second)

@@ -21,7 +21,7 @@ import (
 // retirer forgets what ended longer ago than its retention: tasks and their tags, dead letters, and entries of the audit log.
 type retirer struct {
 	*shared
-	flight *flight.Flight
+	flight flight.Owned
 	trust  *trust                                      // asked whether the owner of a slot that was given up is alive
 	follow func(ctx context.Context, moved line.Moved) // tells the index, and owners, of tasks that have moved
 	tasks  *taskRetirer
@@ -29,7 +29,7 @@ type retirer struct {
 }
 
 func newRetirer(c *changer) *retirer {
-	r := &retirer{shared: c.shared, flight: c.flight, trust: c.trust, follow: c.follow}
+	r := &retirer{shared: c.shared, flight: c.flight.Owned, trust: c.trust, follow: c.follow}
 	r.tasks = &taskRetirer{store: r.line, slots: r.slots, retired: r.metrics.retired, log: r.log, pause: afterBite, every: retireEvery(r.cfg.Retention)}
 	return r
 }

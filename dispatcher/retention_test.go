@@ -217,7 +217,7 @@ func TestRetiringBesideAnOlderProgram(t *testing.T) {
 		f.schedule(ask("orders", "ended", time.Now().Add(-2*time.Hour)))
 		f.sql("UPDATE slots SET base = 2, spread = 2, target = 2; UPDATE slots SET done = 1, claimed = 1; UPDATE tasks SET slot = 3, pos = 1")
 		d := f.stepped(f.elect(1), Config{Retention: time.Hour})
-		d.flight.Took([]store.Slot{{Slot: 0}}, 1, nil, nil)
+		d.flight.Owning.Took([]store.Slot{{Slot: 0}}, 1, nil, nil)
 		return f, d, func(id string) {
 			f.schedule(ask("orders", id, time.Now().Add(time.Minute)))
 			f.sql("UPDATE tasks SET slot = 3 WHERE pos > 1")
@@ -311,7 +311,7 @@ func TestRetiringDeadLetters(t *testing.T) {
 			d.metrics.letters.Set(7) // of an earlier owner's time
 			d.metrics.letterBytes.Set(7)
 			for _, slot := range c.slots {
-				d.flight.Took([]store.Slot{{Slot: slot}}, 1, nil, nil)
+				d.flight.Owning.Took([]store.Slot{{Slot: slot}}, 1, nil, nil)
 			}
 			require.NoError(t, d.retirer.letters(t.Context()))
 			count, _, err := letters.New(f.store).Measure(t.Context())
@@ -342,7 +342,7 @@ func TestRetiringTheAuditLog(t *testing.T) {
 			require.NoError(t, admin.New(f.store).Audit(t.Context(), make([]admin.AuditEntry, 2000))) // some bites
 			d := f.stepped(f.elect(1), Config{AuditRetention: c.retention})
 			for _, slot := range c.slots {
-				d.flight.Took([]store.Slot{{Slot: slot}}, 1, nil, nil)
+				d.flight.Owning.Took([]store.Slot{{Slot: slot}}, 1, nil, nil)
 			}
 			count := func() int {
 				page, err := look.New(d.store).ListAudit(t.Context(), look.AuditFilter{Limit: 5000})
@@ -379,7 +379,7 @@ func TestRetiringTags(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, page.Tasks, 1)
 			d := f.stepped(f.elect(1), Config{})
-			d.flight.Took([]store.Slot{{Slot: c.slot}}, 1, nil, nil)
+			d.flight.Owning.Took([]store.Slot{{Slot: c.slot}}, 1, nil, nil)
 			_, _, err = intake.New(f.store).Line().Retire(t.Context(), line.Range{Slot: task.OutOfLine, To: time.Now().UnixMilli()})
 			require.NoError(t, err)
 			require.NoError(t, d.retirer.round(t.Context()))

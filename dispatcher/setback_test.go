@@ -132,7 +132,7 @@ func TestASlotIsConfirmedAsItWasRead(t *testing.T) {
 	require.NoError(t, d.ownership.take(t.Context(), d.trust.members.Current(), f.slots))
 	f.setBack("UPDATE slots SET turn = 7")
 	read := []store.Slot{f.slot(0)}
-	unsure := d.flight.SlotsRead(read, d.flight.Known())
+	unsure := d.flight.Owning.SlotsRead(read, d.flight.Known())
 	require.Len(t, unsure, 1)
 	f.setBack("UPDATE slots SET turn = 0")
 	require.NoError(t, d.ownership.confirm(t.Context(), unsure))

@@ -32,7 +32,7 @@ func TestUnsettledIsBoundedByWhatTheDatabaseSettles(t *testing.T) {
 				_, err = d.claimer.claim(t.Context())
 				require.NoError(t, err)
 				for {
-					batch, _ := d.flight.NextBodies()
+					batch, _ := d.flight.Bodies.Next()
 					if batch == nil {
 						break
 					}

@@ -16,14 +16,14 @@ import (
 func (d Delivery) Events() []schemas.Event { return deliveredEvents(d.task, d.at) }
 
 // announces begins to wait for the acknowledgement of a delivery's last events.
-func (fl *Flight) announces(t *Task, at int64) Delivery {
+func (fl *machine) announces(t *Task, at int64) Delivery {
 	fl.unannounced.published[t] = announcement{at: at, since: time.Now()}
 	return Delivery{t, at}
 }
 
 // Announced takes what became of a delivery's last events. The delivery is settled once they are acknowledged; if they were not, they are
 // stored.
-func (fl *Flight) Announced(d Delivery, err error) {
+func (fl *machine) Announced(d Delivery, err error) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	_, waited := fl.unannounced.published[d.task]
@@ -40,7 +40,7 @@ func (fl *Flight) Announced(d Delivery, err error) {
 
 // deferSlow defers deliveries whose events have waited long for their acknowledgement. They must not hold up their slot. That
 // matters most when it is given back: the next owner would send again what was delivered.
-func (fl *Flight) deferSlow() {
+func (fl *machine) deferSlow() {
 	for t, said := range fl.unannounced.published {
 		patience := fl.cfg.UnresponsiveAfter
 		switch leaving := t.slot.leavingFor(); {
@@ -57,7 +57,7 @@ func (fl *Flight) deferSlow() {
 }
 
 // Deferred takes at most n deliveries whose last events are to be stored, and whose slots are still ours. more says that there were any at all.
-func (fl *Flight) Deferred(n int) (list []Delivery, more bool) {
+func (fl *machine) Deferred(n int) (list []Delivery, more bool) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	u := &fl.unannounced
@@ -70,7 +70,7 @@ func (fl *Flight) Deferred(n int) (list []Delivery, more bool) {
 }
 
 // EventsStored settles deliveries whose last events are stored.
-func (fl *Flight) EventsStored(list []Delivery) {
+func (fl *machine) EventsStored(list []Delivery) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, d := range list {
@@ -81,7 +81,7 @@ func (fl *Flight) EventsStored(list []Delivery) {
 }
 
 // EventsNotStored takes back what could not be stored.
-func (fl *Flight) EventsNotStored(list []Delivery) {
+func (fl *machine) EventsNotStored(list []Delivery) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.unannounced.deferred = slices.Concat(list, fl.unannounced.deferred)

@@ -17,19 +17,29 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
+// Bodies is for the fetch loop.
+type Bodies struct{ *machine }
+
 // Batch is a run of claimed tasks whose bodies are read together.
 type Batch struct {
+	*machine
 	Bytes int // of bodies there is room for
 	tasks []*Task
 	bySeq map[int64]*Task
 }
 
-func newBatch(tasks []*Task, bytes int) *Batch {
-	b := &Batch{Bytes: bytes, tasks: tasks, bySeq: make(map[int64]*Task, len(tasks))}
+func newBatch(m *machine, tasks []*Task, bytes int) *Batch {
+	b := &Batch{machine: m, Bytes: bytes, tasks: tasks, bySeq: make(map[int64]*Task, len(tasks))}
 	for _, t := range tasks {
 		b.bySeq[t.seq] = t
 	}
 	return b
+}
+
+// Ready are the tasks of a batch that are to be sent, with their bodies.
+type Ready struct {
+	*Batch
+	tasks []*Task
 }
 
 // Seqs names the tasks.
@@ -41,10 +51,10 @@ func (b *Batch) Seqs() []int64 {
 	return seqs
 }
 
-// NextBodies returns tasks whose bodies are to be read, or nil and after which time to ask again. Where room is scarce it makes some. The
+// Next returns tasks whose bodies are to be read, or nil and after which time to ask again. Where room is scarce it makes some. The
 // clock says what is due: with little room left, tasks that were claimed ahead and are due by now go in the order of their time with
 // those that came late. Only the fetch loop calls it.
-func (fl *Flight) NextBodies() (*Batch, time.Duration) {
+func (fl Bodies) Next() (*Batch, time.Duration) {
 	fl.mu.Lock()
 	room, bytes, scarce := fl.bodyRoom()
 	fl.mu.Unlock()
@@ -64,7 +74,7 @@ func (fl *Flight) NextBodies() (*Batch, time.Duration) {
 		tasks, again := fl.readable(tasks)
 		fl.mu.Unlock()
 		if len(tasks) > 0 {
-			return newBatch(tasks, bytes), 0
+			return newBatch(fl.machine, tasks, bytes), 0
 		}
 		if again { // there may be many: the release of due tasks gets the lock in between
 			return nil, 0
@@ -73,7 +83,7 @@ func (fl *Flight) NextBodies() (*Batch, time.Duration) {
 }
 
 // bodyRoom makes room for bodies where it is scarce, and says how much there is.
-func (fl *Flight) bodyRoom() (tasks, bytes int, scarce bool) {
+func (fl Bodies) bodyRoom() (tasks, bytes int, scarce bool) {
 	fl.giveWay()
 	tasks, bytes = fl.staging.room()
 	return tasks, bytes, fl.staging.scarce()
@@ -81,7 +91,7 @@ func (fl *Flight) bodyRoom() (tasks, bytes int, scarce bool) {
 
 // readable leaves out tasks whose slots are lost, and tasks that are held or put off without their bodies. aside says that some were
 // held or put off.
-func (fl *Flight) readable(batch []*Task) (out []*Task, aside bool) {
+func (fl Bodies) readable(batch []*Task) (out []*Task, aside bool) {
 	out = slices.DeleteFunc(batch, func(t *Task) bool {
 		if t.slot.abandoned {
 			return true
@@ -115,13 +125,13 @@ func (ts *Tenants) of(seq int64) string {
 	return ""
 }
 
-// BodiesRead takes the rows of a batch, and the seqs of those for whose bodies there was no room, and returns the tasks that are to be
+// Read takes the rows of a batch, and the seqs of those for whose bodies there was no room, and returns the tasks that are to be
 // sent. Their intents go to the send log next, and then Logged takes them.
-func (fl *Flight) BodiesRead(b *Batch, rows []task.Task, rest []int64, keys DeliveryKeys, tracer *tracing.Tracer) []*Task {
+func (b *Batch) Read(rows []task.Task, rest []int64, keys DeliveryKeys, tracer *tracing.Tracer) *Ready {
 	if len(rest) > 0 {
-		rows = fl.readAgain(b.bySeq, rows, rest)
+		rows = b.readAgain(rows, rest)
 	}
-	fl.metrics.Bodies.Add(float64(len(rows)))
+	b.metrics.Bodies.Add(float64(len(rows)))
 	ready := make([]*Task, 0, len(rows))
 	contents := make([]content, len(rows)) // one allocation for all
 	made := make([]*content, 0, len(rows))
@@ -137,45 +147,46 @@ func (fl *Flight) BodiesRead(b *Batch, rows []task.Task, rest []int64, keys Deli
 			moved = append(moved, t)
 			continue
 		}
-		if err := fl.prepare(t, &contents[i], row, keys, tracer); err != nil {
+		if err := b.prepare(t, &contents[i], row, keys, tracer); err != nil {
 			failed[t] = err
 		}
 		ready = append(ready, t)
 		made = append(made, &contents[i])
 	}
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, t := range moved {
-		fl.gone(t)
-		fl.kicks.Settle.Now()
+		b.gone(t)
+		b.kicks.Settle.Now()
 	}
 	for i, t := range ready {
 		t.content = made[i]
 	}
 	for t, err := range failed {
-		fl.deadLetter(t, schemas.KindUndeliverable, "no record can be made of it: "+err.Error())
+		b.deadLetter(t, schemas.KindUndeliverable, "no record can be made of it: "+err.Error())
 	}
-	return fl.parkUnsent(slices.DeleteFunc(ready, func(t *Task) bool { return failed[t] != nil }))
+	ready = slices.DeleteFunc(ready, func(t *Task) bool { return failed[t] != nil })
+	return &Ready{b, b.parkUnsent(ready)}
 }
 
 // gone closes the place of a task that does not stand there any more.
-func (fl *Flight) gone(t *Task) {
+func (fl *machine) gone(t *Task) {
 	t.status = left
 	fl.proofs.forget(t.seq)
 }
 
 // readAgain keeps of the rows that were read those that come before every task that was not: one key's tasks must not
 // overtake each other here. The other tasks are read again, in smaller bites, so that in the end the first of them fits.
-func (fl *Flight) readAgain(bySeq map[int64]*Task, rows []task.Task, rest []int64) []task.Task {
-	order := func(a, b *Task) int { return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.seq, b.seq)) }
-	unread := make([]*Task, len(rest), len(bySeq))
+func (b *Batch) readAgain(rows []task.Task, rest []int64) []task.Task {
+	order := func(a, o *Task) int { return cmp.Or(cmp.Compare(a.pos, o.pos), cmp.Compare(a.seq, o.seq)) }
+	unread := make([]*Task, len(rest), len(b.bySeq))
 	for i, seq := range rest {
-		unread[i] = bySeq[seq]
+		unread[i] = b.bySeq[seq]
 	}
 	first := slices.MinFunc(unread, order)
 	bite := max(len(rows)/2, 1)
 	rows = slices.DeleteFunc(rows, func(row task.Task) bool {
-		t := bySeq[row.Seq]
+		t := b.bySeq[row.Seq]
 		late := order(t, first) > 0
 		if late {
 			unread = append(unread, t)
@@ -183,16 +194,16 @@ func (fl *Flight) readAgain(bySeq map[int64]*Task, rows []task.Task, rest []int6
 		return late
 	})
 	for _, t := range unread {
-		delete(bySeq, t.seq)
+		delete(b.bySeq, t.seq)
 	}
 	slices.SortFunc(unread, order)
-	fl.backlog.putBack(unread, bite)
+	b.backlog.putBack(unread, bite)
 	return rows
 }
 
 // prepare makes the content of a task, its record whole but for the instant at which it is sent. It needs no lock: the content is not the
 // task's yet, and only the fetch loop has a task whose body is not read.
-func (fl *Flight) prepare(t *Task, c *content, row *task.Task, keys DeliveryKeys, tracer *tracing.Tracer) error {
+func (fl *machine) prepare(t *Task, c *content, row *task.Task, keys DeliveryKeys, tracer *tracing.Tracer) error {
 	c.topic, c.id, c.due, c.attempt, c.replay, c.state = row.Topic, row.ID, row.Due, row.Attempt, row.Replay, row.State
 	c.idle, c.snoozed = row.Idle || row.State != task.StateRetry, row.Snoozed
 	c.tenant = fl.cfg.Tenants.of(row.Seq)
@@ -228,11 +239,11 @@ func (fl *Flight) prepare(t *Task, c *content, row *task.Task, keys DeliveryKeys
 }
 
 // Intents say which tasks are about to be sent. A task without a record sends nothing, and has no intent. Nor has one whose slot is lost.
-func (fl *Flight) Intents(ready []*Task) []sendlog.Intent {
-	intents := make([]sendlog.Intent, 0, len(ready))
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	for _, t := range ready {
+func (r *Ready) Intents() []sendlog.Intent {
+	intents := make([]sendlog.Intent, 0, len(r.tasks))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.tasks {
 		if t.record != nil && !t.slot.abandoned {
 			intents = append(intents, sendlog.Intent{Seq: t.seq, Attempt: t.sendNumber(), Slot: int32(t.slot.number), Epoch: t.slot.epoch,
 				Due: t.due, Topic: t.topic, ID: t.id, BodyHash: xxhash.Sum64(t.body)})
@@ -243,47 +254,47 @@ func (fl *Flight) Intents(ready []*Task) []sendlog.Intent {
 
 // Logged takes tasks whose intents are in the send log: they wait for their instant. Those that the send log proves delivered are settled
 // instead.
-func (fl *Flight) Logged(b *Batch, ready []*Task) {
-	now := fl.clock.Millis()
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
+func (r *Ready) Logged() {
+	now := r.clock.Millis()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	// Nobody may remove a claimed row, short of a hand in the database, and of a report on an earlier owner's delivery that is followed by
 	// another task of the same id. Such a task cannot be sent, and must not hold up its slot.
-	for _, t := range b.bySeq {
-		fl.gone(t)
-		fl.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.slot.number), zap.Bool("abandoned", t.slot.abandoned))
+	for _, t := range r.bySeq {
+		r.gone(t)
+		r.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.slot.number), zap.Bool("abandoned", t.slot.abandoned))
 	}
-	for _, t := range ready {
+	for _, t := range r.tasks {
 		if t.slot.abandoned {
 			continue
 		}
 		t.status = staged
-		fl.gates.keepsTurn(t)
+		r.gates.keepsTurn(t)
 		if t.at < now {
-			fl.metrics.StagedLate.Inc()
+			r.metrics.StagedLate.Inc()
 		}
-		fl.staging.add(t)
-		if at, ok := fl.proofs.take(t); ok && t.doubt && t.record != nil {
-			fl.metrics.Proven.Inc()
-			fl.unsettled.delivered(t)
-			fl.inbox.concludes(outcome{task: t, at: at, known: true})
-			fl.kicks.Settle.Now()
+		r.staging.add(t)
+		if at, ok := r.proofs.take(t); ok && t.doubt && t.record != nil {
+			r.metrics.Proven.Inc()
+			r.unsettled.delivered(t)
+			r.inbox.concludes(outcome{task: t, at: at, known: true})
+			r.kicks.Settle.Now()
 			continue
 		}
-		fl.due.push(t)
+		r.due.push(t)
 	}
-	fl.kicks.Release.Now()
+	r.kicks.Release.Now()
 }
 
 // parkUnsent puts off those of the tasks, just read, whose outlets are closed, and returns the others. A task that an
 // earlier owner may have sent goes on: the send log may know of it.
-func (fl *Flight) parkUnsent(tasks []*Task) []*Task {
-	now := fl.clock.Millis()
+func (b *Batch) parkUnsent(tasks []*Task) []*Task {
+	now := b.clock.Millis()
 	return slices.DeleteFunc(tasks, func(t *Task) bool {
 		if t.record == nil || t.doubt || t.isProbe || t.slot.abandoned {
 			return false
 		}
-		g := fl.outlets.closing(fl.outlets.keyOf(t), time.Now())
+		g := b.outlets.closing(b.outlets.keyOf(t), time.Now())
 		if g == nil || g.closed.readsProbe(time.Now()) {
 			return false
 		}
@@ -291,7 +302,7 @@ func (fl *Flight) parkUnsent(tasks []*Task) []*Task {
 			return false
 		}
 		t.outletKey = g.outletKey
-		fl.putOff(t, g)
+		b.putOff(t, g)
 		t.dropContent()
 		return true
 	})

@@ -20,12 +20,12 @@ func TestPutBackKeepsTheOrder(t *testing.T) {
 	for seq, pos := range []int64{50, 10, 40, 20, 30} { // read: seq 0, 1, 2; not read: 3, 4
 		read[int64(seq)] = &Task{slot: l, seq: int64(seq), pos: pos}
 	}
-	rows := fl.readAgain(read, []task.Task{{Seq: 0}, {Seq: 1}, {Seq: 2}}, []int64{3, 4})
+	rows := (&Batch{machine: fl.machine, bySeq: read}).readAgain([]task.Task{{Seq: 0}, {Seq: 1}, {Seq: 2}}, []int64{3, 4})
 	require.Equal(t, []task.Task{{Seq: 1}}, rows, "only what comes before everything that was not read")
 	require.Len(t, read, 1)
 	var places []int64
 	for len(fl.backlog.unread) > 0 {
-		batch, _ := fl.NextBodies()
+		batch, _ := fl.Bodies.Next()
 		require.Len(t, batch.tasks, 1, "a bite of half of what was read")
 		places = append(places, batch.tasks[0].pos)
 	}
@@ -44,20 +44,20 @@ func TestReadingAheadLeavesRoom(t *testing.T) {
 	l.claimTo(now + 50_000)
 	fl.enter(map[int]*ownedSlot{0: l}, later, false)
 	fl.staging.tasks = 89
-	batch, _ := fl.NextBodies()
+	batch, _ := fl.Bodies.Next()
 	require.NotNil(t, batch)
 	fl.staging.tasks = 90
-	batch, wait := fl.NextBodies()
+	batch, wait := fl.Bodies.Next()
 	require.Nil(t, batch)
 	require.Equal(t, time.Second, wait)
 
 	l.claimTo(now + 51_000)
 	fl.enter(map[int]*ownedSlot{0: l}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: now + 50_001, Seq: 500}}, {Place: slots.Place{Slot: 0, Pos: now + 50_002, Seq: 501}}}, false)
-	batch, _ = fl.NextBodies()
+	batch, _ = fl.Bodies.Next()
 	require.Len(t, batch.tasks, 1, "the one that stands behind what was claimed came late")
 	require.Equal(t, int64(500), batch.tasks[0].seq)
 	fl.backlog.push([]*Task{&Task{slot: l, seq: 600, at: now + 25 + 200, lane: task.LaneKey{}.Lane("t", task.ClassNormal)}})
-	_, wait = fl.NextBodies()
+	_, wait = fl.Bodies.Next()
 	require.LessOrEqual(t, wait, 200*time.Millisecond, "until it is due")
 }
 
@@ -74,7 +74,7 @@ func TestFirstOfAClaimOvertakesNobody(t *testing.T) {
 	}
 	enter(now+2000, entry(1, now+1990, 0), entry(2, now+2000, 0))
 	enter(now+3000, entry(3, now+2001, now+2001), entry(4, now+2001, now+10), entry(5, now+2002, 0))
-	batch, _ := fl.NextBodies()
+	batch, _ := fl.Bodies.Next()
 	var order []int64
 	for _, task := range batch.tasks {
 		order = append(order, task.seq)

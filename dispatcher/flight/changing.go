@@ -19,7 +19,7 @@ const raiseEvery = time.Second
 
 // SlotsSeen takes all slots as the database has them: how far those that are owned may be claimed. Whoever reads them calls it before they
 // are read again.
-func (fl *Flight) SlotsSeen(rows []store.Slot) {
+func (fl Owning) SlotsSeen(rows []store.Slot) {
 	claimTo, callTo := int64(never), int64(never) // of slots that take tasks over
 	for _, r := range rows {
 		if r.Split() {
@@ -74,41 +74,45 @@ func (fl *Flight) SlotsSeen(rows []store.Slot) {
 	fl.kicks.Claim.Now()
 }
 
-// Splitting is a slot that is about to be split.
+// Changing is for the loop that changes the number of slots.
+type Changing struct{ Owned }
+
+// Splitting is a slot that is about to be split. Until End the slot is not claimed, so that it drains.
 type Splitting struct {
+	*machine
 	Slot    int
 	Epoch   int64
 	Claimed int64
 	slot    *ownedSlot
 }
 
-// BeginSplit keeps a slot from being claimed, so that it drains, until EndSplit. False: that would take too long now.
-func (fl *Flight) BeginSplit(slot int) (Splitting, bool) {
+// Begin keeps a slot from being claimed; nil: the slot would take too long to drain now.
+func (fl Changing) Begin(slot int) *Splitting {
 	now := fl.clock.Millis()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	l := fl.slots[slot]
 	if l == nil || l.claiming || !l.leaving.IsZero() || l.claimMost != never || l.claimed > now+2*fl.cfg.LookAhead.Milliseconds() {
-		return Splitting{}, false
+		return nil
 	}
 	l.claiming = true
-	return Splitting{Slot: slot, Epoch: l.epoch, slot: l}, true
+	return &Splitting{machine: fl.machine, Slot: slot, Epoch: l.epoch, slot: l}
 }
 
 // Drained tells whether the slot has drained: all that was claimed is settled. gone: it never will, for it is not ours any more.
-func (fl *Flight) Drained(s *Splitting) (drained, gone bool) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
+func (s *Splitting) Drained() (drained, gone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	l := s.slot
 	s.Claimed = l.claimed
 	return l.done == l.claimed && l.head == len(l.tasks), l.abandoned || !l.leaving.IsZero()
 }
 
 // UntilDrained is how long it takes at least until the slot has drained: what is claimed falls due first.
-func (fl *Flight) UntilDrained(s Splitting) time.Duration {
-	now := fl.clock.Millis()
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
+func (s *Splitting) UntilDrained() time.Duration {
+	now := s.clock.Millis()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	open := s.slot.open()
 	if len(open) == 0 {
 		return 0
@@ -116,20 +120,20 @@ func (fl *Flight) UntilDrained(s Splitting) time.Duration {
 	return time.Duration(max(open[len(open)-1].pos-now, 0)) * time.Millisecond
 }
 
-// EndSplit lets the slot be claimed again. If it was split, what was put off in it is not called back from here any more: it may belong to
+// End lets the slot be claimed again. If it was split, what was put off in it is not called back from here any more: it may belong to
 // another slot. It comes when its time is over.
-func (fl *Flight) EndSplit(s Splitting, split bool) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
+func (s *Splitting) End(split bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.slot.claiming = false
 	if split {
 		s.slot.parked = nil
 	}
-	fl.kicks.Claim.Now()
+	s.kicks.Claim.Now()
 }
 
 // Waits tells whether the producer may still hold a task: its answer would be about the task where it stands now.
-func (fl *Flight) Waits(seq int64) bool {
+func (fl Changing) Waits(seq int64) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.stuck[seq] != nil

@@ -33,8 +33,19 @@ type Claim struct {
 	slot     *ownedSlot
 }
 
+// Claims is for the claim loop.
+type Claims struct{ Owned }
+
+// Claiming is a round of claims. Its slots are not given back until End, because the claims happen
+// after Begin.
+type Claiming struct {
+	*machine
+	Claims []Claim
+	Room   int // how many tasks may still enter
+}
+
 // Woken notes what wakes tell: the earliest due time of a slot, or that timers were changed in it.
-func (fl *Flight) Woken(places []slots.Pos) {
+func (fl Claims) Woken(places []slots.Pos) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, p := range places {
@@ -49,7 +60,7 @@ func (fl *Flight) Woken(places []slots.Pos) {
 }
 
 // Swept notes what the database said: where every slot stands was compared already, and next is what comes next in them.
-func (fl *Flight) Swept(before Known, next []slots.Pos) {
+func (fl Claims) Swept(before Known, next []slots.Pos) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for slot, h := range before {
@@ -72,7 +83,7 @@ func (fl *Flight) Swept(before Known, next []slots.Pos) {
 }
 
 // NextKnown notes what comes next in slots, as the index says.
-func (fl *Flight) NextKnown(next []slots.Pos) {
+func (fl Claims) NextKnown(next []slots.Pos) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, n := range next {
@@ -83,7 +94,7 @@ func (fl *Flight) NextKnown(next []slots.Pos) {
 }
 
 // NextBy returns the slots whose next task is due by then.
-func (fl *Flight) NextBy(end int64) (slots []int) {
+func (fl Claims) NextBy(end int64) (slots []int) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, l := range fl.slots {
@@ -95,7 +106,7 @@ func (fl *Flight) NextBy(end int64) (slots []int) {
 }
 
 // claimAt returns when a slot is to be claimed next, with a look-ahead of so many ms.
-func (fl *Flight) claimAt(l *ownedSlot, ahead int64) int64 {
+func (fl Claims) claimAt(l *ownedSlot, ahead int64) int64 {
 	if !l.leaving.IsZero() || l.claiming || l.claimMost <= l.claimed {
 		return never
 	}
@@ -109,8 +120,8 @@ func (fl *Flight) claimAt(l *ownedSlot, ahead int64) int64 {
 	return at
 }
 
-// UntilClaim is how long until something is to be claimed, with a look-ahead of so many ms.
-func (fl *Flight) UntilClaim(ahead int64) time.Duration {
+// Until is how long until something is to be claimed, with a look-ahead of so many ms.
+func (fl Claims) Until(ahead int64) time.Duration {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	if fl.full() {
@@ -125,69 +136,70 @@ func (fl *Flight) UntilClaim(ahead int64) time.Duration {
 
 // maxEntries bounds the tasks in memory that have no body yet, at about 80 bytes each. One millisecond's tasks are
 // claimed together, so a single claim may exceed it.
-func (fl *Flight) maxEntries() int { return 30 * fl.cfg.StageTasks }
+func (fl *machine) maxEntries() int { return 30 * fl.cfg.StageTasks }
 
-func (fl *Flight) full() bool { return fl.entries >= fl.maxEntries() }
+func (fl *machine) full() bool { return fl.entries >= fl.maxEntries() }
 
-// BeginClaim decides which slots are claimed now, and how far: always further than they are. Until EndClaim they are not given back,
-// because the claim itself happens later. room is how many tasks may still enter.
-func (fl *Flight) BeginClaim(lookAhead int64) (ready []Claim, room int) {
+// Begin decides which slots are claimed now, and how far: always further than they are.
+func (fl Claims) Begin(lookAhead int64) Claiming {
 	now := fl.clock.Millis()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	if room = fl.maxEntries() - fl.entries; room <= 0 {
-		return nil, 0
+	round := Claiming{machine: fl.machine, Room: fl.maxEntries() - fl.entries}
+	if round.Room <= 0 {
+		return round
 	}
 	ahead, trigger := now+lookAhead, false
 	for _, l := range fl.slots {
 		at := fl.claimAt(l, lookAhead)
 		trigger = trigger || at <= now
 		if at <= now || at != never && l.next <= ahead {
-			ready = append(ready, Claim{Slot: l.number, Epoch: l.epoch, Turn: l.turn, From: l.claimed, To: min(l.reach(ahead), l.claimMost), Behind: l.liesBehind(now - overdue.Milliseconds()), slot: l})
+			round.Claims = append(round.Claims, Claim{Slot: l.number, Epoch: l.epoch, Turn: l.turn, From: l.claimed, To: min(l.reach(ahead), l.claimMost), Behind: l.liesBehind(now - overdue.Milliseconds()), slot: l})
 		}
 	}
 	if !trigger {
-		return nil, room
+		return Claiming{machine: fl.machine}
 	}
-	for _, c := range ready {
+	for _, c := range round.Claims {
 		c.slot.claiming = true
 	}
-	slices.SortFunc(ready, func(a, b Claim) int { return a.Slot - b.Slot })
-	return ready, room
+	slices.SortFunc(round.Claims, func(a, b Claim) int { return a.Slot - b.Slot })
+	return round
 }
 
-// BeginCatchUp returns the slots of which the database calls more claimed than is known here: the reply to a claim was lost. Until EndClaim
+// CatchUp returns the slots of which the database calls more claimed than is known here: the reply to a claim was lost. Until End
 // nobody else claims them.
-func (fl *Flight) BeginCatchUp(slots []store.Slot) (behind []Claim) {
+func (fl Owning) CatchUp(slots []store.Slot) Claiming {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	behind := Claiming{machine: fl.machine}
 	for _, s := range slots {
 		if l := fl.slots[s.Slot]; l != nil && l.epoch == s.Epoch && l.claimed < s.Claimed && !l.claiming {
 			l.claiming = true
-			behind = append(behind, Claim{Slot: l.number, Epoch: l.epoch, From: l.claimed, To: s.Claimed, slot: l})
+			behind.Claims = append(behind.Claims, Claim{Slot: l.number, Epoch: l.epoch, From: l.claimed, To: s.Claimed, slot: l})
 		}
 	}
 	return behind
 }
 
-// EndClaim ends claims, whatever came of them.
-func (fl *Flight) EndClaim(claims []Claim) {
+// End ends claims, whatever came of them.
+func (fl Claiming) End() {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	for _, c := range claims {
+	for _, c := range fl.Claims {
 		c.slot.claiming = false
 	}
 }
 
-// AllAbandoned says that none of the slots is ours any more.
-func (fl *Flight) AllAbandoned(claims []Claim) bool {
+// Abandoned says that none of the slots is ours any more.
+func (fl Claiming) Abandoned(claims []Claim) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return !slices.ContainsFunc(claims, func(c Claim) bool { return !c.slot.abandoned })
 }
 
 // Claimed moves slots to where they are claimed, with the tasks that stand there.
-func (fl *Flight) Claimed(claims []Claim, entries []line.Entry) {
+func (fl Claiming) Claimed(claims []Claim, entries []line.Entry) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	ours := make(map[int]*ownedSlot, len(claims))
@@ -201,7 +213,7 @@ func (fl *Flight) Claimed(claims []Claim, entries []line.Entry) {
 }
 
 // enter puts claimed tasks into their slots and into the queue for their bodies. They come in the order of their slots.
-func (fl *Flight) enter(owned map[int]*ownedSlot, entries []line.Entry, doubt bool) {
+func (fl *machine) enter(owned map[int]*ownedSlot, entries []line.Entry, doubt bool) {
 	now := fl.clock.Millis()
 	queue := make([]*Task, 0, len(entries))
 	tasks := make([]Task, len(entries)) // one allocation for all

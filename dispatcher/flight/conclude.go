@@ -24,7 +24,7 @@ func (o outcome) final() bool {
 }
 
 // OutcomesToLog returns what the send log is to know, and of how many outcomes; Noted takes their number once it knows.
-func (fl *Flight) OutcomesToLog() (entries []sendlog.Outcome, n int) {
+func (fl *machine) OutcomesToLog() (entries []sendlog.Outcome, n int) {
 	outcomes := fl.inbox.outcomesToLog()
 	if len(outcomes) == 0 {
 		return nil, 0
@@ -44,11 +44,11 @@ func (fl *Flight) OutcomesToLog() (entries []sendlog.Outcome, n int) {
 }
 
 // Noted says that the first n outcomes are in the send log.
-func (fl *Flight) Noted(n int) { fl.inbox.logged(n) }
+func (fl *machine) Noted(n int) { fl.inbox.logged(n) }
 
 // Conclude decides what follows from each outcome that is in the send log. The last events of the deliveries it returns are to be
 // published. The suspects of the outlets it returns are to be sent, each by itself.
-func (fl *Flight) Conclude() (announce []Delivery, isolate []*Outlet) {
+func (fl *machine) Conclude() (announce []Delivery, isolate []*Outlet) {
 	outcomes := fl.inbox.takeLogged()
 	if len(outcomes) == 0 {
 		return nil, nil
@@ -70,7 +70,7 @@ func (fl *Flight) Conclude() (announce []Delivery, isolate []*Outlet) {
 
 // conclude decides what follows from an outcome. announce means that its last events are to be published before it counts; isolate, that
 // the suspects of an outlet are to be sent.
-func (fl *Flight) conclude(o outcome) (announce bool, isolate *Outlet) {
+func (fl *machine) conclude(o outcome) (announce bool, isolate *Outlet) {
 	t := o.task
 	switch {
 	case fl.stuck[t.seq] == t:
@@ -113,7 +113,7 @@ func (fl *Flight) conclude(o outcome) (announce bool, isolate *Outlet) {
 
 // sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
 // to the task any more but that it is sent: it must not be cancelled, replaced or called expired.
-func (fl *Flight) sendLater(t *Task, err error) {
+func (fl *machine) sendLater(t *Task, err error) {
 	t.doubt = t.doubt || !kafka.NotSent(err)
 	if g := fl.outlets.closing(t.outletKey, time.Now()); g != nil {
 		fl.putOff(t, g)
@@ -123,7 +123,7 @@ func (fl *Flight) sendLater(t *Task, err error) {
 }
 
 // callFailed decides what follows from a request that was not delivered: another attempt, or a dead letter.
-func (fl *Flight) callFailed(t *Task, o outcome, e *CallError) {
+func (fl *machine) callFailed(t *Task, o outcome, e *CallError) {
 	made := t.attempt
 	if e.Sent || e.Verdict == callback.Retry {
 		made++
@@ -164,7 +164,7 @@ func awaitReport(t *Task, o outcome) Transition {
 
 // answeredLate takes the answer about a task that has been set aside meanwhile. Once its slot was lost, the answer ends nothing: the task may
 // stand in another slot, and another owner may have sent it too.
-func (fl *Flight) answeredLate(o outcome) {
+func (fl *machine) answeredLate(o outcome) {
 	t := o.task
 	if fl.slots[t.slot.number] != t.slot {
 		delete(fl.stuck, t.seq)
@@ -189,7 +189,7 @@ func (fl *Flight) answeredLate(o outcome) {
 }
 
 // leaveUnannounced stores the end of a delivered task that has left its place with its events, which are published from there.
-func (fl *Flight) leaveUnannounced(t *Task, at int64) {
+func (fl *machine) leaveUnannounced(t *Task, at int64) {
 	if !t.slot.abandoned {
 		fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane, Events: deliveredEvents(t, at)}})
 	}
@@ -205,7 +205,7 @@ type Answer struct {
 }
 
 // Answered takes Kafka's answer. Conclude decides what follows for the task.
-func (fl *Flight) Answered(t *Task, a Answer) {
+func (fl *machine) Answered(t *Task, a Answer) {
 	fl.mu.Lock()
 	g := fl.outlets.endSending(t)
 	// The producer itself may refuse a record as too large: only an answer to one sent alone shows that its target is there.
@@ -230,7 +230,7 @@ type CallError struct{ callback.Outcome }
 func (e *CallError) Error() string { return e.Reason }
 
 // Called takes what came of a request, as Answered does for a record: the answer, and what it says of the origin.
-func (fl *Flight) Called(t *Task, a Answer, o callback.Outcome) {
+func (fl *machine) Called(t *Task, a Answer, o callback.Outcome) {
 	fl.mu.Lock()
 	delete(fl.underWay, t)
 	g := fl.outlets.endSending(t)
@@ -250,7 +250,7 @@ func (fl *Flight) Called(t *Task, a Answer, o callback.Outcome) {
 }
 
 // concludes hands an outcome to the settle loop.
-func (fl *Flight) concludes(o outcome) {
+func (fl *machine) concludes(o outcome) {
 	if t := o.task; o.err == nil && t.status == sending {
 		fl.unsettled.delivered(t)
 	} else {
@@ -260,14 +260,14 @@ func (fl *Flight) concludes(o outcome) {
 }
 
 // Probed counts a probe that is over.
-func (fl *Flight) Probed() {
+func (fl *machine) Probed() {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.outlets.probes--
 }
 
 // suspect queues a refused task, to be sent again by itself. It returns its outlet if nobody sends that one's suspects yet.
-func (fl *Flight) suspect(t *Task) *Outlet {
+func (fl *machine) suspect(t *Task) *Outlet {
 	g := fl.outlets.of(t)
 	t.trace.begins()
 	fl.outlets.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their slots
@@ -280,7 +280,7 @@ func (fl *Flight) suspect(t *Task) *Outlet {
 }
 
 // NextSuspect returns the next of an outlet's suspects. false: none is left, and whoever asked sends them no more.
-func (fl *Flight) NextSuspect(g *Outlet) (Sendable, bool) {
+func (fl *machine) NextSuspect(g *Outlet) (Sendable, bool) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	if len(g.suspects) == 0 {
@@ -294,7 +294,7 @@ func (fl *Flight) NextSuspect(g *Outlet) (Sendable, bool) {
 }
 
 // DropSuspect lets go of a suspect whose slot was lost: its next owner sends it, and nobody waits for its answer.
-func (fl *Flight) DropSuspect(t *Task) {
+func (fl *machine) DropSuspect(t *Task) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.outlets.endSending(t)
@@ -305,7 +305,7 @@ func (fl *Flight) DropSuspect(t *Task) {
 
 // NotNow says that a suspect is not to be sent: its outlet does not answer, its target is paused, or it was set aside while it waited here.
 // Its row has a later place then, comes from there, and may have ended meanwhile.
-func (fl *Flight) NotNow(g *Outlet, t *Task) bool {
+func (fl *machine) NotNow(g *Outlet, t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	gate := fl.gates.byTopic[g.topic]

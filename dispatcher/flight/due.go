@@ -18,14 +18,14 @@ const releaseBatch = 256
 const lookMost = 1000
 
 // UntilRelease is how long until something is to be sent, if nothing else happens; at most a second.
-func (fl *Flight) UntilRelease() time.Duration {
+func (fl *machine) UntilRelease() time.Duration {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return min(fl.due.untilDue(fl.clock.Now()), fl.gates.untilRelease())
 }
 
 // TakeDue takes what is to be sent now, at most a batch. more says that there may be more.
-func (fl *Flight) TakeDue() (send []Sendable, more bool) {
+func (fl *machine) TakeDue() (send []Sendable, more bool) {
 	now := fl.clock.Millis()
 	send = make([]Sendable, 0, releaseBatch)
 	fl.mu.Lock()
@@ -53,7 +53,7 @@ func (fl *Flight) TakeDue() (send []Sendable, more bool) {
 }
 
 // sendable hands out an admitted task. A callback takes along the room that was taken for it at its origin.
-func (fl *Flight) sendable(t *Task) Sendable {
+func (fl *machine) sendable(t *Task) Sendable {
 	t.trace.begins()
 	if t.call != nil {
 		one := Sendable{Task: t, Record: t.record, Call: t.call, Seat: t.with.seat}
@@ -70,7 +70,7 @@ func (fl *Flight) sendable(t *Task) Sendable {
 
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
 // before one that has not.
-func (fl *Flight) admit(t *Task, now int64, waited bool) bool {
+func (fl *machine) admit(t *Task, now int64, waited bool) bool {
 	fl.gates.arrives(t)
 	if t.state == task.StateReport {
 		fl.unreported(t)
@@ -127,7 +127,7 @@ func (fl *Flight) admit(t *Task, now int64, waited bool) bool {
 }
 
 // room says whether a task may be sent through its outlet. At an origin it takes the room for it.
-func (fl *Flight) room(g *Outlet, t *Task) bool {
+func (fl *machine) room(g *Outlet, t *Task) bool {
 	switch {
 	case !fl.outlets.hasRoom(g, t):
 		return false
@@ -157,7 +157,7 @@ func (g *Outlet) leaveSeat() {
 const overlapMost = 500
 
 // admitsRun tells whether a run that is due may be released now. If not, it waits for what the database says.
-func (fl *Flight) admitsRun(t *Task, now int64) bool {
+func (fl *machine) admitsRun(t *Task, now int64) bool {
 	if t.started || !fl.missed(t, now) && !(t.first() && t.settings.Run.Alone) { // in doubt, one that must be alone asks too: what was not started was not sent
 		return true
 	}
@@ -170,12 +170,12 @@ func (fl *Flight) admitsRun(t *Task, now int64) bool {
 func (t *Task) first() bool { return t.attempt == 0 && t.replay == 0 }
 
 // missed tells whether a run is too late to be released as if nothing had been.
-func (fl *Flight) missed(t *Task, now int64) bool {
+func (fl *machine) missed(t *Task, now int64) bool {
 	return t.first() && !t.maybeSent() && task.RunMissed(t.settings.Run, t.due, now, fl.cfg.MisfireAfter)
 }
 
 // TakeRuns takes runs of which the database is to say whether they may begin.
-func (fl *Flight) TakeRuns() []*Task {
+func (fl *machine) TakeRuns() []*Task {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	n := min(len(fl.runs), overlapMost)
@@ -187,7 +187,7 @@ func (fl *Flight) TakeRuns() []*Task {
 }
 
 // Starts are those of the runs whose slots are still ours, in the order in which they are due.
-func (fl *Flight) Starts(runs []*Task) []line.Start {
+func (fl *machine) Starts(runs []*Task) []line.Start {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	now := fl.clock.Millis()
@@ -205,7 +205,7 @@ func (fl *Flight) Starts(runs []*Task) []line.Start {
 
 // Started drops the runs that the database refused; the others wait for their release again. A run that became missed while the database
 // kept its answer is asked about once more.
-func (fl *Flight) Started(runs []*Task, refused map[int64]line.Refusal) {
+func (fl *machine) Started(runs []*Task, refused map[int64]line.Refusal) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	now := fl.clock.Millis()
@@ -223,7 +223,7 @@ func (fl *Flight) Started(runs []*Task, refused map[int64]line.Refusal) {
 }
 
 // dropRun ends a run without a dead letter.
-func (fl *Flight) dropRun(t *Task, why line.Refusal) {
+func (fl *machine) dropRun(t *Task, why line.Refusal) {
 	label, event := DropOverlap, task.Overlapping
 	if why == line.RunMissed {
 		label, event = DropMissed, task.Missed

@@ -22,7 +22,7 @@ func TestNothingIsSentInTheLastMoments(t *testing.T) {
 	due := &Task{slot: l, seq: 7, pos: 50, at: 40, status: staged, content: &content{topic: "x", due: 40, settings: schemas.DefaultSettings(), record: &kgo.Record{Topic: "x"}}}
 	l.tasks, fl.entries = append(l.tasks, due), 1
 	fl.due.push(due)
-	require.Empty(t, fl.Leavers(nil))
+	require.Empty(t, fl.Owning.Leavers(nil))
 	l.leaving = time.Now().Add(time.Second/2 - time.Hour)
 	send, more := fl.TakeDue()
 	require.Empty(t, send)
@@ -32,7 +32,7 @@ func TestNothingIsSentInTheLastMoments(t *testing.T) {
 	require.Equal(t, task.StateLine, transitions[0].State, "it can be cancelled")
 	fl.Settled(transitions, nil, line.Settled{}, time.Millisecond)
 	fl.Settled(nil, fl.Closable(), line.Settled{}, time.Millisecond)
-	require.Equal(t, map[int64][]int{5: {0}}, fl.Leavers(nil), "so it drains")
+	require.Equal(t, map[int64][]int{5: {0}}, fl.Owning.Leavers(nil), "so it drains")
 	require.Zero(t, fl.entries)
 }
 

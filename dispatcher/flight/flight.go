@@ -17,7 +17,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Flight holds the owned slots and every task that is in flight: claimed, and not closed. Its lock makes one step of what belongs
+// machine holds the owned slots and every task that is in flight: claimed, and not closed. Its lock makes one step of what belongs
 // together, whichever loop reports it:
 //
 //   - a slot and its tasks: what comes in for a slot that was abandoned is thrown away, and nothing of it stays counted;
@@ -30,7 +30,7 @@ import (
 // called under flight.mu. Two kinds need no lock: prepare and readAgain, which see tasks that nobody else has, and those of backlog and inbox,
 // which have locks of their own that guard queues alone. Locks are taken in this order: flight.mu, and then backlog.mu, inbox.mu, or that of
 // the origins' room.
-type Flight struct {
+type machine struct {
 	env
 	backlog *backlog // whose bodies are to be read
 	inbox   *inbox   // what is to be settled
@@ -55,7 +55,7 @@ type Flight struct {
 
 // New makes it with nothing in flight. Without origins no callbacks are made.
 func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks, log *zap.Logger) *Flight {
-	fl := &Flight{
+	fl := &machine{
 		env:     env{cfg: cfg, clock: clock, log: log, metrics: metrics, kicks: kicks},
 		backlog: newBacklog(cfg.Tenants), inbox: &inbox{}, origins: origins, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]lostSlot{}, proofs: Proofs{}, stuck: map[int64]*Task{},
 		staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, unsettled: unsettled{pace: firstPace},
@@ -63,14 +63,24 @@ func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks
 	}
 	fl.gates = newGates(fl)
 	fl.outlets = newOutlets(&fl.env, &fl.unsettled, fl.gates)
-	return fl
+	owned := Owned{fl}
+	return &Flight{owned, Claims{owned}, Bodies{fl}, Owning{owned}, Changing{owned}}
+}
+
+// Flight is what is in flight: a small type for each loop, and what concerns all of them.
+type Flight struct {
+	Owned
+	Claims   Claims
+	Bodies   Bodies
+	Owning   Owning
+	Changing Changing
 }
 
 // Stop says that the dispatcher ends: its slots are to be given back, and nothing more is claimed or called back.
 func (fl *Flight) Stop() { fl.stopping.Store(true) }
 
 // Stopping says that the dispatcher ends.
-func (fl *Flight) Stopping() bool { return fl.stopping.Load() }
+func (fl Owned) Stopping() bool { return fl.stopping.Load() }
 
 // Placement says to which partition a record goes. It has a lock of its own.
 func (fl *Flight) Placement() *kafka.Placement { return fl.outlets.where }
@@ -83,7 +93,7 @@ func (fl *Flight) Left() int {
 }
 
 // unstage forgets what staging held, if it still holds it.
-func (fl *Flight) unstage(t *Task) {
+func (fl *machine) unstage(t *Task) {
 	if fl.staging.remove(t) {
 		t.dropContent()
 		fl.kicks.Fetch.Now()
@@ -98,7 +108,7 @@ type Origins interface {
 // gates keep the operators' policies in force: targets that are paused, or limited. Tasks that a gate does not let through soon are moved
 // to held places, and called back from there.
 type gates struct {
-	flight *Flight
+	flight *machine
 	anew   int // how often lookAgain was called
 	slots  int // of the installation, as the rows of owned slots say
 
@@ -107,7 +117,7 @@ type gates struct {
 	key     task.LaneKey       // of the lanes; read with the policies
 }
 
-func newGates(fl *Flight) *gates {
+func newGates(fl *machine) *gates {
 	return &gates{flight: fl, byTopic: map[string]*Gate{}, lanes: map[uint32][]*Gate{}}
 }
 

@@ -349,7 +349,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 			var sent []int64
 			read := func() {
 				for {
-					batch, _ := f.NextBodies()
+					batch, _ := f.Bodies.Next()
 					if batch == nil {
 						break
 					}
@@ -357,7 +357,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 					for _, seq := range batch.Seqs() {
 						rows = append(rows, task.Task{Seq: seq, Slot: 0, Pos: place[seq], Topic: "orders", ID: "a", Due: due[seq], State: task.StateLine, Body: schemas.EncodeBody(nil, []byte("k"), nil, nil, schemas.DefaultSettings())})
 					}
-					f.Logged(batch, f.BodiesRead(batch, rows, nil, someKeys{}, nil))
+					batch.Read(rows, nil, someKeys{}, nil).Logged()
 				}
 				out, _ := f.TakeDue()
 				for _, s := range out {
@@ -407,7 +407,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 						entries = append(entries, e)
 					}
 				}
-				f.Claimed([]Claim{{Slot: 0, From: l.claimed, To: to, slot: l}}, entries)
+				Claiming{machine: f.machine}.Claimed([]Claim{{Slot: 0, From: l.claimed, To: to, slot: l}}, entries)
 			}
 
 			place[first], place[second] = now+1, task.Held(due[second])
@@ -418,7 +418,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 				inDoubt = []line.Entry{at(first)}
 				inDoubt[0].Due = 0
 			}
-			f.Took([]store.Slot{took}, 5, inDoubt, nil)
+			f.Owning.Took([]store.Slot{took}, 5, inDoubt, nil)
 			f.ApplyPolicies([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key)
 			callBack() // the second one
 			if !doubt {

@@ -112,7 +112,7 @@ func gatesAtRandom(t *testing.T, seed int64) {
 		}
 		return out
 	}
-	fl.SlotsSeen(rows())
+	fl.Owning.SlotsSeen(rows())
 	turnSeen := turn
 	var queue []*Gate
 	moving := func() { // the other owner moves
@@ -171,7 +171,7 @@ func gatesAtRandom(t *testing.T, seed int64) {
 					l.leaving = now
 					fl.gates.leaves(l)
 				} else {
-					fl.stays(l)
+					fl.Owning.stays(l)
 				}
 			}
 			if r.Intn(50) == 0 {
@@ -180,7 +180,7 @@ func gatesAtRandom(t *testing.T, seed int64) {
 		} else {
 			for _, l := range fl.slots {
 				if !l.leaving.IsZero() {
-					fl.stays(l)
+					fl.Owning.stays(l)
 				}
 			}
 			if g.Paused || g.room > 0 || g.pace != nil {
@@ -198,7 +198,7 @@ func gatesAtRandom(t *testing.T, seed int64) {
 		if seenRows == nil {
 			got := rows()
 			tn := turn
-			seenRows = &pending{lag(50, 200), func() { fl.SlotsSeen(got); turnSeen = tn }}
+			seenRows = &pending{lag(50, 200), func() { fl.Owning.SlotsSeen(got); turnSeen = tn }}
 		}
 		if seenRows.at.Before(now) {
 			seenRows.do()

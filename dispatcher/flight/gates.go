@@ -12,7 +12,7 @@ import (
 )
 
 // ApplyPolicies puts policies in force. It returns which part of the slots is owned here.
-func (fl *Flight) ApplyPolicies(all []admin.Policy, key task.LaneKey) (part float64) {
+func (fl *machine) ApplyPolicies(all []admin.Policy, key task.LaneKey) (part float64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.gates.key = key

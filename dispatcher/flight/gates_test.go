@@ -72,23 +72,23 @@ func TestHeldTasksOfASlotThatCameBack(t *testing.T) {
 		require.Zero(t, g.after)
 	}
 	g := passedOver()
-	fl.Took([]store.Slot{{Slot: 0, Epoch: 5}}, 5, nil, nil)
+	fl.Owning.Took([]store.Slot{{Slot: 0, Epoch: 5}}, 5, nil, nil)
 	looksAgain(g)
 	g = passedOver()
-	fl.Leavers(nil)
+	fl.Owning.Leavers(nil)
 	fl.slots[0].releasing = false // the database keeps it: it has not drained
-	fl.Leavers([]int{0})
+	fl.Owning.Leavers([]int{0})
 	require.Zero(t, fl.slots[0].leaving)
 	looksAgain(g)
 	g = passedOver()
-	fl.Took([]store.Slot{{Slot: 0, Epoch: 5}}, 5, nil, nil) // anew, under the same epoch
+	fl.Owning.Took([]store.Slot{{Slot: 0, Epoch: 5}}, 5, nil, nil) // anew, under the same epoch
 	looksAgain(g)
 }
 
 // Held tasks that nobody knew of are called back one after the other at once, not one at each look.
 func TestHeldTasksThatWereForgotten(t *testing.T) {
 	fl := newFlight(t, Config{StageTasks: 8}) // one at a time
-	fl.Took([]store.Slot{{Slot: 0}}, 5, nil, nil)
+	fl.Owning.Took([]store.Slot{{Slot: 0}}, 5, nil, nil)
 	fl.ApplyPolicies([]admin.Policy{{Topic: "orders", MaxInFlight: 8}}, task.LaneKey{})
 	g := fl.gates.byTopic["orders"]
 	g.behind, g.looked = false, time.Time{}
@@ -114,7 +114,7 @@ func growing(t *testing.T) (fl *Flight, g *Gate, l *ownedSlot, seen func(movedHe
 	fl.slots[0] = l
 	fl.gates.apply([]admin.Policy{{Topic: "orders", Changed: 1}})
 	return fl, fl.gates.byTopic["orders"], l, func(movedHeld int64) {
-		fl.SlotsSeen([]store.Slot{
+		fl.Owning.SlotsSeen([]store.Slot{
 			{Slot: 0, Epoch: 5, Owner: "one", Change: store.Change{Base: 2, Target: 1, Spread: 2, Moved: never, MovedHeld: never}},
 			{Slot: 1, Change: store.Change{Base: 2, Target: 1, Spread: 1, Moved: never, MovedHeld: movedHeld}},
 		})
@@ -327,16 +327,16 @@ func turned(base int, turn int64, movedHeld int64) []store.Slot {
 func TestHeldTasksThatCameBeforeTheSplitWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fl, g, _, _ := growing(t)
-		fl.SlotsSeen([]store.Slot{{Slot: 0, Epoch: 5, Owner: "one", Change: store.Change{Turn: 1, Base: 2, Target: 1, Spread: 2}}})
+		fl.Owning.SlotsSeen([]store.Slot{{Slot: 0, Epoch: 5, Owner: "one", Change: store.Change{Turn: 1, Base: 2, Target: 1, Spread: 2}}})
 		held := fakeHeld{heldAt(2000, 0), heldAt(9000, 7)}      // ours; the last one is another's
 		require.Equal(t, []int64{2000}, lookOnce(fl, g, &held)) // the next page is empty
 		g.coming.arrives(2000)
 		// Slot 1 was split, and 900 has come, of the same key as 1100, which has not yet.
 		held = fakeHeld{heldAt(900, 0), heldAt(9000, 7)}
-		fl.SlotsSeen(turned(2, 2, task.Held(1000)))
+		fl.Owning.SlotsSeen(turned(2, 2, task.Held(1000)))
 		held = fakeHeld{heldAt(900, 0), heldAt(1100, 0), heldAt(9000, 7)}
 		time.Sleep(2 * raiseEvery)
-		fl.SlotsSeen(turned(2, 2, never))
+		fl.Owning.SlotsSeen(turned(2, 2, never))
 		var order []int64
 		for range 4 {
 			order = append(order, lookOnce(fl, g, &held)...)
@@ -349,10 +349,10 @@ func TestHeldTasksThatCameBeforeTheSplitWasSeen(t *testing.T) {
 func TestASlotThatIsWholeBeforeItsSplitWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fl, g, l, _ := growing(t)
-		fl.SlotsSeen([]store.Slot{{Slot: 0, Epoch: 5, Owner: "one", Change: store.Change{Turn: 1, Base: 2, Target: 1, Spread: 2}}})
+		fl.Owning.SlotsSeen([]store.Slot{{Slot: 0, Epoch: 5, Owner: "one", Change: store.Change{Turn: 1, Base: 2, Target: 1, Spread: 2}}})
 		g.nothingHeld()
 		held := fakeHeld{heldAt(900, 0)} // was held in slot 1
-		fl.SlotsSeen(turned(2, 2, never))
+		fl.Owning.SlotsSeen(turned(2, 2, never))
 		later := &Task{slot: l, seq: 2000, at: 2000, content: &content{topic: "orders"}} // of the same key: it is placed in slot 0 now
 		passes := !fl.gates.detains(later, 2000)
 		passes = passes || g.next(time.Now(), false) != nil
@@ -497,7 +497,7 @@ func TestALimitedGateGoesOnWhileMoreIsToCome(t *testing.T) {
 				}
 				sent, last, gap := 0, time.Now(), time.Duration(0)
 				for began := time.Now(); time.Since(began) < secs*time.Second; {
-					fl.SlotsSeen(c.seen(c.n, time.Since(began)))
+					fl.Owning.SlotsSeen(c.seen(c.n, time.Since(began)))
 					for _, one := range g.holding {
 						one.status = left
 						held[one.seq-1].Lane = 0

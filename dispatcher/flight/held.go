@@ -59,7 +59,7 @@ func (u Undecided) Seqs() (seqs []int64) {
 
 // Undecided returns the first tasks of each gate that are to be judged, a page in all: all gates share a page, so that many of them cost one
 // reading. Only Judged removes them.
-func (fl *Flight) Undecided() (out Undecided) {
+func (fl *machine) Undecided() (out Undecided) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, g := range fl.gates.byTopic {
@@ -83,7 +83,7 @@ func (fl *Flight) Undecided() (out Undecided) {
 }
 
 // Judged takes the heads of tasks: they are held, or go on their way if they are another target's.
-func (fl *Flight) Judged(batch Undecided, heads []line.Head) {
+func (fl *machine) Judged(batch Undecided, heads []line.Head) {
 	bySeq := make(map[int64]line.Head, len(heads))
 	for _, h := range heads {
 		bySeq[h.Seq] = h
@@ -145,7 +145,7 @@ func (g *Gate) undecided() int { return len(g.unread) + len(g.judging) }
 
 // Restless takes back what has waited for long, and returns the gates that may let more through than is at them or on its way. While nothing
 // may be claimed there are none: what is called back would be given up on its way, and then more called back.
-func (fl *Flight) Restless(mayClaim bool) []*Gate {
+func (fl *machine) Restless(mayClaim bool) []*Gate {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.gates.restless(mayClaim && !fl.full())
@@ -215,7 +215,7 @@ type HeldLook struct {
 }
 
 // LookBehind begins a look at what is held behind a gate; HeldRead takes what was read.
-func (fl *Flight) LookBehind(g *Gate) HeldLook {
+func (fl *machine) LookBehind(g *Gate) HeldLook {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	g.forgetHeld() // what is on its way from here on may be missing from what is read
@@ -227,7 +227,7 @@ func (fl *Flight) LookBehind(g *Gate) HeldLook {
 }
 
 // HeldRead calls back the next of the held tasks that a look found.
-func (fl *Flight) HeldRead(look HeldLook, page []line.HeldTask) {
+func (fl *machine) HeldRead(look HeldLook, page []line.HeldTask) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	g, now := look.gate, time.Now()

@@ -12,8 +12,14 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
+// Owned are questions about the owned slots that any loop may ask: none changes anything.
+type Owned struct{ *machine }
+
+// Owning is for the loop that takes and gives back slots.
+type Owning struct{ Owned }
+
 // OwnsFirst says that slot 0 is owned: its owner does what one dispatcher does for all.
-func (fl *Flight) OwnsFirst() bool {
+func (fl Owned) OwnsFirst() bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.slots[0] != nil
@@ -26,7 +32,7 @@ type SlotView struct {
 }
 
 // Views returns the owned slots, ascending.
-func (fl *Flight) Views() []SlotView {
+func (fl Owned) Views() []SlotView {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	out := make([]SlotView, 0, len(fl.slots))
@@ -38,7 +44,7 @@ func (fl *Flight) Views() []SlotView {
 }
 
 // Staying returns the slots that are not to be given away, ascending.
-func (fl *Flight) Staying() []store.SlotEpoch {
+func (fl Owned) Staying() []store.SlotEpoch {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	out := make([]store.SlotEpoch, 0, len(fl.slots))
@@ -52,20 +58,20 @@ func (fl *Flight) Staying() []store.SlotEpoch {
 }
 
 // Owns says that a task's slot is still ours: neither abandoned nor given back, and not another ownership of the same slot.
-func (fl *Flight) Owns(t *Task) bool {
+func (fl Owned) Owns(t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return !t.slot.abandoned && fl.slots[t.slot.number] == t.slot
 }
 
 // Missing returns those of the assigned slots that are not owned.
-func (fl *Flight) Missing(assigned []int) []int {
+func (fl Owning) Missing(assigned []int) []int {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.missing(assigned)
 }
 
-func (fl *Flight) missing(assigned []int) (out []int) {
+func (fl Owning) missing(assigned []int) (out []int) {
 	for _, slot := range assigned {
 		if fl.slots[slot] == nil {
 			out = append(out, slot)
@@ -75,7 +81,7 @@ func (fl *Flight) missing(assigned []int) (out []int) {
 }
 
 // Known returns the slots of this moment, for SlotsRead and Swept.
-func (fl *Flight) Known() Known {
+func (fl Owned) Known() Known {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	out := make(Known, len(fl.slots))
@@ -87,7 +93,7 @@ func (fl *Flight) Known() Known {
 
 // Took begins on acquired slots. The entries are what the previous owner claimed and did not close: they are in doubt, less what the send
 // log here proves acknowledged.
-func (fl *Flight) Took(got []store.Slot, epoch int64, entries []line.Entry, proven Proofs) {
+func (fl Owning) Took(got []store.Slot, epoch int64, entries []line.Entry, proven Proofs) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, s := range got {
@@ -115,7 +121,7 @@ func (fl *Flight) Took(got []store.Slot, epoch int64, entries []line.Entry, prov
 // taken, claimed or settled meanwhile. All that was known was in the database by then, so slots has all of before. A slot that is no longer ours
 // is abandoned, and so is one of which the database has forgotten something: it was set back, and the slot is to be taken anew. SlotsRead
 // returns those of which the database has forgotten nothing since it was started: they are to be confirmed.
-func (fl *Flight) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) {
+func (fl Owning) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	there := make(map[int]bool, len(slots))
@@ -157,7 +163,7 @@ type Unsure struct {
 // taken since, and which tasks the producers have. If the database was set back, it may have forgotten a part of that: whoever takes the slot
 // or gives it away sees to it that nobody can cancel what may yet be delivered, and that what was delivered is in doubt. No owner claims
 // further than Reach, by any clock, if all have one configuration.
-func (fl *Flight) Had(slots []int) line.Known {
+func (fl Owning) Had(slots []int) line.Known {
 	reach := fl.clock.Latest() + fl.cfg.Furthest.Milliseconds()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -177,20 +183,20 @@ func (fl *Flight) Had(slots []int) line.Known {
 
 // HeldLater says that a slot was held here under a later epoch than the database names: the database was set back, and the owner that it
 // names has let go of the slot, or was fenced.
-func (fl *Flight) HeldLater(s store.Slot) bool {
+func (fl Owning) HeldLater(s store.Slot) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.lost[s.Slot].epoch > s.Epoch
 }
 
 // abandonOurs forgets a slot that the database still calls ours: the slot is taken anew, or given away.
-func (fl *Flight) abandonOurs(l *ownedSlot, why string) {
+func (fl *machine) abandonOurs(l *ownedSlot, why string) {
 	fl.strays.note([]int{l.number}, l.epoch)
 	fl.abandon(l, why)
 }
 
 // abandon forgets a slot that is no longer ours. What a producer has of it stays known until it is answered.
-func (fl *Flight) abandon(l *ownedSlot, why string) {
+func (fl *machine) abandon(l *ownedSlot, why string) {
 	l.abandoned = true
 	before := fl.lost[l.number]
 	fl.lost[l.number] = lostSlot{max(before.epoch, l.epoch), max(before.claimed, l.claimed), max(before.turn, l.turn)}
@@ -212,7 +218,7 @@ func (fl *Flight) abandon(l *ownedSlot, why string) {
 
 // Leavers returns, by epoch, the slots that are not assigned here and have drained. One that takes too long is abandoned here first, and
 // then, as a stray, in the database: from then on another may send what it holds.
-func (fl *Flight) Leavers(assigned []int) map[int64][]int {
+func (fl Owning) Leavers(assigned []int) map[int64][]int {
 	drained := map[int64][]int{}
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -243,7 +249,7 @@ func (fl *Flight) Leavers(assigned []int) map[int64][]int {
 }
 
 // stays keeps a slot that was to leave. Loops that passed the slot over meanwhile look again.
-func (fl *Flight) stays(l *ownedSlot) {
+func (fl Owning) stays(l *ownedSlot) {
 	l.leaving = time.Time{}
 	fl.gates.lookAgain(line.HeldPlace{})
 	fl.kicks.Claim.Now()
@@ -252,7 +258,7 @@ func (fl *Flight) stays(l *ownedSlot) {
 
 // endingLate returns the slots with tasks that were set aside, have been answered since, and whose ends are not stored. They are out of
 // their slots, which may have drained. Without their ends, the next owner sends them again.
-func (fl *Flight) endingLate() map[int]bool {
+func (fl Owning) endingLate() map[int]bool {
 	slots := map[int]bool{}
 	for _, t := range fl.stuck {
 		if t.lateAnswer {
@@ -263,7 +269,7 @@ func (fl *Flight) endingLate() map[int]bool {
 }
 
 // Released takes what came of giving slots back: the kept ones the database still calls ours. It returns the others.
-func (fl *Flight) Released(slots []int, epoch int64, kept []int) (gone []int) {
+func (fl Owning) Released(slots []int, epoch int64, kept []int) (gone []int) {
 	gone = slices.DeleteFunc(slices.Clone(slots), func(slot int) bool { return slices.Contains(kept, slot) })
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -282,7 +288,7 @@ func (fl *Flight) Released(slots []int, epoch int64, kept []int) (gone []int) {
 
 // forgetAnswered forgets tasks that were set aside and whose late answers were about to end them: those ends are lost with the slot. If
 // the slot comes back, they are claimed like any other. A task without an answer stays known, because the producer still has it.
-func (fl *Flight) forgetAnswered(l *ownedSlot) {
+func (fl *machine) forgetAnswered(l *ownedSlot) {
 	for seq, t := range fl.stuck {
 		if t.lateAnswer && t.slot == l {
 			delete(fl.stuck, seq)
@@ -291,28 +297,28 @@ func (fl *Flight) forgetAnswered(l *ownedSlot) {
 }
 
 // Taking notes slots that are about to be taken: whatever comes of it, the database may call them ours.
-func (fl *Flight) Taking(slots []int, epoch int64) {
+func (fl Owning) Taking(slots []int, epoch int64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.strays.note(slots, epoch)
 }
 
 // Clear says that the fate of slots under an epoch is clear: they were begun, or given back.
-func (fl *Flight) Clear(slots []int, epoch int64) {
+func (fl Owning) Clear(slots []int, epoch int64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.strays.settle(slots, epoch)
 }
 
 // Strays returns, by epoch, the slots that the database may call ours, that we do not work on, and that are not assigned here.
-func (fl *Flight) Strays(assigned []int) map[int64][]int {
+func (fl Owning) Strays(assigned []int) map[int64][]int {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.strays.without(assigned)
 }
 
 // AsAssigned says that the assigned slots are owned, and nothing else.
-func (fl *Flight) AsAssigned(assigned []int) bool {
+func (fl Owning) AsAssigned(assigned []int) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return len(fl.slots) == len(assigned) && len(fl.missing(assigned)) == 0 && len(fl.strays) == 0
@@ -321,7 +327,7 @@ func (fl *Flight) AsAssigned(assigned []int) bool {
 // leaveBehind ends delivered tasks one by one, where a task before them holds done back: its target does not answer, or its body is not
 // read yet. That task may take longer than the slot stays here, and the next owner would send all behind it again. A settlement that
 // is under way may count those that it can close, and only those.
-func (fl *Flight) leaveBehind(l *ownedSlot) {
+func (fl Owning) leaveBehind(l *ownedSlot) {
 	to, _ := l.closable()
 	for _, t := range l.open() {
 		if t.status == settled && t.pos > to {
@@ -331,6 +337,6 @@ func (fl *Flight) leaveBehind(l *ownedSlot) {
 }
 
 // settleApart ends a delivered task by itself.
-func (fl *Flight) settleApart(t *Task) {
+func (fl *machine) settleApart(t *Task) {
 	fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
 }

@@ -79,44 +79,44 @@ func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
 		"a claim is forgotten": {func(fl *Flight, _ *ownedSlot) {
 			forgot := row
 			forgot.Claimed = 90
-			fl.SlotsRead([]store.Slot{forgot}, fl.Known())
+			fl.Owning.SlotsRead([]store.Slot{forgot}, fl.Known())
 		}, true},
 		"a settlement is forgotten": {func(fl *Flight, _ *ownedSlot) {
 			forgot := row
 			forgot.Done = 40
-			fl.SlotsRead([]store.Slot{forgot}, fl.Known())
+			fl.Owning.SlotsRead([]store.Slot{forgot}, fl.Known())
 		}, true},
 		"other tasks": {func(fl *Flight, l *ownedSlot) {
 			fl.Settled(nil, []Closing{{line.Done{Slot: 0, Epoch: 5, From: 50, To: 100}, l}}, line.Settled{Mismatch: []int{0}}, 0)
 		}, true},
-		"that the slot was made": {func(fl *Flight, _ *ownedSlot) { fl.SlotsRead(nil, fl.Known()) }, false},
+		"that the slot was made": {func(fl *Flight, _ *ownedSlot) { fl.Owning.SlotsRead(nil, fl.Known()) }, false},
 		"a step of a change": {func(fl *Flight, _ *ownedSlot) {
 			seen, forgot := row, row
 			seen.Turn = 2
-			fl.SlotsSeen([]store.Slot{seen})
+			fl.Owning.SlotsSeen([]store.Slot{seen})
 			forgot.Turn = 1
-			fl.SlotsSeen([]store.Slot{forgot}) // whoever reads it first
-			fl.SlotsRead([]store.Slot{forgot}, fl.Known())
-			require.Equal(t, int64(2), fl.Had([]int{0}).Slots[0].Turn)
+			fl.Owning.SlotsSeen([]store.Slot{forgot}) // whoever reads it first
+			fl.Owning.SlotsRead([]store.Slot{forgot}, fl.Known())
+			require.Equal(t, int64(2), fl.Owning.Had([]int{0}).Slots[0].Turn)
 		}, true},
 		"where tasks had moved, perhaps": {func(fl *Flight, _ *ownedSlot) {
 			unsure := row
 			unsure.Unsure, unsure.Base, unsure.Target = true, 1, 2
-			fl.SlotsRead([]store.Slot{unsure}, fl.Known())
+			fl.Owning.SlotsRead([]store.Slot{unsure}, fl.Known())
 		}, true},
 		"another owner": {func(fl *Flight, _ *ownedSlot) {
 			theirs := row
 			theirs.Owner, theirs.Epoch = "two", 6
-			fl.SlotsRead([]store.Slot{theirs}, fl.Known())
+			fl.Owning.SlotsRead([]store.Slot{theirs}, fl.Known())
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fl := newFlight(t, Config{})
-			fl.Took([]store.Slot{row}, 5, nil, nil)
+			fl.Owning.Took([]store.Slot{row}, 5, nil, nil)
 			c.lose(fl, fl.slots[0])
 			require.Empty(t, fl.slots)
-			require.Equal(t, c.stray, len(fl.Strays(nil)[5]) == 1)
-			had := fl.Had([]int{0}).Slots
+			require.Equal(t, c.stray, len(fl.Owning.Strays(nil)[5]) == 1)
+			had := fl.Owning.Had([]int{0}).Slots
 			require.Len(t, had, 1)
 			require.Equal(t, int64(100), had[0].Pos)
 		})
@@ -129,14 +129,13 @@ func TestTheTurnOfASlotThatWasTaken(t *testing.T) {
 	t.Parallel()
 	fl := newFlight(t, Config{})
 	row := store.Slot{Slot: 0, Epoch: 5, Owner: "one", Claimed: 100, Done: 100, Change: store.Change{Base: 1, Target: 2, Spread: 1, Turn: 3}}
-	fl.Took([]store.Slot{row}, 5, nil, nil)
+	fl.Owning.Took([]store.Slot{row}, 5, nil, nil)
 	fl.slots[0].next = 101
-	require.EqualValues(t, never, fl.claimAt(fl.slots[0], 1000), "it is not claimed before its owner has looked")
-	_, ok := fl.BeginSplit(0)
-	require.False(t, ok, "nor split")
-	fl.SlotsRead([]store.Slot{{Slot: 0, Epoch: 4, Claimed: 100, Done: 100, Change: store.Change{Base: 1, Target: 1, Spread: 1}}}, fl.Known())
+	require.EqualValues(t, never, fl.Claims.claimAt(fl.slots[0], 1000), "it is not claimed before its owner has looked")
+	require.Nil(t, fl.Changing.Begin(0), "nor split")
+	fl.Owning.SlotsRead([]store.Slot{{Slot: 0, Epoch: 4, Claimed: 100, Done: 100, Change: store.Change{Base: 1, Target: 1, Spread: 1}}}, fl.Known())
 	require.Empty(t, fl.slots)
-	require.Equal(t, int64(3), fl.Had([]int{0}).Slots[0].Turn)
+	require.Equal(t, int64(3), fl.Owning.Had([]int{0}).Slots[0].Turn)
 }
 
 // While the slots are read, one of them is claimed, the database is started anew, and has forgotten the claim: the slot does not become
@@ -145,12 +144,12 @@ func TestClaimWhileTheSlotsAreRead(t *testing.T) {
 	t.Parallel()
 	fl := newFlight(t, Config{})
 	row := store.Slot{Slot: 0, Epoch: 5, Owner: "one", Claimed: 100, Done: 50}
-	fl.Took([]store.Slot{row}, 5, nil, nil)
+	fl.Owning.Took([]store.Slot{row}, 5, nil, nil)
 	before := fl.Known()
-	fl.Claimed([]Claim{{Slot: 0, Epoch: 5, From: 100, To: 200, slot: fl.slots[0]}}, nil)
+	Claiming{machine: fl.machine}.Claimed([]Claim{{Slot: 0, Epoch: 5, From: 100, To: 200, slot: fl.slots[0]}}, nil)
 	row.Unsure = true
-	require.Equal(t, []Unsure{{row, 200}}, fl.SlotsRead([]store.Slot{row}, before))
-	require.Empty(t, fl.SlotsRead([]store.Slot{row}, fl.Known()))
+	require.Equal(t, []Unsure{{row, 200}}, fl.Owning.SlotsRead([]store.Slot{row}, before))
+	require.Empty(t, fl.Owning.SlotsRead([]store.Slot{row}, fl.Known()))
 	require.Empty(t, fl.slots, "it is to be taken anew")
 }
 
@@ -188,7 +187,7 @@ func TestWhatTheProducerHasOfALostSlot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fl = newFlight(t, Config{})
-			fl.Took([]store.Slot{row, {Slot: 70, Owner: "one"}}, 5, nil, nil)
+			fl.Owning.Took([]store.Slot{row, {Slot: 70, Owner: "one"}}, 5, nil, nil)
 			original := sent(9, sending)
 			fl.outlets.beginSending(fl.outlets.of(original), original)
 			set(original)
@@ -196,8 +195,8 @@ func TestWhatTheProducerHasOfALostSlot(t *testing.T) {
 			fl.slots[3].tasks = append(fl.slots[3].tasks, answered)
 
 			fl.abandon(fl.slots[3], "a test")
-			require.Equal(t, []line.Sent{{Seq: 9, Number: original.sendNumber()}}, fl.Had([]int{70}).Sent, "for each slot that is taken or given away")
-			fl.Took([]store.Slot{row}, 7, nil, nil)
+			require.Equal(t, []line.Sent{{Seq: 9, Number: original.sendNumber()}}, fl.Owning.Had([]int{70}).Sent, "for each slot that is taken or given away")
+			fl.Owning.Took([]store.Slot{row}, 7, nil, nil)
 			for _, slot := range []int{3, 70} {
 				require.Equal(t, leaving, enter(slot, 50).status)
 				ends, _, _ := fl.inbox.takeLeaving(0)
@@ -211,7 +210,7 @@ func TestWhatTheProducerHasOfALostSlot(t *testing.T) {
 			fl.Conclude()
 			ends, _, _ := fl.inbox.takeLeaving(0)
 			require.Empty(t, ends)
-			require.Empty(t, fl.Had([]int{3}).Sent)
+			require.Empty(t, fl.Owning.Had([]int{3}).Sent)
 			require.Equal(t, entered, enter(70, 90).status, "it is sent from where it stands")
 		})
 	}

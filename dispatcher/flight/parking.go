@@ -7,7 +7,7 @@ import (
 )
 
 // parkedTasks counts what is remembered.
-func (fl *Flight) parkedTasks() (n int) {
+func (fl *machine) parkedTasks() (n int) {
 	for _, l := range fl.slots {
 		n += len(l.parked)
 	}
@@ -15,10 +15,10 @@ func (fl *Flight) parkedTasks() (n int) {
 }
 
 // parkedMost bounds what is remembered, at about 150 bytes each: what is beyond it is read again each time.
-func (fl *Flight) parkedMost() int { return max(3*fl.cfg.StageTasks, 10_000) }
+func (fl *machine) parkedMost() int { return max(3*fl.cfg.StageTasks, 10_000) }
 
 // putOff puts off a task that was not sent: until its outlet is asked again.
-func (fl *Flight) putOff(t *Task, g *Outlet) {
+func (fl *machine) putOff(t *Task, g *Outlet) {
 	p := parked{outletKey: g.outletKey, at: t.at, attempt: t.attempt, lane: t.lane}
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
 		p.expires = t.due + bound + 1
@@ -33,7 +33,7 @@ func (fl *Flight) putOff(t *Task, g *Outlet) {
 }
 
 // leaveParked takes a task out of its place; its body may not be known.
-func (fl *Flight) leaveParked(t *Task, g *Outlet, p parked) {
+func (fl *machine) leaveParked(t *Task, g *Outlet, p parked) {
 	fl.gates.passesOver(g.topic, t.seq)
 	pause := unsentPause
 	if g.closed != nil {
@@ -48,7 +48,7 @@ func (fl *Flight) leaveParked(t *Task, g *Outlet, p parked) {
 }
 
 // parksAgain puts off a task whose body is not read, if its outlet is still closed.
-func (fl *Flight) parksAgain(t *Task) bool {
+func (fl Bodies) parksAgain(t *Task) bool {
 	p, ok := t.slot.parked[t.seq]
 	if !ok {
 		return false
@@ -66,7 +66,7 @@ func (fl *Flight) parksAgain(t *Task) bool {
 
 // recallParked calls back what was put off on account of some outlets, now that they are open: those that they should have had first come
 // first.
-func (fl *Flight) recallParked(outlets ...outletKey) {
+func (fl *machine) recallParked(outlets ...outletKey) {
 	if len(outlets) == 0 {
 		return
 	}
@@ -92,7 +92,7 @@ const quietAfter = time.Second
 
 // giveWay puts off what waits for outlets that have answered nothing for a moment, if the room for bodies is scarce: others need
 // it.
-func (fl *Flight) giveWay() {
+func (fl Bodies) giveWay() {
 	if !fl.staging.scarce() {
 		return
 	}
@@ -113,7 +113,7 @@ const (
 
 // spreadWaiting puts off what waits for an origin that does not answer fast enough, but for the first to keep: one after the other, about
 // as fast as it answers, so that they do not all come back at once.
-func (fl *Flight) spreadWaiting(g *Outlet, keep int) {
+func (fl *machine) spreadWaiting(g *Outlet, keep int) {
 	if len(g.waiting) <= keep {
 		return
 	}
@@ -131,14 +131,14 @@ func (fl *Flight) spreadWaiting(g *Outlet, keep int) {
 
 // putOffWaiting puts off what has waited for an origin for a second, because it holds up its slot. What the origin takes in the next two seconds, as
 // fast as it has answered, stays.
-func (fl *Flight) putOffWaiting(g *Outlet) {
+func (fl *machine) putOffWaiting(g *Outlet) {
 	g.pace, g.answers = g.answers*int(time.Second/fl.cfg.CheckEvery()), 0
 	if g.closed == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
 		fl.spreadWaiting(g, 2*g.pace)
 	}
 }
 
-func (fl *Flight) postponeWaiting(g *Outlet) {
+func (fl *machine) postponeWaiting(g *Outlet) {
 	for _, t := range g.waiting {
 		fl.putOff(t, g)
 	}
@@ -147,7 +147,7 @@ func (fl *Flight) postponeWaiting(g *Outlet) {
 
 // rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:
 // which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name.
-func (fl *Flight) rejudgeParked(t *Task, g *Outlet) {
+func (fl *machine) rejudgeParked(t *Task, g *Outlet) {
 	was := t.parkedAt
 	t.parkedAt = nil
 	if was == nil || g.partition < 0 || *was == g.outletKey {

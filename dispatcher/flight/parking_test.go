@@ -31,7 +31,7 @@ func TestWaitingCallbacksGiveWayOneAfterTheOther(t *testing.T) {
 	w.call.Body = []byte("what staging counts")
 	g.waiting[9].settings.MaxLateness = time.Second
 	fl.mu.Lock()
-	fl.giveWay()
+	fl.Bodies.giveWay()
 	fl.mu.Unlock()
 	require.Empty(t, g.waiting)
 	require.Equal(t, &callback.Request{}, w.call, "staging does not count its body any more")
@@ -53,7 +53,7 @@ func TestAParkedCallbackKeepsNoValue(t *testing.T) {
 	fl.outlets.byKey[g.outletKey] = g
 	w := &Task{slot: l, seq: 1, content: &content{topic: "https://a", due: fl.clock.Millis(), settings: schemas.DefaultSettings(), body: []byte("value"),
 		record: &kgo.Record{Topic: "https://a"}, call: &callback.Request{Method: "PUT", Body: []byte("value")}}}
-	require.Empty(t, fl.parkUnsent([]*Task{w}))
+	require.Empty(t, (&Batch{machine: fl.machine}).parkUnsent([]*Task{w}))
 	require.Nil(t, w.record)
 	require.Nil(t, w.body)
 	require.Empty(t, w.call.Body, "nobody counts it")
@@ -76,19 +76,19 @@ func TestParking(t *testing.T) {
 	require.Len(t, fl.inbox.transitions, fl.parkedMost()+10, "on what is remembered alone")
 
 	unread := &Task{slot: l, seq: 3, pos: 60, lane: 7}
-	require.True(t, fl.parksAgain(unread))
+	require.True(t, fl.Bodies.parksAgain(unread))
 	last := fl.inbox.transitions[len(fl.inbox.transitions)-1]
 	require.Equal(t, task.StateLine, last.State, "as what it is")
 	require.Greater(t, last.Pos, now.UnixMilli())
-	require.False(t, fl.parksAgain(&Task{slot: &ownedSlot{}, seq: 3}), "another line knows nothing of it")
-	require.False(t, fl.parksAgain(&Task{slot: l, seq: int64(fl.parkedMost())}), "it was too much to remember")
+	require.False(t, fl.Bodies.parksAgain(&Task{slot: &ownedSlot{}, seq: 3}), "another line knows nothing of it")
+	require.False(t, fl.Bodies.parksAgain(&Task{slot: l, seq: int64(fl.parkedMost())}), "it was too much to remember")
 
 	g.closed.next = now.Add(-time.Second)
-	require.False(t, fl.parksAgain(unread), "the target is to be asked")
-	require.True(t, fl.parksAgain(&Task{slot: l, seq: 4, pos: 60}), "by one")
+	require.False(t, fl.Bodies.parksAgain(unread), "the target is to be asked")
+	require.True(t, fl.Bodies.parksAgain(&Task{slot: l, seq: 4, pos: 60}), "by one")
 
 	l.parked[5] = parked{outletKey: g.outletKey, expires: 1}
-	require.False(t, fl.parksAgain(&Task{slot: l, seq: 5}), "its time is over")
+	require.False(t, fl.Bodies.parksAgain(&Task{slot: l, seq: 5}), "its time is over")
 
 	fl.respondsAgain(g)
 	require.Empty(t, l.parked)
@@ -140,7 +140,7 @@ func TestParkedTasksAreRejudged(t *testing.T) {
 	fl.outlets.byKey[g.outletKey] = g
 	reads := func(asking *Task) {
 		g.closed.next, g.closed.probeRead = time.Now().Add(-time.Second), time.Time{}
-		require.False(t, fl.parksAgain(asking))
+		require.False(t, fl.Bodies.parksAgain(asking))
 	}
 	for seq := range int64(4) {
 		fl.putOff(ask(seq), g)

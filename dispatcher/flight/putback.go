@@ -17,7 +17,7 @@ const unsentPause = 5 * time.Second
 
 // putBack puts a task back: out of its place, to a later one, where it stands until pos. Each task that is put off, set aside or held comes
 // here; its body may not be known. It says how many attempts were made, and whether the task can be cancelled meanwhile.
-func (fl *Flight) putBack(t *Task, state task.State, pos int64, attempt int) {
+func (fl *machine) putBack(t *Task, state task.State, pos int64, attempt int) {
 	fl.leave(t, Transition{Transition: line.Transition{State: state, Pos: pos, Attempt: attempt, Lane: t.lane}})
 }
 
@@ -51,7 +51,7 @@ func (t *Task) retry(pos int64, made int, reason string) Transition {
 }
 
 // postpone puts a task off for a while that was not sent, or was refused.
-func (fl *Flight) postpone(t *Task, now int64, pause time.Duration) {
+func (fl *machine) postpone(t *Task, now int64, pause time.Duration) {
 	pos := now + pause.Milliseconds()
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
 		pos = max(min(pos, t.due+bound+1), now+1)
@@ -61,17 +61,17 @@ func (fl *Flight) postpone(t *Task, now int64, pause time.Duration) {
 }
 
 // setAside takes a task out of its place whose earlier sending is still unanswered. It stays out of reach of a cancel.
-func (fl *Flight) setAside(t, original *Task) {
+func (fl *machine) setAside(t, original *Task) {
 	const aside = 10_000
 	fl.putBack(t, task.StateRetry, fl.clock.Millis()+aside, original.attempt)
 }
 
 // deadLetter ends a task with a dead letter.
-func (fl *Flight) deadLetter(t *Task, kind, reason string) {
+func (fl *machine) deadLetter(t *Task, kind, reason string) {
 	fl.leave(t, fl.deadTransition(t, kind, reason))
 }
 
-func (fl *Flight) deadTransition(t *Task, kind, reason string) Transition {
+func (fl *machine) deadTransition(t *Task, kind, reason string) Transition {
 	return Transition{
 		Transition: line.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane, Dead: &task.DeadLetter{Seq: t.seq, Kind: kind, Topic: t.topic, TaskID: t.id, Due: t.due,
 			Attempt: t.attempt, Replay: t.replay, Reason: reason, DiedAt: fl.clock.Millis(), Body: t.body},
@@ -80,7 +80,7 @@ func (fl *Flight) deadTransition(t *Task, kind, reason string) Transition {
 }
 
 // leave takes a task out of its place with the next settlement.
-func (fl *Flight) leave(t *Task, e Transition) {
+func (fl *machine) leave(t *Task, e Transition) {
 	e.Seq, e.Slot, e.Epoch, e.From = t.seq, t.slot.number, t.slot.epoch, t.pos
 	e.task = t
 	e.Events = slices.DeleteFunc(e.Events, func(ev schemas.Event) bool { return !task.Published(t.settings.Events, ev.State) })
@@ -117,7 +117,7 @@ func recallOf(l *ownedSlot, seq, from, pos int64, attempt int, lane task.Lane) T
 }
 
 // recall hands tasks that are called back to the settlement.
-func (fl *Flight) recall(back []Transition) {
+func (fl *machine) recall(back []Transition) {
 	if len(back) > 0 {
 		fl.inbox.recall(back)
 		fl.kicks.Settle.Now()
@@ -145,7 +145,7 @@ func MayRecall(recalls, unsettled []Transition) (now, early []Transition) {
 
 // recalled has the slots claimed in which tasks stand now that were called back: behind what is claimed, though they should have gone
 // already. Their gates learn which of them come.
-func (fl *Flight) recalled(transitions []Transition, moved []store.Place) {
+func (fl *machine) recalled(transitions []Transition, moved []store.Place) {
 	inLine := map[int64]bool{}
 	for _, m := range moved {
 		inLine[m.Seq] = !task.IsHeld(m.Pos)
@@ -170,7 +170,7 @@ func (c Config) transit() time.Duration { return min(c.LookAhead, longestTransit
 
 // unreported ends the wait for a report: another attempt after its backoff, or none is left. Only the settlement knows whether a
 // report came in time: see store/intake/reportwait.go.
-func (fl *Flight) unreported(t *Task) {
+func (fl *machine) unreported(t *Task) {
 	_ = faultpoint.At(faultpoint.DispatcherUnreported)
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)
 	now := fl.clock.Millis()

@@ -10,7 +10,7 @@ import (
 )
 
 // TakeLeaving takes the tasks that leave their places, and at most a round of those that are called back.
-func (fl *Flight) TakeLeaving() (transitions, recalls []Transition) {
+func (fl *machine) TakeLeaving() (transitions, recalls []Transition) {
 	transitions, recalls, more := fl.inbox.takeLeaving(recallMost)
 	if more {
 		fl.kicks.Settle.Now()
@@ -19,14 +19,14 @@ func (fl *Flight) TakeLeaving() (transitions, recalls []Transition) {
 }
 
 // NotLeft takes back what could not be settled.
-func (fl *Flight) NotLeft(transitions, recalls []Transition) {
+func (fl *machine) NotLeft(transitions, recalls []Transition) {
 	if len(transitions)+len(recalls) > 0 {
 		fl.inbox.putBack(transitions, recalls)
 	}
 }
 
 // Ours leaves out transitions of slots that were lost, and all but the last word on one task.
-func (fl *Flight) Ours(transitions []Transition) []Transition {
+func (fl *machine) Ours(transitions []Transition) []Transition {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	at := map[int64]int{}
@@ -60,7 +60,7 @@ type Closing struct {
 }
 
 // Closable returns how far the slots can be closed now. Delivered tasks that are held up there leave by themselves.
-func (fl *Flight) Closable() (out []Closing) {
+func (fl *machine) Closable() (out []Closing) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, l := range fl.slots {
@@ -72,14 +72,14 @@ func (fl *Flight) Closable() (out []Closing) {
 }
 
 // LeavePinned takes delivered tasks out of slots in which they have been held up for long.
-func (fl *Flight) LeavePinned() {
+func (fl *machine) LeavePinned() {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.leavePinned()
 }
 
 // Settled takes what the database did: transitions and closings that are durable, after so long.
-func (fl *Flight) Settled(transitions []Transition, closings []Closing, result line.Settled, took time.Duration) {
+func (fl *machine) Settled(transitions []Transition, closings []Closing, result line.Settled, took time.Duration) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	if len(transitions) > 0 {
@@ -114,7 +114,7 @@ func (fl *Flight) Settled(transitions []Transition, closings []Closing, result l
 }
 
 // close moves done. Where the database has other tasks than were settled, the slot is taken anew.
-func (fl *Flight) close(closings []Closing, result line.Settled) {
+func (fl *machine) close(closings []Closing, result line.Settled) {
 	mismatch := map[int]bool{}
 	for _, slot := range result.Mismatch {
 		mismatch[slot] = true
@@ -140,7 +140,7 @@ func (fl *Flight) close(closings []Closing, result line.Settled) {
 }
 
 // leftAgain marks what was claimed anew of a task whose late answer has ended it.
-func (fl *Flight) leftAgain(e Transition) {
+func (fl *machine) leftAgain(e Transition) {
 	if l := fl.slots[e.Slot]; l != nil {
 		for _, t := range l.open() {
 			if t.seq == e.Seq && t.status == leaving {
@@ -160,7 +160,7 @@ func Rows(transitions []Transition) []line.Transition {
 }
 
 // leavePinned takes delivered tasks out of slots in which they have been held up for long.
-func (fl *Flight) leavePinned() {
+func (fl *machine) leavePinned() {
 	fl.unsettled.forgetDurable()
 	closable, n, now := map[*ownedSlot]int64{}, 0, time.Now()
 	for _, t := range fl.unsettled.deliveries {
