@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -164,9 +165,22 @@ func (in Intake) livesFor(ctx context.Context, tx *sql.Tx, intake, topic string)
 	if err != nil {
 		return false, err
 	}
-	var settled int64 // in all slots
-	if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MIN(done), 0) FROM slots").Scan(&settled); err != nil {
+	slots, err := in.h.Slots(ctx, tx)
+	if err != nil {
 		return false, err
+	}
+	// Tasks that have ended stand in the lane too. Nothing but the first open place of the slots tells where they may be left out:
+	// done stays where it is while nobody uses a slot.
+	done, first := make([]handle.SlotPos, len(slots)), int64(math.MaxInt64)
+	for i, s := range slots {
+		done[i] = handle.SlotPos{Slot: s.Slot, Pos: s.Done}
+	}
+	open, err := in.h.Beyond(ctx, tx, done)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range open {
+		first = min(first, p.Pos)
 	}
 	of := " AND seq >> 48 IN (SELECT src FROM sources WHERE sources.topic = ?) LIMIT 1"
 	found := func(query string, args ...any) bool {
@@ -178,7 +192,7 @@ func (in Intake) livesFor(ctx context.Context, tx *sql.Tx, intake, topic string)
 		return true, err
 	}
 	for _, lane := range key.Lanes(topic) {
-		if found("SELECT 1 FROM "+in.h.Dialect.Use("tasks", "lane")+" JOIN slots ON slots.slot = tasks.slot WHERE lane = ? AND pos > ? AND pos > done AND topic = ?", int64(lane), settled, []byte(topic)) {
+		if found("SELECT 1 FROM "+in.h.Dialect.Use("tasks", "lane")+" JOIN slots ON slots.slot = tasks.slot WHERE lane = ? AND pos >= ? AND pos > done AND topic = ?", int64(lane), first, []byte(topic)) {
 			return true, err
 		}
 	}
