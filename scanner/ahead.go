@@ -3,6 +3,7 @@ package scanner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -32,7 +33,8 @@ type cancelsAt struct {
 const (
 	// mostAhead is how many records of cancels a reading holds. Only a restored backup brings more.
 	mostAhead = 20
-	// aheadPatience limits the partition's wait for cancels: the topic may be unreadable.
+	// aheadPatience limits the wait for cancels: the topic may be unreadable. After a wait in vain, partitions that begin within it do
+	// not wait.
 	aheadPatience = 10 * time.Second
 )
 
@@ -42,24 +44,32 @@ func (w *worker) lookAhead(ctx context.Context, r *reading, src intake.Source) {
 	if a.looked || len(a.list) > 0 || r.key.topic == w.decoder.reports || r.key.topic == w.decoder.cancels {
 		return
 	}
-	bound, cancel := context.WithTimeout(ctx, aheadPatience)
-	defer cancel()
-	err := w.retry.do(bound, "reading cancels of many", func() error {
-		a.looked = true
-		return w.undecided(bound, func(seq int64, many task.Cancels) bool {
-			if at, listed := many.Stored[src.ID]; listed && at >= src.Next && seq > a.last {
-				a.last, a.list = seq, append(a.list, cancelsAt{at, task.Change{Seq: seq, Cancels: many.Of(src.ID)}})
-			}
-			a.looked = len(a.list) < mostAhead
-			return a.looked
+	err := errNoWord
+	if a.looked = w.noWord.lasts(); !a.looked {
+		bound, cancel := context.WithTimeout(ctx, aheadPatience)
+		defer cancel()
+		err = w.retry.do(bound, "reading cancels of many", func() error {
+			a.looked = true
+			return w.undecided(bound, func(seq int64, many task.Cancels) bool {
+				if at, listed := many.Stored[src.ID]; listed && at >= src.Next && seq > a.last {
+					a.last, a.list = seq, append(a.list, cancelsAt{at, task.Change{Seq: seq, Cancels: many.Of(src.ID)}})
+				}
+				a.looked = len(a.list) < mostAhead
+				return a.looked
+			})
 		})
-	})
-	slices.SortStableFunc(a.list, func(x, y cancelsAt) int { return cmp.Compare(x.at, y.at) })
+		slices.SortStableFunc(a.list, func(x, y cancelsAt) int { return cmp.Compare(x.at, y.at) })
+		if err != nil {
+			a.looked = true
+			w.noWord.begin(aheadPatience)
+		}
+	}
 	if err != nil {
-		a.looked = true
 		w.log.Warn("cancels of many are decided later than requests that came after them, if the database has forgotten both", zap.String("topic", r.key.topic), zap.Int32("partition", r.key.partition), zap.Error(err))
 	}
 }
+
+var errNoWord = errors.New("another partition has just waited in vain")
 
 // before returns the cancels before the first unstored record of a stretch; nil: there are none.
 // fits is how many records come before further cancels. The partition is stored up to next.

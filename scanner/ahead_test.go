@@ -122,18 +122,20 @@ func TestMoreCancelsThanAReadingHolds(t *testing.T) {
 	require.Equal(t, tasks, f.ended(task.StateLine), "all that were kept")
 }
 
-// Where Kafka does not say what is cancelled, the intake does not wait for it for long.
+// Where Kafka does not say what is cancelled, all partitions of the intake together do not wait for it for long.
 func TestIntakeWithoutWordOfCancels(t *testing.T) {
 	f := newFixture(t)
-	s := f.scanner(f.store, Config{})
+	s := f.scanner(f.store, Config{Workers: 1})
 	asked := make(chan struct{}, 100)
 	s.worker.undecided = func(ctx context.Context, _ func(int64, task.Cancels) bool) error {
 		asked <- struct{}{}
 		<-ctx.Done() // after aheadPatience
 		return ctx.Err()
 	}
+	for part := range int32(intakeParts) {
+		f.publish(ask(fmt.Sprint("a", part), part))
+	}
 	f.run(s)
-	f.publish(ask("a", 0))
-	f.eventually("it is stored", func() bool { return f.ended(task.StateLine) == 1 })
-	require.NotEmpty(t, asked)
+	f.eventually("they are stored", func() bool { return f.ended(task.StateLine) == intakeParts })
+	require.Len(t, asked, 1)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,4 +36,22 @@ func (r retrier) do(ctx context.Context, what string, f func() error) error {
 			return fmt.Errorf("%s: %w", what, errors.Join(err, ended))
 		}
 	}
+}
+
+// rest is a time in which Kafka is not asked, since it did not answer.
+type rest struct {
+	mu   sync.Mutex
+	ends time.Time
+}
+
+func (r *rest) begin(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ends = time.Now().Add(d)
+}
+
+func (r *rest) lasts() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Now().Before(r.ends)
 }

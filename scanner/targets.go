@@ -43,7 +43,7 @@ type targets struct {
 	known, before map[string]bool // topics that exist; before: of an earlier time
 	turned        time.Time       // known became before
 
-	rests atomic.Int64 // Kafka is not asked before, Unix ms
+	silent rest // of Kafka
 
 	beyond map[string]*beyondTargets // by intake
 }
@@ -127,7 +127,7 @@ func (t *targets) notKnown(most map[string]int, changes []task.Change) map[strin
 
 // missing asks Kafka for missing topics, and remembers the existing ones.
 func (t *targets) missing(ctx context.Context, names []string) (missing []string) {
-	if time.Now().UnixMilli() < t.rests.Load() {
+	if t.silent.lasts() {
 		return nil
 	}
 	bound, cancel := context.WithTimeout(ctx, lookUpPatience)
@@ -135,7 +135,7 @@ func (t *targets) missing(ctx context.Context, names []string) (missing []string
 	for part := range slices.Chunk(names, lookUpAtOnce) {
 		gone, err := kafka.Missing(bound, t.asks, part...)
 		if err != nil {
-			t.rests.Store(time.Now().Add(lookUpRest).UnixMilli())
+			t.silent.begin(lookUpRest)
 			t.log.Warn("looking up target topics failed: until Kafka answers, each counts as one that exists", zap.Error(err))
 			break
 		}

@@ -25,6 +25,7 @@ type worker struct {
 	parts     *partitions
 	kept      func(context.Context) (map[intake.Place]intake.Extent, error) // what Kafka has of the partitions that are read
 	undecided func(context.Context, func(seq int64, many task.Cancels) bool) error
+	noWord    rest // of what is cancelled: see lookAhead
 	decoder   *decoder
 	pacer     *pacer
 	targets   *targets
