@@ -15,7 +15,6 @@ type Alert struct {
 	Why  string `json:"why"`
 }
 
-// evidence is what rules are judged by.
 type evidence struct {
 	services []admin.Service
 	slots    []store.Slot // nil: not known
@@ -23,9 +22,9 @@ type evidence struct {
 	since    func(minutes int64) figures.Counts // in the latest minutes
 }
 
-// rule is a rule of docs/alerts.yml, with the same condition: a level that is above most, or what was
-// counted in the latest minutes. A condition of another form is a function, which returns why the rule
-// holds; "": it does not. Rates are of whole minutes, as the series has them.
+// rule is a rule of docs/alerts.yml, with the same condition: a level above most, or a count in the
+// latest minutes. A condition of another form is a function that returns why the rule holds; "": it
+// does not. Rates are of whole minutes, as in the series.
 type rule struct {
 	name    string
 	level   string
@@ -36,7 +35,6 @@ type rule struct {
 	judge   func(e *evidence) string
 }
 
-// holds returns why the rule holds; "": it does not.
 func (r rule) holds(e *evidence) string {
 	n := e.now.Levels[r.level]
 	switch {
@@ -51,7 +49,6 @@ func (r rule) holds(e *evidence) string {
 	return fmt.Sprintf(r.why, n)
 }
 
-// rules are those of docs/alerts.yml.
 var rules = []rule{
 	{name: "NotyetLate", judge: func(e *evidence) string {
 		if p99, ok := e.since(5).Lateness.Quantile(0.99); ok && p99 > 5 {
@@ -96,7 +93,6 @@ var rules = []rule{
 	{name: "NotyetDeadLettersPileUp", level: figures.LetterBytes, most: 10_000_000_000, why: "dead letters take %d bytes"},
 }
 
-// alerts returns the rules whose condition holds.
 func alerts(e *evidence) []Alert {
 	out := []Alert{}
 	for _, r := range rules {
@@ -107,7 +103,7 @@ func alerts(e *evidence) []Alert {
 	return out
 }
 
-// oftenIn5 is a tenth of a time per second for five minutes.
+// oftenIn5 means: a tenth of a time per second for five minutes.
 const oftenIn5 = 30
 
 func (e *evidence) intakeFails() string {

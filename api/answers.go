@@ -20,8 +20,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Limits on callers that wait for an answer: how many wait at a time, how long, and how many
-// answers about one id each of them keeps until it knows which one is its own.
+// Limits on waiting callers: how many at a time, how long, and how many answers about one id each
+// keeps until its own is known.
 const (
 	maxWaiters  = 256
 	maxWait     = 30 * time.Second
@@ -30,8 +30,8 @@ const (
 	tailTimeout = 5 * time.Second  // limit for finding the end of the results topic
 )
 
-// Answers finds the answers to requests on the results topic. All waiters share one reader. It
-// starts with the first waiter and stops when there has been none for a while. For events of other
+// Answers finds the answers to requests on the results topic. All waiters share one reader. The
+// reader starts with the first waiter and stops after a while without any. For events of other
 // tasks it only checks the key.
 type Answers struct {
 	dial  func() (*kgo.Client, error)
@@ -47,15 +47,14 @@ type Answers struct {
 	closed   bool
 }
 
-// answerTail is one run of the reader.
 type answerTail struct {
 	client *kgo.Client
 	stop   context.CancelFunc
 	done   chan struct{}
 }
 
-// waiter waits for the answer to one request. Until Kafka has told the request's position, the waiter
-// keeps the answers that may be the one: those about its id, or about ids made of positions.
+// waiter waits for the answer to one request. Until Kafka has told the request's position, the
+// waiter keeps all possible answers: about the same id, or about ids made of positions.
 type waiter struct {
 	id      string // "": the request gives none
 	request string // "": not known yet; guarded by Answers.mu, as held is
@@ -64,13 +63,12 @@ type waiter struct {
 	came    chan schemas.Event // has room for one
 }
 
-// NewAnswers reads the results topic with the clients that dial returns. These should read
-// committed records only.
+// NewAnswers reads the results topic with clients of dial, for committed records only.
 func NewAnswers(topic string, dial func() (*kgo.Client, error), log *zap.Logger) *Answers {
 	return &Answers{dial: dial, topic: topic, log: log, places: share.NewTurns(maxWaiters, maxWaiters/16, maxWaiters), starting: semaphore.NewWeighted(1), waiters: map[string][]*waiter{}}
 }
 
-// Close stops the reader. Callers that still wait get no answer.
+// Close stops the reader. Waiting callers get no answer.
 func (a *Answers) Close() {
 	_ = a.starting.Acquire(context.Background(), 1) // who has it gives it back after tailTimeout
 	defer a.starting.Release(1)
@@ -88,9 +86,10 @@ func (t *answerTail) close() {
 	}
 }
 
-// expect makes a waiter for the answer to a request about an id ("": the one that its position makes),
-// when it is the caller's turn. Call expect before the request is sent: the reader's position is then at
-// or before the answer. The caller returns the waiter with leave. If Kafka prevents the reader from starting, the waiter gets no answer.
+// expect makes a waiter for the answer to a request about an id ("": the id made of its position),
+// when it is the caller's turn. Call expect before the request is sent: the reader's position is
+// then at or before the answer. The caller returns the waiter with leave. If Kafka prevents the
+// reader from starting, the waiter gets no answer.
 func (a *Answers) expect(ctx context.Context, id string) (*waiter, error) {
 	gone, err := a.places.Take(ctx, access.From(ctx).Account(), 1)
 	if err != nil {
@@ -106,7 +105,6 @@ func (a *Answers) expect(ctx context.Context, id string) (*waiter, error) {
 	return w, nil
 }
 
-// leave ends the wait.
 func (a *Answers) leave(w *waiter) {
 	defer w.gone()
 	a.mu.Lock()
@@ -115,7 +113,7 @@ func (a *Answers) leave(w *waiter) {
 	a.lastUse = time.Now()
 }
 
-// remove is for who holds the lock.
+// remove needs the lock.
 func (a *Answers) remove(name string, w *waiter) {
 	a.waiters[name] = slices.DeleteFunc(a.waiters[name], func(other *waiter) bool { return other == w })
 	if len(a.waiters[name]) == 0 {
@@ -123,8 +121,7 @@ func (a *Answers) remove(name string, w *waiter) {
 	}
 }
 
-// answer waits for the event that answers the request at an intake position. It returns false if
-// that did not come before ctx ended.
+// answer waits for the answer to the request at an intake position. false: ctx ended before.
 func (a *Answers) answer(ctx context.Context, w *waiter, request string) (schemas.Event, bool) {
 	a.mu.Lock()
 	a.remove(w.id, w)
@@ -143,8 +140,8 @@ func (a *Answers) answer(ctx context.Context, w *waiter, request string) (schema
 	}
 }
 
-// start makes sure that the reader runs, from the present end of the results topic or from an
-// earlier position.
+// start makes sure of a reader, from the present end of the results topic or from an earlier
+// position.
 func (a *Answers) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
@@ -182,7 +179,7 @@ func (a *Answers) start(ctx context.Context) error {
 	return nil
 }
 
-// read passes events to the waiters, until there has been none for a while.
+// read passes events to the waiters, until a while without any.
 func (a *Answers) read(ctx context.Context, tail *answerTail) {
 	defer close(tail.done)
 	defer tail.client.Close()
@@ -211,7 +208,7 @@ func (a *Answers) read(ctx context.Context, tail *answerTail) {
 	}
 }
 
-// idle stops the reader if nobody needs it any more. The next waiter starts another.
+// idle stops an unneeded reader. The next waiter starts another.
 func (a *Answers) idle(tail *answerTail) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,14 +1,13 @@
 // Package api is the JSON API of every service. HTTP requests go in; tasks and dead letters come
-// out as the database has them. Requests to schedule, cancel, stop or fire go to the intake topic like
-// those of any other program.
+// out as the database has them. Requests to schedule, cancel, stop or fire go to the intake topic
+// like those of any other program.
 //
-// /openapi.json describes it and is generated from the types in this package. Errors are
+// /openapi.json describes the API, generated from the types in this package. Errors are
 // problem+json (RFC 9457) and name the field and the fix. Times are Unix ms: integers below 2^53,
 // which every JSON reader parses exactly.
 //
 // internal/access puts the caller into the request's context; a request without a caller is
-// refused. Each operation names the role that it needs, and each input says which topics it is
-// about.
+// refused. Each operation names the role needed, and each input its topics.
 package api
 
 import (
@@ -31,10 +30,10 @@ import (
 type Config struct {
 	// Version is the program's version, for /openapi.json.
 	Version string
-	// Intakes returns the intake topics with their present limits. The first is the default for requests
-	// that name none. Bodies are bounded by the limits of the start. Default none.
+	// Intakes returns the intake topics with their present limits. The first is the default for
+	// requests without one. Bodies are bounded by the limits of the start. Default none.
 	Intakes func() []Intake
-	// Answers finds the answers that callers wait for. nil: nobody waits; ?wait= returns as if no
+	// Answers finds the answers for waiting callers. nil: nobody waits; ?wait= returns as if no
 	// answer had come in time.
 	Answers *Answers
 }
@@ -52,7 +51,7 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s.refuseOthers(mux)
 }
 
-// mount adds all operations: who may ask for each, where, what for, and who serves it.
+// mount adds all operations, each with role, path, purpose and handler.
 func (s *server) mount(mux *http.ServeMux, version string) {
 	s.huma = s.describe(mux, version)
 	s.memory = newMemory(s.huma, s.intakes())
@@ -126,8 +125,8 @@ func (s *server) describe(mux *http.ServeMux, version string) huma.API {
 	return humago.New(mux, c)
 }
 
-// refuseOthers refuses the methods that a path does not have, also where another path's parameter would match it, and paths that are not
-// there, with problem documents.
+// refuseOthers refuses, with problem documents, unknown paths and the methods missing on a path,
+// also where another path's parameter would match.
 func (s *server) refuseOthers(mux *http.ServeMux) {
 	all := map[string][]string{} // methods by path
 	for path, item := range s.huma.OpenAPI().Paths {
@@ -158,7 +157,8 @@ func (s *server) refuseOthers(mux *http.ServeMux) {
 	})
 }
 
-// refuseMethod names the methods of a path, and, for a request that may change something, the operations below the path that do.
+// refuseMethod names the methods of a path, and, for a possible change, the changing operations
+// below the path.
 func refuseMethod(all map[string][]string, path string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		detail := "this path has no such method: send " + strings.Join(all[path], " or ")
@@ -182,7 +182,6 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 	_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
 }
 
-// methods are those that operations have.
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 func reads(method string) bool {
@@ -193,5 +192,5 @@ func operation(item *huma.PathItem, method string) *huma.Operation {
 	return map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodPatch: item.Patch, http.MethodDelete: item.Delete}[method]
 }
 
-// everyPath is the pattern of what has no operation.
+// everyPath is the pattern of paths without an operation.
 const everyPath = "/api/"

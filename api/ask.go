@@ -16,14 +16,14 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Target names the task that a cancel, stop or fire is about.
+// Target names the task of a cancel, stop or fire.
 type Target struct {
 	Intake  string `json:"intake,omitempty"  doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
 	Topic   string `json:"topic,omitempty"   doc:"target topic, or the origin of an HTTP callback; default the intake's own target"`
 	URL     string `json:"url,omitempty"     doc:"instead of the topic: any URL of the callback's origin"`
 	ID      string `json:"id"`
 	Version *int64 `json:"version,omitempty" doc:"ignored as stale when it is lower than the task's"`
-	// Key is the record key. Requests about one task keep their order if they have the same key.
+	// Key is the record key. Requests about one task keep their order with the same key.
 	Key       *string `json:"key"                  required:"false" doc:"record key: give that of the task's other requests, so that they stay in order"`
 	KeyBase64 string  `json:"key_base64,omitempty"`
 }
@@ -101,7 +101,7 @@ type pathTarget struct {
 	Key     string `query:"key"     doc:"record key: give that of the task's other requests, so that they stay in order"`
 }
 
-// Resolve refuses what has 19 digits and is no version all the same.
+// Resolve refuses 19 digits beyond the largest version.
 func (in *pathTarget) Resolve(huma.Context) []error {
 	if in.Version == "" {
 		return nil
@@ -142,13 +142,13 @@ func (s *server) byPath(op schemas.Op) func(context.Context, *pathTarget) (*answ
 	}
 }
 
-// ask sends the request and waits for the answer to it, and to no other request about the task. The
+// ask sends the request and waits for its own answer, not for another request's about the task. The
 // wait begins when Kafka has acknowledged the request.
 func (s *server) ask(ctx context.Context, op schemas.Op, t Target, w Waiting) (*answerOutput, error) {
 	return s.askRecord(ctx, t.ID, route{t.Intake, t.Topic, t.URL}, func(in Intake) (*kgo.Record, error) { return t.Record(op, in) }, w)
 }
 
-// askRecord is ask for any request that is answered.
+// askRecord is ask for any request with an answer.
 func (s *server) askRecord(ctx context.Context, id string, way route, record func(Intake) (*kgo.Record, error), w Waiting) (*answerOutput, error) {
 	wait, err := w.duration()
 	if err != nil {
@@ -176,10 +176,10 @@ func (s *server) askRecord(ctx context.Context, id string, way route, record fun
 	return &answerOutput{http.StatusAccepted, sent}, nil
 }
 
-// route is where a request goes: to the intake that it names, or to the one for its target.
+// route is the way of a request: to the named intake, or to the target's.
 type route struct{ intake, topic, url string }
 
-// target is the name by which tokens know the target. "": the intake's own.
+// target is the target's name in tokens. "": the intake's own.
 func (w route) target() string {
 	if w.url != "" {
 		target, _ := schemas.ParseCallbackURL([]byte(w.url)) // what is no URL is refused later
@@ -188,8 +188,7 @@ func (w route) target() string {
 	return schemas.TargetName(w.topic)
 }
 
-// publishTimeout is how long a caller waits for Kafka. It is shorter than the server's own time
-// limit.
+// publishTimeout is how long a caller waits for Kafka. The server's own time limit is longer.
 const publishTimeout = 10 * time.Second
 
 func (s *server) publish(ctx context.Context, way route, record func(Intake) (*kgo.Record, error)) (Published, error) {

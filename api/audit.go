@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// AuditEntry is one change that was made through the API or the command line.
+// AuditEntry is one change through the API or the command line.
 type AuditEntry struct {
 	ID    int64           `json:"id"`
 	At    int64           `json:"at"              doc:"Unix ms"`

@@ -13,10 +13,10 @@ import (
 )
 
 // bodyBudget limits the total size of the request bodies being handled. JSON takes about three
-// times its size while it is parsed.
+// times its size while being parsed.
 const bodyBudget = 128 << 20
 
-// memory bounds the bytes of bodies and answers that requests hold at a time.
+// memory bounds the bytes of bodies and answers held at a time.
 type memory struct {
 	api     huma.API
 	largest int64 // bytes of a body
@@ -29,17 +29,17 @@ func newMemory(api huma.API, intakes []Intake) *memory {
 	for _, in := range intakes {
 		value = max(value, in.Limits.MaxValueBytes)
 	}
-	// The largest value in either form (base64 takes 4/3; escaped text up to 6 bytes for one), with its headers.
+	// The largest value in either form (base64 takes 4/3; escaped text up to 6 bytes for one), with
+	// its headers.
 	largest := 6*int64(value) + 1<<20
 	bodies := max(bodyBudget, largest)
 	return &memory{api, largest, share.NewTurns(bodies, largest, bodies), share.NewTurns(answerBudget, contentPageBytes, answerBudget)}
 }
 
-// limitBody admits the largest value.
 func (m *memory) limitBody(op *huma.Operation) { op.MaxBodyBytes = m.largest }
 
-// budget lets a body wait until it fits into bodyBudget beside those being read. A body of
-// unknown length counts as the largest. Where an operation has no body, none is read.
+// budget lets a body wait until there is room in bodyBudget. A body of unknown length counts as the
+// largest. Where an operation has no body, none is read.
 func (m *memory) budget(limit int64) func(huma.Context, func(huma.Context)) {
 	limit = cmp.Or(limit, 1<<20) // huma's default
 	return func(ctx huma.Context, next func(huma.Context)) {
@@ -55,18 +55,18 @@ func (m *memory) budget(limit int64) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// A caller who reads slowly keeps his answer in memory until the server's time for writing ends, and
-// there may be as many as connections. So answers with content count from when they are asked for
-// until they are sent. In JSON they take up to eight times their size.
+// A slow reader keeps his answer in memory until the server's time for writing ends, on as many
+// connections as there may be. So answers with content count from the asking to the end of the
+// sending. In JSON they take up to eight times their size.
 const (
-	// answerBudget limits the bytes of these answers together.
+	// answerBudget limits the bytes of all answers together.
 	answerBudget = 128 << 20
-	// pageBytes is what a page without content counts: 1000 dead letters with their reasons.
+	// pageBytes is the count of a page without content: 1000 dead letters with their reasons.
 	pageBytes = 4 << 20
-	// contentPageBytes is what a page with content counts: 16 MiB, and one value more.
+	// contentPageBytes is the count of a page with content: 16 MiB, and one value more.
 	contentPageBytes = 24 << 20
-	// thingBytes is what one thing counts: the largest value of any intake, since its intake may have had another limit when the value
-	// was stored, and what is around it.
+	// thingBytes is the count of one thing: the largest value of any intake, since its intake may
+	// have had another limit at the time, and the rest.
 	thingBytes = schemas.MaxValueBytes + 1<<20
 )
 
@@ -91,7 +91,6 @@ func (m *memory) sending(op *huma.Operation, size func(huma.Context) int64) {
 	})
 }
 
-// waits begins the time for waiting of each request.
 func waits(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithContext(ctx, share.Wait(ctx.Context())))
 }

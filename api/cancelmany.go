@@ -32,7 +32,7 @@ type CancelMany struct {
 	Cursor   string  `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"1000"`
 }
 
-// CancelledMany is what one request has done.
+// CancelledMany is the result of one request.
 type CancelledMany struct {
 	Cancelled int64  `json:"cancelled"        doc:"no delivery follows"`
 	TooLate   int64  `json:"too_late"         doc:"were or will be delivered, or are dead"`
@@ -66,7 +66,8 @@ func (r *CancelMany) check() error {
 	return nil
 }
 
-// CancelsConfig says how many tasks are cancelled: scanners decide it, by way of a topic of notyet's own.
+// CancelsConfig says how many tasks are cancelled: scanners decide, by way of a topic of notyet's
+// own.
 type CancelsConfig struct {
 	Topic string                                     // takes the cancels
 	Kafka func(context.Context) (*kgo.Client, error) // returns a client that writes it; required
@@ -74,13 +75,14 @@ type CancelsConfig struct {
 	Ahead int                                        // records of one request that may wait to be decided
 }
 
-// ErrUndecided says that no scanner has decided cancels in time. Scanners decide them once they can.
+// ErrUndecided means: no scanner has decided cancels in time. Scanners will do so as soon as they
+// can.
 var ErrUndecided = errors.New("the cancels are published, and no scanner has decided them in time: see that scanners of this version run, and send the request again, which is harmless")
 
-// CancelMany cancels the tasks that are stored and match, a page at a time, in turn with those of other
-// callers. It publishes the cancels of a page as one record, and answers when scanners have decided all of
-// them. When the time of the request has ended, the answer has a cursor. After an error, what was published
-// is decided all the same; the audit log says how many were cancelled.
+// CancelMany cancels the stored and matching tasks, a page at a time, in turn with other callers'
+// requests. The cancels of a page are published as one record, and the answer comes after the
+// scanners' decisions. After the time of the request, the answer has a cursor. After an error,
+// published cancels are decided all the same; the audit log has their number.
 func (l *Local) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany, err error) {
 	if err := r.check(); err != nil {
 		return out, err
@@ -102,7 +104,6 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 	return c.out, err
 }
 
-// canceller is one request that cancels many.
 type canceller struct {
 	*Local
 	filter       look.ListFilter
@@ -121,7 +122,7 @@ type page struct {
 	more *look.ListPlace
 }
 
-// run publishes pages as long as there is time, and looks what became of them.
+// run publishes pages as long as there is time, and collects the decisions.
 func (c *canceller) run(ctx context.Context) error {
 	for turn := ctx; ; {
 		for len(c.ahead) < c.Cancels.Ahead && !c.stopped {
@@ -160,8 +161,9 @@ func (c *canceller) run(ctx context.Context) error {
 	}
 }
 
-// next publishes the cancels of the next page, if that has tasks. A dry run counts them: each of its pages is one of
-// the few lists that may be read at a time, and it rests behind each, so it delays neither cancels nor lists.
+// next publishes the cancels of the next page with tasks. A dry run counts instead: each of its
+// pages is one of the few lists allowed at a time, and a rest follows each, so neither cancels nor
+// lists are delayed.
 func (c *canceller) next(ctx, turn context.Context) error {
 	bound, cancel := context.WithDeadline(ctx, c.ends.Add(cancelPatience))
 	defer cancel()
@@ -213,7 +215,7 @@ func (c *canceller) next(ctx, turn context.Context) error {
 	return nil
 }
 
-// CancelMany cancels the tasks that match. It may answer with a cursor, as the service does.
+// CancelMany cancels the matching tasks. The answer may have a cursor, as the service's.
 func (c *Client) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, error) {
 	return post[CancelledMany](ctx, c, "/tasks/cancel-many", r, nil)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Client calls a running service over HTTP. It has the methods of Local.
+// Client calls a running service over HTTP. Its methods are those of Local.
 type Client struct {
 	base  string
 	token string
@@ -31,9 +31,9 @@ type ClientConfig struct {
 	Addr string
 	// Token is sent with each request. Default none.
 	Token string
-	// User is who uses this client, such as user@host, for the audit log. Default nobody.
+	// User of this client, such as user@host, for the audit log. Default nobody.
 	User string
-	// TLS makes it HTTPS. Default plain HTTP.
+	// TLS turns HTTPS on. Default plain HTTP.
 	TLS *tls.Config
 }
 
@@ -41,7 +41,7 @@ type ClientConfig struct {
 // content.
 const maxAnswer = 1 << 30
 
-// NewClient makes a Client, which connects when it is first used.
+// NewClient makes a Client. The first call connects.
 func NewClient(cfg ClientConfig) *Client {
 	if strings.HasPrefix(cfg.Addr, ":") {
 		cfg.Addr = "127.0.0.1" + cfg.Addr
@@ -57,7 +57,8 @@ func NewClient(cfg ClientConfig) *Client {
 	return &Client{base: scheme + cfg.Addr + "/api/v1", token: cfg.Token, user: printable(cfg.User), http: &http.Client{Timeout: 60 * time.Second, Transport: transport, CheckRedirect: none}}
 }
 
-// get asks with an input, whose parameters it sends; nil: none. missing is the error for what is not there.
+// get asks with the query parameters of an input; nil: none. missing is the error for a missing
+// thing.
 func get[T any](ctx context.Context, c *Client, path string, input any, missing error) (T, error) {
 	return do[T](ctx, c, http.MethodGet, path+parameters(input), nil, missing)
 }
@@ -66,7 +67,7 @@ func post[T any](ctx context.Context, c *Client, path string, request any, missi
 	return do[T](ctx, c, http.MethodPost, path, request, missing)
 }
 
-// MistakeError is an answer that refuses a request for what it says.
+// MistakeError is an answer about a mistake in the request.
 type MistakeError struct{ error }
 
 func do[T any](ctx context.Context, c *Client, method, path string, request any, missing error) (out T, err error) {
@@ -115,7 +116,7 @@ func do[T any](ctx context.Context, c *Client, method, path string, request any,
 	return out, nil
 }
 
-// tlsHint names the setting that an error of the connection comes from.
+// tlsHint names the setting behind an error of the connection.
 func tlsHint(err error) string {
 	if _, unverified := errors.AsType[*tls.CertificateVerificationError](err); unverified {
 		return " (see http.tls.ca and http.tls.server-name)"
@@ -126,10 +127,10 @@ func tlsHint(err error) string {
 	return ""
 }
 
-// plainToHTTPS is what Go's server answers to HTTP where it expects TLS.
+// plainToHTTPS is the answer of Go's server to HTTP in place of TLS.
 const plainToHTTPS = "Client sent an HTTP request to an HTTPS server."
 
-// failure parses the response as a problem document, if it is one.
+// failure parses a problem document in the response, if there is one.
 func failure(status string, answer []byte) error {
 	var p huma.ErrorModel
 	if strings.TrimSpace(string(answer)) == plainToHTTPS {
@@ -147,7 +148,7 @@ func failure(status string, answer []byte) error {
 	return fmt.Errorf("the API answered %s: %s", status, text)
 }
 
-// parameters are the fields of an operation's input that have the tag query, but for those that are zero.
+// parameters are the nonzero fields of an operation's input with the tag query.
 func parameters(input any) string {
 	q := url.Values{}
 	if input != nil {
@@ -167,7 +168,7 @@ func parameters(input any) string {
 	return "?" + q.Encode()
 }
 
-// Segment encodes a part of a path. It also encodes . and .., with which a path would mean another.
+// Segment encodes a part of a path, also . and .., which would change the path.
 func Segment(s string) string {
 	if s == "." || s == ".." {
 		return strings.ReplaceAll(s, ".", "%2E")

@@ -20,7 +20,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Cluster is what runs, and who has which slots.
+// Cluster is the running services, and the owners of slots.
 type Cluster struct {
 	Services []Service `json:"services"            doc:"processes that have said within 15 s that they are alive"`
 	Slots    []Slot    `json:"slots"`
@@ -50,10 +50,10 @@ type Slot struct {
 	Done    int64  `json:"done"    doc:"Unix ms: every task up to it is settled"`
 }
 
-// lagTimeout limits the look at Kafka. Without it, the rest is answered.
+// lagTimeout limits the look at Kafka. Without Kafka, the rest is answered.
 const lagTimeout = 3 * time.Second
 
-// Cluster returns what runs.
+// Cluster returns the running services and the slots.
 func (l *Local) Cluster(ctx context.Context) (Cluster, error) {
 	return listing(ctx, l, func(ctx context.Context) (Cluster, error) {
 		out := Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}}
@@ -100,7 +100,7 @@ func (l *Local) lag(ctx context.Context) ([]Lag, error) {
 	return l.Lag(ctx)
 }
 
-// Cluster returns what runs.
+// Cluster returns the running services and the slots.
 func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
 	return get[Cluster](ctx, c, "/cluster", nil, nil)
 }
@@ -118,7 +118,7 @@ func (s *server) showCluster(ctx context.Context, _ *nothing) (Cluster, error) {
 	return out, err
 }
 
-// anonymous takes out of it where the services run, and their versions.
+// anonymous removes the services' places and versions.
 func (c *Cluster) anonymous() {
 	names := map[string]string{}
 	for i, s := range c.Services {
@@ -135,8 +135,8 @@ func (c *Cluster) anonymous() {
 	}
 }
 
-// shows reports whether a caller may know of a topic that is read. Intakes are known to those who may
-// use their targets: often they have the names of teams. An intake without targets of its own is
+// shows reports whether a caller may know of a read topic. Intakes are known to the users of their
+// targets: often intakes have the names of teams. An intake without targets of its own is
 // everybody's.
 func (s *server) shows(c access.Caller, topic string) bool {
 	in, isIntake := pick(s.intakes(), topic)
@@ -170,7 +170,7 @@ type overviewInput struct {
 	Minutes int `query:"minutes" doc:"how many minutes the series goes back" default:"180" minimum:"1" maximum:"360"`
 }
 
-// scope: the figures are of all topics.
+// scope demands all topics, since the figures cover all.
 func (in *overviewInput) scope(c access.Caller) error { return withinTopics(c, "") }
 
 func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview, error) {
@@ -182,7 +182,7 @@ func (c *Client) Overview(ctx context.Context, minutes int) (Overview, error) {
 	return get[Overview](ctx, c, "/overview", overviewInput{minutes}, nil)
 }
 
-// SlotsChange is how many slots there are, and how far a change of their number has come, in JSON.
+// SlotsChange is the number of slots, and the progress of a change of the number, in JSON.
 type SlotsChange struct {
 	Slots   int          `json:"slots"             doc:"how many there are; while that changes, how many there were"`
 	Target  int          `json:"target"            doc:"how many there are to be"`
@@ -195,7 +195,7 @@ type SlotsChange struct {
 	Behind  []SlotBehind `json:"behind,omitempty" doc:"those of the leaving ones whose tasks have not all moved"`
 }
 
-// SlotBehind is a slot that a change waits for.
+// SlotBehind is a slot that holds a change up.
 type SlotBehind struct {
 	Slot  int    `json:"slot"`
 	Owner string `json:"owner,omitempty"    doc:"the dispatcher that is to move its tasks; absent: none"`

@@ -13,8 +13,8 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// A cursor is the position at which a page ended, and of a list by tag also what divides its order.
-// Callers pass it back unchanged.
+// A cursor is the end position of a page, and of a list by tag also the divider of its order.
+// Callers pass a cursor back unchanged.
 func formatCursor(p *look.ListPlace) string {
 	switch {
 	case p == nil:
@@ -37,18 +37,18 @@ func parseCursor(text, tag string) (*look.ListPlace, error) {
 	return &p, nil
 }
 
-// cursors seals where pages end. A page may end at something of another topic, whose name, id or time a
-// caller for some topics must not learn. A sealed cursor is good for its list and its token only, in
-// every process of the installation.
+// cursors seals where pages end. A page may end at another topic's task, with a name, an id or a
+// time hidden from a caller for some topics. A sealed cursor is good for its list and its token
+// only, in every process of the installation.
 type cursors struct {
 	secret func(context.Context, string) ([16]byte, error)
 	aead   atomic.Pointer[cipher.AEAD] // nil: the secret was not read yet
 }
 
-// cursorBlock is what the length of a cursor is rounded up to: it would tell that of an id.
+// cursorBlock rounds up the length of a cursor, which would tell the length of an id.
 const cursorBlock = 64
 
-// page reads a page of a list. It opens the cursor from before, and seals the one of the next page after.
+// page reads a page of a list. The cursor from before is opened, and the next page's cursor sealed.
 func (c *cursors) page(ctx context.Context, list string, from, next *string, read func() error) (err error) {
 	if *from, err = c.open(ctx, list, *from); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *cursors) page(ctx context.Context, list string, from, next *string, rea
 	return err
 }
 
-// seal returns the cursor of a place; that of the last page is empty.
+// seal returns the cursor of a place; the last page's is empty.
 func (c *cursors) seal(ctx context.Context, list, place string) (string, error) {
 	if place == "" {
 		return "", nil
@@ -93,7 +93,7 @@ func (c *cursors) open(ctx context.Context, list, cursor string) (string, error)
 	return string(text[:len(text)-1]), nil
 }
 
-// of is what a cursor is good for.
+// of binds a cursor to its list and caller.
 func of(ctx context.Context, list string) []byte {
 	return []byte(list + "\x00" + access.From(ctx).Name)
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/notyet/notyet/store/admin"
 )
 
-// This file writes into /openapi.json what requests are refused for. The API does not go by it:
-// schemas.Decode refuses the same with better reasons. So what is written stands in extensions of
-// the schemas, which huma does not look at.
+// This file writes the causes of refusals into /openapi.json. The API does not go by them:
+// schemas.Decode refuses the same with better reasons. So they stand in extensions of the schemas,
+// ignored by huma.
 
 // Arrays in answers are never null, and a null in a request is refused.
 func init() { huma.DefaultArrayNullable = false }
 
-// headerSchema is what the AsyncAPI document says of a header's value.
+// headerSchema is the AsyncAPI document's schema of a header's value.
 type headerSchema struct {
 	Ref        string               `yaml:"$ref"`
 	Pattern    string               `yaml:"pattern"`
@@ -44,14 +44,14 @@ func readHeaderSchemas() (headerSchemas, error) {
 	return doc.Components.Schemas, err
 }
 
-// header returns what is said of a request's header; nothing of one that is not there.
+// header returns the schema of a request's header; an empty one without such a header.
 func (h headerSchemas) header(name string) (one headerSchema) {
 	node := h["requestHeaders"].Properties[name]
 	_ = node.Decode(&one) // the document is valid, which schemas tests
 	return one
 }
 
-// resolve follows references to the schema that says something.
+// resolve follows references to the final schema.
 func (h headerSchemas) resolve(one headerSchema) headerSchema {
 	if name, ok := strings.CutPrefix(one.Ref, "#/components/schemas/"); ok {
 		return h.resolve(h[name])
@@ -62,8 +62,7 @@ func (h headerSchemas) resolve(one headerSchema) headerSchema {
 	return one
 }
 
-// pattern returns the expression that a value matches: that of a schema, or of any of its
-// alternatives.
+// pattern returns the expression for a value: the schema's, or any of the alternatives'.
 func (h headerSchemas) pattern(one headerSchema) string {
 	one = h.resolve(one)
 	var any []string
@@ -76,7 +75,7 @@ func (h headerSchemas) pattern(one headerSchema) string {
 	return "(" + strings.Join(any, ")|(") + ")"
 }
 
-// narrow writes into the schema of a field or a parameter what the header's value must be.
+// narrow writes the limits of the header's value into the schema of a field or a parameter.
 func (h headerSchemas) narrow(field *huma.Schema, one headerSchema) {
 	one = h.resolve(one)
 	if len(field.OneOf) == 2 { // a time: text, or a number
@@ -101,10 +100,10 @@ func (h headerSchemas) narrow(field *huma.Schema, one headerSchema) {
 	}
 }
 
-// told is what headers of refusals say.
+// told describes the headers of refusals.
 var told = map[string]string{"Allow": "the methods that the path has", "Retry-After": "seconds after which another try makes sense"}
 
-// exactlyOne requires one of two fields. With oneOf, generators would make unions of what has no
+// exactlyOne requires one of two fields. With oneOf, generators would make unions of types without
 // other fields.
 func exactlyOne(s *huma.Schema, this, that string) {
 	has := func(name string) map[string]any { return map[string]any{"required": []string{name}} }
@@ -120,7 +119,7 @@ func extend(s *huma.Schema, keyword string, value any) {
 	s.Extensions[keyword] = value
 }
 
-// bounds are those of numbers. nil: none.
+// bounds of numbers. nil: none.
 var bounds = map[string][2]any{
 	"version": {0, nil}, "max_attempts": {1, 10_000}, "after": {0, nil}, "up_to": {0, nil},
 	"slots": {1, admin.MostSlots}, "rate": {0, maxRate}, "max_in_flight": {0, maxInFlight},
@@ -129,8 +128,7 @@ var bounds = map[string][2]any{
 // goDuration is the form of ?wait= and ?step=.
 const goDuration = `^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 
-// sharedBy are the parts of the AsyncAPI document that fields and parameters take which are no
-// headers of their name.
+// sharedBy maps fields and parameters other than headers to parts of the AsyncAPI document.
 var sharedBy = map[string]string{"since": "instant", "until": "instant", "to": "instant", "from": "instant", "at": "instant", "task_id": "id"}
 
 // describeRefusals narrows the fields of bodies and the parameters of all operations.

@@ -17,17 +17,17 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// ErrUnknownOutcome means that Kafka has not answered in time. The request may still arrive.
+// ErrUnknownOutcome means: Kafka has not answered in time. The request may still arrive.
 var ErrUnknownOutcome = errors.New("kafka has not acknowledged in time, the request may still arrive: send it again with the same id, which is harmless")
 
-// ErrBusy means that the requests waiting for Kafka fill the memory set aside for them. This one
-// was not sent.
+// ErrBusy means: the requests waiting for Kafka fill the memory set aside for them. The request was
+// not sent.
 var ErrBusy = errors.New("kafka does not take requests at the moment, this one was not sent: try again")
 
-// ErrAudit means that the audit log could not be written. The request was not sent.
+// ErrAudit means: the audit log could not be written. The request was not sent.
 var ErrAudit = errors.New("the audit log cannot be written, so this request was not sent: try again")
 
-// problem turns an error into a problem+json document, unless it is one.
+// problem turns any other error into a problem+json document.
 func problem(err error) error {
 	var ready huma.StatusError
 	var rejection *schemas.Rejection
@@ -54,7 +54,7 @@ func wrong(field, value, problem string) error {
 	return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
 }
 
-// headerNames finds the names of headers, which have other names in JSON.
+// headerNames finds the names of headers, for the names in JSON.
 var headerNames = regexp.MustCompile(schemas.Prefix + "[a-z]+(-[a-z]+)*")
 
 // field returns the JSON name of a header.
@@ -74,16 +74,16 @@ func bad(field, value, message string) error {
 	return huma.Error422UnprocessableEntity(field+" "+message, detail)
 }
 
-// longestEcho limits what a problem document repeats of the request: enough to recognise a field,
-// never a body.
+// longestEcho limits the repetition of a request in a problem document: enough to recognise a
+// field, never a body.
 const longestEcho = 100
 
 // maxMistakes limits how many mistakes a problem document names.
 const maxMistakes = 20
 
-// shapeProblem makes a problem document name the fields and the fixes in its detail too, and keeps it
-// short: it cuts the values that it repeats, drops those that are not a single value, and names the
-// first mistakes only.
+// shapeProblem makes a problem document name the fields and the fixes in its detail too, and keeps
+// the document short: repeated values are cut, or dropped unless single, and only the first
+// mistakes are named.
 func (s *server) shapeProblem(ctx huma.Context, _ string, v any) (any, error) {
 	p, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -132,10 +132,10 @@ func (s *server) shapeProblem(ctx huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// humaDetail is the detail of what huma itself refuses. It names no field.
+// humaDetail is the detail of huma's own refusals, without a field.
 const humaDetail = "validation failed"
 
-// locate says where a field is. Handlers know its name only, and say that it is in the body.
+// locate returns the place of a field. Handlers know only the name, and always say: in the body.
 func locate(op *huma.Operation, location string) string {
 	name, ok := strings.CutPrefix(location, "body.")
 	if !ok || op == nil {
@@ -149,7 +149,7 @@ func locate(op *huma.Operation, location string) string {
 	return location
 }
 
-// withFix adds what to do to those of huma's messages that do not say it. doc is what the document says of the field.
+// withFix adds the fix to huma's messages without one. doc is the document's text about the field.
 func withFix(message, doc string) string {
 	switch {
 	case message == "unexpected property", message == "unknown query parameter":
@@ -173,7 +173,7 @@ func withFix(message, doc string) string {
 	return message + ": " + doc
 }
 
-// documented returns what the document says of a field or a parameter; "": nothing.
+// documented returns the document's text about a field or a parameter; "": none.
 func (s *server) documented(op *huma.Operation, location string) string {
 	if op == nil {
 		return ""
@@ -199,7 +199,7 @@ func (s *server) documented(op *huma.Operation, location string) string {
 	return at.Description
 }
 
-// resolved returns the schema that another one refers to.
+// resolved follows references to the final schema.
 func (s *server) resolved(schema *huma.Schema) *huma.Schema {
 	for schema != nil && schema.Ref != "" {
 		schema = s.huma.OpenAPI().Components.Schemas.SchemaFromRef(schema.Ref)

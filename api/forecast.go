@@ -11,13 +11,14 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// Limits of a forecast: how many steps it has, which make a week of minutes, and how long it counts. A server counts some two million tasks a second.
+// Limits of a forecast: how many steps it has, a week of minutes, and how long it counts. A server
+// counts some two million tasks a second.
 const (
 	MaxForecastSteps = 7 * 24 * 60
 	forecastTime     = 500 * time.Millisecond
 )
 
-// ForecastFilter selects what to count.
+// ForecastFilter selects the tasks to count.
 type ForecastFilter struct {
 	Topic    string
 	Tag      string
@@ -37,7 +38,7 @@ type ForecastStep struct {
 	Count int64 `json:"count" doc:"tasks whose due time, next attempt or end of the wait for a report is in the step"`
 }
 
-// Forecast counts the tasks that are due in each step.
+// Forecast counts the tasks due in each step.
 func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
 	f.Topic = schemas.TargetName(f.Topic)
 	wanted, err := f.store(l.store.Clock().Now())
@@ -92,7 +93,7 @@ func (s *server) forecast(ctx context.Context, in *forecastInput) (Forecast, err
 	return s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From.Millis(), To: in.To.Millis(), Step: step})
 }
 
-// Forecast counts the tasks that are due in each step.
+// Forecast counts the tasks due in each step.
 func (c *Client) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error) {
 	in := forecastInput{Topic: f.Topic, Tag: f.Tag, From: At(f.From), To: At(f.To)}
 	if f.Step != 0 {

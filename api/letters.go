@@ -13,7 +13,7 @@ import (
 	"github.com/notyet/notyet/store/letters"
 )
 
-// LetterFilter selects dead letters. The zero value selects all that were not replayed.
+// LetterFilter selects dead letters. The zero value selects all not replayed.
 type LetterFilter struct {
 	IDs      []int64 `json:"ids,omitempty"      query:"ids"      doc:"only these" maxItems:"1000"`
 	Kind     string  `json:"kind,omitempty"     query:"kind"     doc:"dead, undeliverable, expired, rejected or callback" enum:"dead,undeliverable,expired,rejected,callback,missed"`
@@ -44,7 +44,7 @@ func (l *Local) Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 	return deadletter.Show(ctx, l.store, id)
 }
 
-// CountLetters counts what a filter selects.
+// CountLetters counts the letters of a filter.
 func (l *Local) CountLetters(ctx context.Context, f letters.Filter) (int64, error) {
 	n, _, err := letters.New(l.store).Count(ctx, f, 0)
 	return n, err
@@ -60,7 +60,7 @@ func (c *Client) Letters(ctx context.Context, f letters.Filter, cursor string, c
 	return get[deadletter.Letters](ctx, c, "/deadletters", listLettersInput{newLetterFilter(f), f.Limit, cursor, content}, nil)
 }
 
-// CountLetters counts what a filter selects.
+// CountLetters counts the letters of a filter.
 func (c *Client) CountLetters(ctx context.Context, f letters.Filter) (int64, error) {
 	for n, in := int64(0), (countInput{LetterFilter: newLetterFilter(f)}); ; {
 		out, err := get[Count](ctx, c, "/deadletters/count", in, nil)
@@ -83,7 +83,7 @@ func (c *Client) PurgePage(ctx context.Context, f letters.Filter, upTo int64) (d
 	return post[deadletter.Purged](ctx, c, "/deadletters/purge", PurgeRequest{LetterFilter: filter, All: !filter.selects(), After: f.After, Limit: f.Limit, UpTo: upTo}, nil)
 }
 
-// Letters is a page of dead letters. It can be short, or empty, and not the last.
+// Letters is a page of dead letters. A page can be short or empty without being the last.
 type Letters struct {
 	deadletter.Letters
 }
@@ -165,7 +165,7 @@ func (s *server) countLetters(ctx context.Context, in *countInput) (out Count, e
 	return out, err
 }
 
-// count counts letters. next is where its time has ended; 0: all are counted.
+// count counts letters. next is where the time ended; 0: all are counted.
 func (s *server) count(ctx context.Context, f letters.Filter) (n, next int64, err error) {
 	n, err = listing(ctx, s.local, func(ctx context.Context) (n int64, err error) {
 		n, next, err = letters.New(s.local.store).Count(ctx, f, countFor)
@@ -248,7 +248,7 @@ func (s *server) purge(ctx context.Context, in *purgeInput) (out deadletter.Purg
 	return s.local.PurgePage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo)
 }
 
-// guard refuses a request with a mistake, and one without a filter, unless it says all.
+// guard refuses a request with a mistake, and one without a filter and without all.
 func guard(f LetterFilter, all bool) error {
 	if err := checkTag(f.Tag); err != nil {
 		return err

@@ -33,7 +33,7 @@ func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
 		Cancels: CancelsConfig{Topic: schemas.TopicCancels, Tasks: 500, Ahead: 4}}
 }
 
-// Lists read many rows, so their number at a time and their duration are limited.
+// Lists read many rows, hence limits of their number at a time and of their duration.
 const (
 	listsAtOnce = 6
 	listTimeout = 5 * time.Second
@@ -42,18 +42,19 @@ const (
 const (
 	// changeBudget is how long one request may change many. A larger one goes on with the cursor.
 	changeBudget = 40 * time.Second
-	// cancelPatience is for how much longer a request waits for what it has published, and cancelLook how often it looks.
+	// cancelPatience is for how much longer a request waits for its published cancels, and
+	// cancelLook the time between two looks.
 	cancelPatience = 5 * time.Second
 	cancelLook     = 20 * time.Millisecond
-	// changesAtOnce is how many requests change many tasks at a time. Each takes a turn for each piece,
-	// so a small one does not wait for the end of a large one.
+	// changesAtOnce is how many requests change many tasks at a time. Each takes a turn for each
+	// piece, so a small one does not wait for the end of a large one.
 	changesAtOnce = 1
 )
 
-// listing reads one of the few lists that may be read at a time.
+// listing reads one of the few lists allowed at a time.
 //
-// The turn of a caller who leaves ends with the statement that was begun for it: the database goes on
-// with that statement, and statements that nobody waits for must not pile up there.
+// A leaving caller's turn ends with the running statement: the database completes statements, and
+// ones without a waiting caller must not pile up there.
 func listing[T any](ctx context.Context, l *Local, read func(context.Context) (T, error)) (out T, err error) {
 	leave, err := l.lists.Take(ctx, access.From(ctx).Account(), 1)
 	if err != nil {

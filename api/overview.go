@@ -18,7 +18,7 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// Overview is how the installation is doing, as all of its processes say.
+// Overview is the installation's condition, by all of its processes.
 type Overview struct {
 	At          int64           `json:"at"                     doc:"when it was read, by the database's clock, Unix ms"`
 	Services    Reporting       `json:"services"`
@@ -37,7 +37,7 @@ type Reporting struct {
 	Reporting int `json:"reporting" doc:"those of them whose figures are known: not those of another version"`
 }
 
-// Work is what was done in some time.
+// Work is the work of some time.
 type Work struct {
 	Delivered   float64  `json:"delivered_per_second"        doc:"deliveries that were acknowledged, per second"`
 	Stored      float64  `json:"stored_per_second"           doc:"intake records that were stored, per second; without reports"`
@@ -46,13 +46,13 @@ type Work struct {
 	LatenessP99 *float64 `json:"lateness_p99_ms,omitempty"   doc:"99 of 100 were at most so late, ms; 262144: at least"`
 }
 
-// Minute is what was done in a minute.
+// Minute is the work of a minute.
 type Minute struct {
 	At int64 `json:"at" doc:"when it began, by the database's clock, Unix ms"`
 	Work
 }
 
-// Overdue is what should have been delivered.
+// Overdue are the tasks that should have been delivered.
 type Overdue struct {
 	Count  int64 `json:"count"            doc:"tasks that have been due for more than 5 s and are not settled; those of paused targets do not count"`
 	More   bool  `json:"more"             doc:"there are more than were counted"`
@@ -66,7 +66,7 @@ type LetterKind struct {
 	More  bool   `json:"more"  doc:"there are more than were counted"`
 }
 
-// TroubledTargets are the targets to which not everything is delivered.
+// TroubledTargets are the targets with incomplete deliveries.
 type TroubledTargets struct {
 	Unresponsive     []string `json:"unresponsive"                doc:"topics of which a partition does not answer, and origins of callbacks, by name"`
 	MoreUnresponsive int      `json:"more_unresponsive,omitempty" doc:"how many others there are, at most"`
@@ -74,7 +74,7 @@ type TroubledTargets struct {
 	Limited          []string `json:"limited"                     doc:"by name; without those that are paused"`
 }
 
-// Missing is a part of an Overview that is not known.
+// Missing is an unknown part of an Overview.
 type Missing struct {
 	What string `json:"what" doc:"its field"`
 	Why  string `json:"why"`
@@ -100,15 +100,14 @@ func quantile(h figures.Histogram, q float64) *float64 {
 func rounded(v float64) float64 { return math.Round(v*1000) / 1000 }
 
 const (
-	// overviewFor is how long an overview is shown again: many pages that are open cost as much as
-	// one. Processes speak every 5 s.
+	// overviewFor is how long an overview is shown again: many open pages cost as much as one.
+	// Processes speak every 5 s.
 	overviewFor = 2 * time.Second
-	// overviewTimeout limits one reading, and partTimeout each of its parts, which are read side by
-	// side.
+	// overviewTimeout limits one reading, and partTimeout each of the parts, read side by side.
 	overviewTimeout = 5 * time.Second
 	partTimeout     = 3 * time.Second
-	// overdueAfter is how long a task may be due before it counts as overdue: what was delivered is
-	// settled well within it.
+	// overdueAfter is how long a task may be due before it counts as overdue: deliveries are
+	// settled well before.
 	overdueAfter = 5 * time.Second
 	// overviewCounted is up to where tasks and dead letters are counted.
 	overviewCounted = 10_000
@@ -131,7 +130,7 @@ func newOverviewer(st *store.Store) *overviewer {
 	return &overviewer{store: st, turn: make(chan struct{}, 1), series: series{store: st, minutes: map[int64]figures.Counts{}}}
 }
 
-// get returns the latest overview, or reads another one. Who comes meanwhile waits for that.
+// get returns the latest overview, or reads another one. Callers meanwhile wait for the same one.
 func (o *overviewer) get(ctx context.Context) (Overview, error) {
 	if last := o.last.Load(); last != nil && time.Since(last.at) < overviewFor {
 		return last.Overview, nil
@@ -261,39 +260,39 @@ func troubled(total *figures.Total, policies []admin.Policy) TroubledTargets {
 	return out
 }
 
-// series is what all processes did in each minute, as the database has it. It is in the database
-// and not in memory, so that it survives each process and is the same from each.
+// series is the work of all processes in each minute, from the database. So the series survives
+// each process and is the same everywhere.
 //
-// What has arrived of a minute is final figures.FinalAfter minutes after its end. Those are kept
-// here, so that a reading reads only the latest minutes, however many processes there are. Whoever
-// has the overviewer's token uses it.
+// A minute's figures are final figures.FinalAfter minutes after its end. Final ones are kept here,
+// and a reading reads only the latest minutes, for any number of processes. The holder of the
+// overviewer's token uses the series.
 type series struct {
 	store   *store.Store
 	minutes map[int64]figures.Counts // since 1970; one in which nothing was done is not there
 	known   span                     // the minutes that are final and read
 }
 
-// span is a range of minutes, the last one included.
 type span struct{ from, to int64 }
 
 const (
 	// seriesBite is how many minutes are read at a time.
 	seriesBite = 10
-	// arrival is how long after its end the figures of a minute are expected.
+	// arrival is how long after a minute's end its figures are expected.
 	arrival = 15 * time.Second
 )
 
-// last is the last minute that is shown.
+// last is the last minute to show.
 func last(now time.Time) int64 { return now.Add(-arrival).Unix()/60 - 1 }
 
-// read reads what is not known yet, the latest first. If it fails on the way, the next call goes on.
+// read reads the unknown minutes, the latest first. After a failure on the way, the next call goes
+// on.
 func (s *series) read(ctx context.Context, now time.Time) error {
 	newest := last(now)
 	oldest, final := newest-admin.FiguresMemory+1, newest-figures.FinalAfter
 	if s.known.to > final || s.known.to < oldest { // the database's clock was set back, or nothing is known
 		s.known = span{final + 1, final}
 	}
-	// Bites, for a process that nobody has asked for hours.
+	// Bites, for a process without a request for hours.
 	for to := newest; to > s.known.to; to -= seriesBite {
 		if err := s.fetch(ctx, max(s.known.to+1, to-seriesBite+1), to); err != nil {
 			return err
@@ -325,7 +324,7 @@ func (s *series) fetch(ctx context.Context, from, to int64) error {
 	return nil
 }
 
-// points returns the minutes in which something was done, oldest first.
+// points returns the minutes with work, oldest first.
 func (s *series) points(now time.Time) []Minute {
 	out := []Minute{}
 	for _, minute := range slices.Sorted(maps.Keys(s.minutes)) {
@@ -338,7 +337,7 @@ func (s *series) points(now time.Time) []Minute {
 	return out
 }
 
-// since returns what was done in the latest minutes.
+// since returns the work of the latest minutes.
 func (s *series) since(now time.Time, minutes int64) figures.Counts {
 	var out figures.Counts
 	newest := last(now)

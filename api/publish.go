@@ -14,7 +14,7 @@ import (
 	"github.com/notyet/notyet/store/admin"
 )
 
-// Published is a request's position in the intake, and what it means there.
+// Published is a request's position in the intake, and its meaning there.
 type Published struct {
 	Topic     string `json:"topic"     doc:"target topic, or the origin of an HTTP callback; default the intake's own target"`
 	ID        string `json:"id"`
@@ -28,8 +28,8 @@ type Published struct {
 }
 
 // Partitioner uses the partition of Kafka's default partitioner (murmur2) for a record with a key.
-// For a request without a key it uses the task's id instead, so that this program's requests about
-// one task stay in order even then.
+// For a request without a key, the task's id takes the key's place. So this program's requests
+// about one task stay in order even then.
 func Partitioner() kgo.Partitioner { return partitioner{kgo.StickyKeyPartitioner(nil)} }
 
 type partitioner struct{ usual kgo.Partitioner }
@@ -61,7 +61,7 @@ func byTask(r *kgo.Record) *kgo.Record {
 	return r
 }
 
-// tooLarge is what is wrong with a record that the limits of the intake admit, and Kafka does not.
+// tooLarge is the mistake of a record within the limits of the intake, but too large for Kafka.
 const tooLarge = "is too large for the intake topic in Kafka: raise the topic's max.message.bytes, which counts what is sent after compression, or send less"
 
 // Publisher sends requests to the intake.
@@ -71,9 +71,8 @@ type Publisher struct {
 	turn   chan struct{} // a token for who uses alone
 }
 
-// NewPublisher makes a Publisher over two producing clients, which the caller closes. What client
-// refuses as too large for one of its batches, alone sends, one record at a time. They may be the
-// same.
+// NewPublisher makes a Publisher over two producing clients, closed by the caller. Records too
+// large for a batch of client go through alone, one at a time. Both may be the same.
 func NewPublisher(client, alone *kgo.Client) *Publisher {
 	return &Publisher{client: client, alone: alone, turn: make(chan struct{}, 1)}
 }
@@ -106,7 +105,8 @@ func (p *Publisher) produceAlone(ctx context.Context, r *kgo.Record) error {
 	}
 }
 
-// produce calls done when the client has finished with the record, which may be later than its return.
+// produce calls done when the client has finished with the record, maybe after produce has
+// returned.
 func produce(ctx context.Context, client *kgo.Client, r *kgo.Record, done func()) error {
 	acked := make(chan error, 1)
 	client.TryProduce(context.WithoutCancel(ctx), r, func(_ *kgo.Record, err error) {
@@ -124,12 +124,12 @@ func produce(ctx context.Context, client *kgo.Client, r *kgo.Record, done func()
 	}
 }
 
-// anyLimits admit whatever an intake's own limits have admitted.
+// anyLimits admit everything already admitted by an intake's own limits.
 var anyLimits = schemas.Limits{MaxDelay: 1<<63 - 1, MaxValueBytes: schemas.MaxValueBytes, InternalTopics: []string{}}
 
-// ReadPublished decodes a record again, with its position and its timestamp. The timestamp of one that
-// was only produced is the client's, whatever the topic has. The due time is that of a new task; with
-// notyet-max-wait a pending one may be due earlier.
+// ReadPublished decodes a record again, with its position and its timestamp. A merely produced
+// record has the client's timestamp, unlike maybe the topic's. The due time is that of a new task;
+// with notyet-max-wait a pending one may be due earlier.
 func ReadPublished(r *kgo.Record) (Published, error) {
 	req, err := schemas.Decode(r, anyLimits)
 	if err != nil {
@@ -145,16 +145,16 @@ func ReadPublished(r *kgo.Record) (Published, error) {
 	}, nil
 }
 
-// Limits of the entries that wait to be written, and how long a caller waits for its own.
+// Limits of the waiting entries, and how long a caller waits for its own.
 const (
 	auditWaiting = 5000
 	auditPiece   = 500
 	auditTimeout = 5 * time.Second
 )
 
-// auditor writes the entries about requests that go through Kafka, before they are sent. Callers
-// that come while one statement runs share the next one. So however many there are, they use one
-// connection to the database.
+// auditor writes the entries about requests through Kafka, before the sending. Callers that come
+// while one statement runs share the next one. So any number of callers use one connection to the
+// database.
 type auditor struct {
 	audit func(context.Context, []admin.AuditEntry) error
 
@@ -168,7 +168,7 @@ type auditWrite struct {
 	done  chan error // has room for one
 }
 
-// write returns once the entry is stored. After an error it may be stored or not.
+// write returns once the entry is stored. After an error the entry may be stored or not.
 func (a *auditor) write(ctx context.Context, e admin.AuditEntry) error {
 	w := &auditWrite{e, make(chan error, 1)}
 	a.mu.Lock()
@@ -192,7 +192,7 @@ func (a *auditor) write(ctx context.Context, e admin.AuditEntry) error {
 	}
 }
 
-// run writes what waits, until nothing does.
+// run writes until nothing waits.
 func (a *auditor) run() {
 	for {
 		a.mu.Lock()

@@ -16,11 +16,11 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Intake is a topic that requests are sent to.
+// Intake is a topic for requests.
 type Intake struct {
 	Topic  string
 	Limits schemas.Limits
-	// Now is the clock by which requests are checked and stamped. Default this machine's.
+	// Now is the clock for checks and stamps of requests. Default this machine's.
 	Now func() time.Time
 }
 
@@ -31,8 +31,9 @@ func (in Intake) now() time.Time {
 	return in.Now()
 }
 
-// Pick returns the intake of that name. Without a name it is the one whose own target the topic is, so that
-// requests about one task go one way; otherwise the first without a target of its own; otherwise the first.
+// Pick returns the intake of that name. Without a name, Pick prefers the intake whose own target is
+// the topic, so that requests about one task go one way; otherwise the first without a target of
+// its own; otherwise the first.
 func Pick(intakes []Intake, name, topic string) (Intake, bool) {
 	if name != "" {
 		return pick(intakes, name)
@@ -49,7 +50,6 @@ func Pick(intakes []Intake, name, topic string) (Intake, bool) {
 	return intakes[0], true
 }
 
-// pick returns an intake by its name.
 func pick(intakes []Intake, name string) (Intake, bool) {
 	i := slices.IndexFunc(intakes, func(in Intake) bool { return in.Topic == name })
 	if i < 0 {
@@ -60,7 +60,7 @@ func pick(intakes []Intake, name string) (Intake, bool) {
 
 type builder struct{ headers []kgo.RecordHeader }
 
-// target names the target. A request that names none is for the intake's own.
+// target names the target. A request without one is for the intake's own.
 func (b *builder) target(in Intake, topic, url string) {
 	if url == "" {
 		topic = cmp.Or(topic, in.Limits.Target)
@@ -100,7 +100,7 @@ func (b *builder) record(in Intake, key, value []byte) (*kgo.Record, error) {
 	return r, nil
 }
 
-// DeliverySettings say how a task is delivered, and what is told about it.
+// DeliverySettings are the settings of a task's delivery and events.
 type DeliverySettings struct {
 	Priority    string `json:"priority,omitempty"     doc:"high, normal or low" minLength:"1"`
 	Ack         string `json:"ack,omitempty"          doc:"none or report" minLength:"1"`

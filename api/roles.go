@@ -16,7 +16,7 @@ import (
 	"github.com/notyet/notyet/store/admin"
 )
 
-// requireRole refuses callers without the role before it reads anything of the request.
+// requireRole refuses callers without the role before reading anything of the request.
 func requireRole(api huma.API, role access.Role) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		c := access.From(ctx.Context())
@@ -32,7 +32,7 @@ func requireRole(api huma.API, role access.Role) func(huma.Context, func(huma.Co
 }
 
 // withinTopics refuses a topic that is not one of the caller's. An empty topic means all; a caller
-// who is restricted to topics must name one.
+// restricted to topics must name one.
 func withinTopics(c access.Caller, topic string) error {
 	if topic == "" {
 		if c.AllTopics() {
@@ -55,7 +55,7 @@ func withinLetters(c access.Caller, topic string) error {
 	return withinTopics(c, topic)
 }
 
-// withinListed is withinTopics for a list, of which an operation leaves out what is not the caller's.
+// withinListed is withinTopics for a list. The operation itself leaves out other callers' items.
 func withinListed(c access.Caller, topic string) error {
 	if topic == "" {
 		return nil
@@ -71,8 +71,8 @@ func allowed(ctx context.Context) func(topic string) bool {
 	return nil
 }
 
-// withinTarget refuses a task that is not for one of the caller's topics. It is named by its topic, or
-// by a URL; what names it twice, or not at all, the request's own check refuses.
+// withinTarget refuses a task outside the caller's topics, named by its topic or by a URL. With
+// both, or neither, the request's own check refuses.
 func withinTarget(c access.Caller, topic, url string) error {
 	if url != "" {
 		target, _ := schemas.ParseCallbackURL([]byte(url))
@@ -83,10 +83,11 @@ func withinTarget(c access.Caller, topic, url string) error {
 	return withinTopics(c, topic)
 }
 
-// userHeader names the user of a command that calls the API.
+// userHeader names the user of a calling command.
 const userHeader = "Notyet-User"
 
-// actor puts who makes the change into the context: the token with its intakes, and the user of a command that used it.
+// actor puts the change's actor into the context: the token with its intakes, and the user of a
+// command with that token.
 func (s *server) actor(ctx huma.Context, next func(huma.Context)) {
 	c := access.From(ctx.Context())
 	a := admin.Actor{Who: c.Name, Via: admin.ViaAPI, User: printable(ctx.Header(userHeader))}
@@ -97,8 +98,8 @@ func (s *server) actor(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithContext(ctx, access.With(admin.WithActor(ctx.Context(), a), c)))
 }
 
-// intakesOf returns the intakes of which all targets are the caller's. What such an intake rejects is
-// nobody else's; of any other one it may be another tenant's, whose names the reasons repeat.
+// intakesOf returns the intakes whose targets are all the caller's. Rejected requests of such an
+// intake are nobody else's; those of any other may be another tenant's, with names in the reasons.
 func (s *server) intakesOf(c access.Caller) (names []string) {
 	for _, in := range s.intakes() {
 		targets := in.Limits.AllowedTargets
@@ -109,8 +110,8 @@ func (s *server) intakesOf(c access.Caller) (names []string) {
 	return names
 }
 
-// covers reports whether one of the patterns matches every name that the target's pattern does. Of two
-// patterns with other signs than * it says no, unless they are the same.
+// covers reports whether one of the patterns matches every name of the target's pattern. For
+// patterns with other signs than *, the answer is no, unless they are the same.
 func covers(patterns []string, target string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		wider, err := path.Match(p, target)
@@ -118,7 +119,7 @@ func covers(patterns []string, target string) bool {
 	})
 }
 
-// printable drops what neither a header nor a log may hold.
+// printable drops characters unfit for a header or a log.
 func printable(s string) string {
 	return shorten(strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) && r != unicode.ReplacementChar {

@@ -36,7 +36,7 @@ type Schedule struct {
 }
 
 // Record returns the request as a record for the intake topic in. It decodes the record like the
-// scanner, so that a mistake is found now: a *deadletter.FieldError or a *schemas.Rejection.
+// scanner, to find a mistake now: a *deadletter.FieldError or a *schemas.Rejection.
 func (r *Schedule) Record(in Intake) (*kgo.Record, error) {
 	key, value, own, err := r.Bytes()
 	if err != nil {
@@ -71,7 +71,7 @@ func (in *scheduleInput) scope(c access.Caller) error {
 	return withinTarget(c, in.Body.Topic, in.Body.URL)
 }
 
-// AwaitAnswer makes the request one whose answer is sent.
+// AwaitAnswer makes sure of an answer to the request.
 func (r *Schedule) AwaitAnswer() error {
 	if r.Events = cmp.Or(r.Events, schemas.EventsAll.String()); r.Events != schemas.EventsAll.String() {
 		return wrong("events", r.Events, "sends no answer to wait for: leave it out, or write all")
@@ -97,14 +97,14 @@ func (s *server) schedule(ctx context.Context, in *scheduleInput) (*answerOutput
 	}, in.Waiting)
 }
 
-// clocksApart is how far the broker's clock may be behind the database's without a request being
-// rejected that the API has accepted.
+// clocksApart is how far the broker's clock may be behind the database's without a rejection of a
+// request accepted by the API.
 const clocksApart = time.Minute
 
-// setDue writes the due time that a delay means by now, by the database's clock, in place of the
-// delay. The delay would count from the broker's timestamp, which Kafka's acknowledgement does not
-// tell to the client: the answer could not name the due time of the delivery. A delay that is nearly
-// the intake's horizon stays, because a due time could lie beyond the horizon by the broker's clock.
+// setDue writes the delay's due time, by the database's present clock, in place of the delay. The
+// delay would count from the broker's timestamp, unknown to the client even from Kafka's
+// acknowledgement: the answer could not name the due time of the delivery. A delay near the
+// intake's horizon stays, because a due time could lie beyond the horizon by the broker's clock.
 // The answer's due time is then an estimate.
 func (s *server) setDue(ctx context.Context, to Intake, r *kgo.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
@@ -133,8 +133,8 @@ func (s *server) setDue(ctx context.Context, to Intake, r *kgo.Record) error {
 }
 
 // traced returns the record with the context of the HTTP request among its headers, so that the
-// consumer continues the caller's trace. A record that names a caller stays as it is, and so does
-// one in which the intake would not accept two more headers.
+// consumer continues the caller's trace. A record with a caller stays as it is, and so does one
+// without room for two more headers in the intake.
 func (in *scheduleInput) traced(r *kgo.Record, to Intake) *kgo.Record {
 	add := tracing.Headers(in.Traceparent, in.Tracestate)
 	has := slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool {

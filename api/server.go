@@ -21,12 +21,12 @@ type server struct {
 	*memory
 }
 
-// option changes an operation before it is registered.
 type option func(*huma.Operation)
 
 func accepted(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }
 
-// scoped is an input that knows its topics. scope refuses a caller who may not see or change them.
+// scoped is an input with known topics. scope refuses a caller without the right to see or change
+// them.
 type scoped[I any] interface {
 	*I
 	scope(c access.Caller) error
@@ -40,19 +40,19 @@ type Named struct {
 
 func (in *Named) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
-// nothing is the input of an operation that is about no topic, or that leaves out others' topics itself.
+// nothing is the input of an operation without a topic, or with its own choice of shown topics.
 type nothing struct{}
 
 func (*nothing) scope(access.Caller) error { return nil }
 
-// valuable is a response with task content, which the role read may not see. All keys, values and
-// headers belong to the business.
+// valuable is a response with task content, hidden from the role read. All keys, values and headers
+// belong to the business.
 type valuable interface{ withhold() }
 
 type body[T any] struct{ Body T }
 
-// register adds an operation for callers with the role. Its handler returns the body of the response. The
-// values in it are removed if the caller may not read them.
+// register adds an operation for callers with the role. Its handler returns the body of the
+// response. Values are removed for callers without the right to read them.
 func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, path, summary string, handler func(context.Context, *I) (O, error), options ...option) {
 	registerOutput[I, body[O], P](s, role, id, method, path, summary, func(ctx context.Context, in *I) (*body[O], error) {
 		out, err := handler(ctx, in)
@@ -63,8 +63,8 @@ func register[I, O any, P scoped[I]](s *server, role access.Role, id, method, pa
 	}, options...)
 }
 
-// registerOutput is register for a handler that returns a whole response, without values. A handler gets
-// only inputs within the caller's topics.
+// registerOutput is register for a handler that returns a whole response, without values. A handler
+// gets only inputs within the caller's topics.
 func registerOutput[I, O any, P scoped[I]](s *server, role access.Role, id, method, path, summary string, handler func(context.Context, *I) (*O, error), options ...option) {
 	op := huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Errors: []int{
 		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity,

@@ -19,15 +19,15 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
-// This file refuses requests that two readers may understand in two ways. The schemas and the
-// handlers see only what is said once, in UTF-8 and with a value.
+// This file refuses ambiguous requests. The schemas and the handlers see only things said once, in
+// UTF-8 and with a value.
 
 // A field in another case is an unknown one.
 func init() { huma.ValidateStrictCasing = true }
 
-// maxValues limits how many values a body has. A value of two bytes takes a hundred once it is
-// parsed, and as many again in a problem document if it is wrong. The largest useful body has 128
-// headers, or 1000 ids.
+// maxValues limits how many values a body has. A value of two bytes takes a hundred once parsed,
+// and as many again in a problem document about a mistake. The largest useful body has 128 headers,
+// or 1000 ids.
 const maxValues = 10_000
 
 // jsonFormats are the formats of bodies: strict JSON with at most maxValues values.
@@ -45,12 +45,12 @@ func jsonFormats() map[string]huma.Format {
 	return map[string]huma.Format{"application/json": strict, "json": strict}
 }
 
-// mistake is what is wrong with a body whatever its schema is. It stands in place of the parsed
-// body, which no schema accepts: shapeProblem tells the mistake.
+// mistake is a fault of a body under any schema. It stands in place of the parsed body and fits no
+// schema: shapeProblem tells the mistake.
 type mistake struct{ location, message string }
 
-// findMistake returns an untyped nil for a body without one. The error means that the body is no
-// JSON, or too much.
+// findMistake returns an untyped nil for a body without one. An error means: the body is no JSON,
+// or too much.
 func findMistake(body []byte) (any, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	for values := 0; ; {
@@ -86,7 +86,7 @@ func findMistake(body []byte) (any, error) {
 
 const notUTF8 = "is not UTF-8, or has half of a surrogate pair: send text as UTF-8, and other bytes of a key or a value in base64"
 
-// pointed returns where something is in a body, as problem documents say it.
+// pointed returns a place in a body, in the form of problem documents.
 func pointed(p jsontext.Pointer) string {
 	at := "body"
 	for name := range p.Tokens() {
@@ -99,7 +99,7 @@ func pointed(p jsontext.Pointer) string {
 	return at
 }
 
-// located returns an error that begins with where the value is: "body.version …".
+// located returns an error that begins with the place of the value: "body.version …".
 func located(err error) error {
 	semantic, ok := errors.AsType[*json.SemanticError](err)
 	switch {
@@ -113,8 +113,8 @@ func located(err error) error {
 	return fmt.Errorf("%s is of another type: see /openapi.json", pointed(semantic.JSONPointer))
 }
 
-// Encode returns the JSON of a request. The error is a *MistakeError for text that is not UTF-8,
-// which another encoder would replace.
+// Encode returns the JSON of a request. Text beyond UTF-8, which another encoder would replace, is
+// a *MistakeError.
 func Encode(request any) ([]byte, error) {
 	data, err := json.Marshal(request, jsonv1.OmitEmptyWithLegacySemantics(true))
 	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
@@ -123,7 +123,7 @@ func Encode(request any) ([]byte, error) {
 	return data, err
 }
 
-// strictParameters refuses a query and a path that do not say one thing with each parameter.
+// strictParameters refuses a query and a path with an ambiguous parameter.
 func (s *server) strictParameters(ctx huma.Context, next func(huma.Context)) {
 	var wrong []error
 	refuse := func(location, problem string) {

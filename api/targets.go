@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/store/admin"
 )
 
-// TargetPolicy is what operators have said about a target, in JSON.
+// TargetPolicy is the operators' policy of a target, in JSON.
 type TargetPolicy struct {
 	Topic       string  `json:"topic"                   doc:"target topic, or origin of callbacks"`
 	Paused      bool    `json:"paused"`
@@ -22,19 +22,19 @@ type TargetPolicy struct {
 	Held        int     `json:"held"                    doc:"tasks that are due and kept back; counted up to 1000"`
 }
 
-// Targets are the targets of which something was said.
+// Targets are the targets with a policy.
 type Targets struct {
 	Targets []TargetPolicy `json:"targets"`
 }
 
-// TargetChange changes some of what was said about a target. What is nil stays as it is.
+// TargetChange changes a part of a target's policy. nil fields stay as they are.
 type TargetChange struct {
 	Paused      *bool    `json:"paused,omitempty"`
 	Rate        *float64 `json:"rate,omitempty"          doc:"tasks a second, of all dispatchers together: 0.001 to 1000000; 0: no limit"`
 	MaxInFlight *int     `json:"max_in_flight,omitempty" doc:"1 to 1000000; 0: no limit"`
 }
 
-// Bounds of what can be said about a target.
+// Bounds of a policy.
 const (
 	minRate     = 0.001
 	maxRate     = 1e6
@@ -66,12 +66,12 @@ func (c TargetChange) of(p admin.Policy) admin.Policy {
 	return p
 }
 
-// said is the change that leaves nothing of what was said before.
+// said is the change that replaces the whole policy.
 func (c TargetChange) said() TargetChange {
 	return TargetChange{Paused: cmp.Or(c.Paused, new(bool)), Rate: cmp.Or(c.Rate, new(float64)), MaxInFlight: cmp.Or(c.MaxInFlight, new(int))}
 }
 
-// checkTarget returns the name under which tasks of a target are known.
+// checkTarget returns the name of a target as tasks have it.
 func checkTarget(name string) (string, error) {
 	target, mistake := schemas.ParseTarget([]byte(name))
 	if mistake != nil {
@@ -80,7 +80,7 @@ func checkTarget(name string) (string, error) {
 	return target, nil
 }
 
-// Targets lists the targets of which something was said, by name, and those that still have held tasks.
+// Targets lists the targets with a policy, by name, and those with tasks still held.
 func (l *Local) Targets(ctx context.Context, allowed func(topic string) bool) (Targets, error) {
 	return listing(ctx, l, func(ctx context.Context) (Targets, error) {
 		out := Targets{Targets: []TargetPolicy{}}
@@ -103,7 +103,7 @@ func (l *Local) target(ctx context.Context, p admin.Policy) (TargetPolicy, error
 	return TargetPolicy{Topic: p.Topic, Paused: p.Paused, Rate: p.Rate, MaxInFlight: p.MaxInFlight, Changed: p.Changed, Held: held}, err
 }
 
-// ChangeTarget changes what is said about a target, and returns what is in force from now on.
+// ChangeTarget changes a target's policy, and returns the policy in force from now on.
 func (l *Local) ChangeTarget(ctx context.Context, topic string, c TargetChange) (TargetPolicy, error) {
 	topic, err := checkTarget(topic)
 	if err != nil {
@@ -156,12 +156,12 @@ func (s *server) changeTarget(ctx context.Context, in *changeTargetInput) (Targe
 	return s.local.ChangeTarget(ctx, in.Topic, in.Body)
 }
 
-// Targets lists the targets of which something was said.
+// Targets lists the targets with a policy.
 func (c *Client) Targets(ctx context.Context, _ func(topic string) bool) (Targets, error) {
 	return get[Targets](ctx, c, "/targets", nil, nil)
 }
 
-// ChangeTarget changes what is said about a target.
+// ChangeTarget changes a target's policy.
 func (c *Client) ChangeTarget(ctx context.Context, topic string, change TargetChange) (TargetPolicy, error) {
 	return do[TargetPolicy](ctx, c, http.MethodPatch, "/targets/"+Segment(topic), change, nil)
 }

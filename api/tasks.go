@@ -29,21 +29,21 @@ type Task struct {
 	// Settings and Content are nil if they were not requested, or are not kept any more.
 	Settings *Settings `json:"settings,omitempty"`
 	*deadletter.Content
-	// Events, Changes and Waiting are those of one task that was asked for.
+	// Events, Changes and Waiting are given for a single task only.
 	Events  []TaskEvent  `json:"events,omitempty"  doc:"what is remembered of its life, in order; those before a replacement are not"`
 	Changes []AuditEntry `json:"changes,omitempty" doc:"the latest changes through API and command line, the last one last"`
 	Waiting []Awaiting   `json:"waiting,omitempty" doc:"the first 20 requests and reports that are decided later, requests in the order in which that happens"`
 	Waits   int          `json:"waits,omitempty"   doc:"how many there are"`
 }
 
-// Awaiting is a request or a report that is decided later.
+// Awaiting is a request or a report to be decided later.
 type Awaiting struct {
 	Op      string `json:"op"                doc:"op of the request, or report"`
 	Request string `json:"request,omitempty" doc:"its place: topic/partition/offset"`
 	For     string `json:"for"               doc:"what it waits for"`
 }
 
-// Awaits says what a request about the task waits for; "": it does not wait here.
+// Awaits returns the reason for which a request about the task waits; "": it does not wait here.
 func (t *Task) Awaits(request string) string {
 	i := slices.IndexFunc(t.Waiting, func(w Awaiting) bool { return w.Request == request })
 	switch {
@@ -154,7 +154,7 @@ func (f *TaskFilter) scope(c access.Caller) error {
 	return withinListed(c, f.Topic)
 }
 
-// Task returns one task with its content and its history, or look.ErrNotFound.
+// Task returns one task with content and history, or look.ErrNotFound.
 func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 	v, history, err := look.New(l.store).GetHistory(ctx, schemas.TargetName(topic), id)
 	if err != nil {
@@ -174,7 +174,7 @@ func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 	return t, nil
 }
 
-// Tasks returns a page of tasks: those due next first, or those that ended last first.
+// Tasks returns a page of tasks: the next due first, or the last ended first.
 func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	after, err := parseCursor(f.Cursor, f.Tag)
 	if err == nil {
@@ -198,7 +198,7 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 	return out, nil
 }
 
-// Task returns one task with its content, or look.ErrNotFound.
+// Task returns one task with content, or look.ErrNotFound.
 func (c *Client) Task(ctx context.Context, topic, id string) (Task, error) {
 	return get[Task](ctx, c, "/task", queryInput{topic, id}, look.ErrNotFound)
 }

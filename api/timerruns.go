@@ -18,7 +18,7 @@ import (
 	"github.com/notyet/notyet/timer"
 )
 
-// Bounds of one backfill: its runs, and the bytes of their bodies together.
+// Bounds of one backfill: runs, and the bytes of all bodies together.
 const (
 	MostBackfilled = 10_000
 	backfillBytes  = 256 << 20
@@ -29,7 +29,7 @@ type RunTimer struct {
 	At Instant `json:"at,omitzero" doc:"the instant that names the run: RFC 3339 or Unix ms, not in the future; default now. A request that is repeated with its at makes no second run"`
 }
 
-// TimerRun is the run that was asked for.
+// TimerRun is the resulting run.
 type TimerRun struct {
 	Topic string `json:"topic"`
 	Timer string `json:"timer"`
@@ -46,7 +46,7 @@ type Backfill struct {
 	Forgotten bool    `json:"forgotten,omitempty" doc:"also make runs of which nobody remembers whether they were made: see dispatcher.retention"`
 }
 
-// Backfilled is what became of the runs of a range.
+// Backfilled counts the results for the runs of a range.
 type Backfilled struct {
 	Made      int   `json:"made"                doc:"runs that did not exist and are made; with dry_run: would be"`
 	Existing  int   `json:"existing"            doc:"runs that are there, pending or ended: left alone"`
@@ -94,9 +94,9 @@ func forgottenRun(r RunTimer, since int64) error {
 	return wrong("at", r.At.String(), "lies before "+time.UnixMilli(since).UTC().Format(time.RFC3339)+", and nobody remembers whether that run was made: write a later time, or backfill with forgotten")
 }
 
-// BackfillTimer makes those of a timer's runs in a range that do not exist, the oldest first, or returns
-// look.ErrNoTimer. It makes a piece at a time, each in turn with other changes of many tasks, and rests as
-// long as the piece took. What was made stays made, wherever it ends: the same request goes on.
+// BackfillTimer makes the missing runs of a timer in a range, the oldest first, or returns
+// look.ErrNoTimer. Each piece is in turn with other changes of many tasks, and is followed by a
+// rest of the same time. Made runs stay, wherever the call ends: the same request goes on.
 func (l *Local) BackfillTimer(ctx context.Context, topic, id string, r Backfill) (out Backfilled, err error) {
 	topic = schemas.TargetName(topic)
 	now, err := l.store.Time(ctx)
@@ -138,7 +138,7 @@ func (l *Local) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 	}
 }
 
-// backfillRange finds mistakes, and what is too much.
+// backfillRange finds mistakes and excess.
 func (l *Local) backfillRange(ctx context.Context, topic, id string, r Backfill, now int64) (span task.Range, err error) {
 	t, from, to, err := l.timerRange(ctx, topic, id, r.From, r.To, now, 0)
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *Client) RunTimer(ctx context.Context, topic, id string, r RunTimer) (Ti
 	return post[TimerRun](ctx, c, timerPath(topic, id)+"/run", r, look.ErrNoTimer)
 }
 
-// BackfillTimer makes those of a timer's runs in a range that do not exist, or returns look.ErrNoTimer.
+// BackfillTimer makes the missing runs of a timer in a range, or returns look.ErrNoTimer.
 func (c *Client) BackfillTimer(ctx context.Context, topic, id string, r Backfill) (Backfilled, error) {
 	return post[Backfilled](ctx, c, timerPath(topic, id)+"/backfill", r, look.ErrNoTimer)
 }
@@ -215,7 +215,7 @@ func (s *server) backfillTimer(ctx context.Context, in *backfillInput) (Backfill
 // MostAudited is how many runs one answer has at most.
 const MostAudited = 1000
 
-// auditBack is how far an audit goes back that names no from.
+// auditBack is how far an audit without from goes back.
 const auditBack = 24 * time.Hour
 
 // TimerAuditFilter selects the runs to audit.
@@ -225,7 +225,7 @@ type TimerAuditFilter struct {
 	Limit int     `query:"limit" default:"1000" maximum:"1000" minimum:"1"` // 0: MostAudited
 }
 
-// TimerAudit compares the runs that a timer's expression has with those that were made.
+// TimerAudit compares the runs of a timer's expression with the made ones.
 type TimerAudit struct {
 	Runs     []AuditedRun `json:"runs"`
 	Expected int          `json:"expected"       doc:"runs of this answer, but for those that were not expected"`
@@ -290,7 +290,7 @@ func (l *Local) auditTimer(ctx context.Context, topic, id string, f TimerAuditFi
 	if err != nil {
 		return out, err
 	}
-	// In this order: what was forgotten meanwhile is not taken for missed.
+	// In this order: a run forgotten meanwhile is not taken for missed.
 	remembered, err := intake.New(l.store).Remembered(ctx, now)
 	for i := range out.Runs {
 		r := &out.Runs[i]
@@ -304,7 +304,7 @@ func (l *Local) auditTimer(ctx context.Context, topic, id string, f TimerAuditFi
 	return out, err
 }
 
-// tell fills in what the run's task says.
+// tell fills in the facts of the run's task.
 func (r *AuditedRun) tell(t *task.Timer, made look.Run, now int64) {
 	r.Due = made.Due
 	if made.Dropped {

@@ -31,7 +31,7 @@ type Timer struct {
 	Runs
 	Misfire string `json:"misfire"`
 	Overlap string `json:"overlap"`
-	// Settings and Content are those of each run. They are nil if they were not requested.
+	// Settings and Content of each run; nil if not requested.
 	Settings *Settings `json:"settings,omitempty"`
 	*deadletter.Content
 }
@@ -104,7 +104,7 @@ type TimerFilter struct {
 
 func (f *TimerFilter) scope(c access.Caller) error { return withinListed(c, f.Topic) }
 
-// Timer returns one timer with its content, or look.ErrNoTimer.
+// Timer returns one timer with content, or look.ErrNoTimer.
 func (l *Local) Timer(ctx context.Context, topic, id string) (Timer, error) {
 	t, err := look.New(l.store).GetTimer(ctx, schemas.TargetName(topic), id)
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *Local) Timer(ctx context.Context, topic, id string) (Timer, error) {
 	return newTimer(&t, l.store.Clock().Millis(), true), nil
 }
 
-// Timers returns a page of timers, in the order of their topics and ids.
+// Timers returns a page of timers, in the order of topics and ids.
 func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 	f.Topic = schemas.TargetName(f.Topic)
 	wanted := look.TimerFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Limit: f.Limit, Allowed: f.Allowed}
@@ -137,7 +137,7 @@ func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 	return out, err
 }
 
-// Timer returns one timer with its content, or look.ErrNoTimer.
+// Timer returns one timer with content, or look.ErrNoTimer.
 func (c *Client) Timer(ctx context.Context, topic, id string) (Timer, error) {
 	return get[Timer](ctx, c, timerPath(topic, id), nil, look.ErrNoTimer)
 }
@@ -160,7 +160,7 @@ func (s *server) getTimer(ctx context.Context, in *Named) (Timer, error) {
 	return s.local.Timer(ctx, in.Topic, in.ID)
 }
 
-// Definition says when a timer runs, as a caller writes it. The fields are the contract's headers.
+// Definition says when a timer runs, in a caller's words. The fields are the contract's headers.
 type Definition struct {
 	Cron     string   `json:"cron,omitempty"     doc:"5 fields, 6 with seconds first, or a nickname such as @daily; exactly one of cron and every" minLength:"1"`
 	Every    string   `json:"every,omitempty"    doc:"duration of at least 1s; runs lie at from + k × every" minLength:"1"`
@@ -177,7 +177,7 @@ func (d *Definition) headers(b *builder) {
 	b.text(schemas.HeaderUntil, string(d.Until))
 }
 
-// SetTimer makes or replaces a timer. Key, value, headers and the settings of deliveries are those of
+// SetTimer makes or replaces a timer. Key, value, headers and the settings of deliveries hold for
 // each run.
 type SetTimer struct {
 	Intake string `json:"intake,omitempty" doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
@@ -192,9 +192,9 @@ type SetTimer struct {
 	deadletter.Content
 }
 
-// Record returns the request as a record for an intake topic. A mistake is found now, in what the
-// definition means too: a *deadletter.FieldError or a *schemas.Rejection. With a URL the topic is its
-// origin, or "".
+// Record returns the request as a record for an intake topic. A mistake, also in the meaning of the
+// definition, is found now: a *deadletter.FieldError or a *schemas.Rejection. With a URL the topic
+// is the URL's origin, or "".
 func (t *SetTimer) Record(topic, id string, in Intake) (*kgo.Record, error) {
 	key, value, own, err := t.Bytes()
 	if err != nil {
@@ -228,7 +228,7 @@ func (t *SetTimer) Record(topic, id string, in Intake) (*kgo.Record, error) {
 	return r, err
 }
 
-// schedule computes the runs of a request that sets a timer.
+// schedule computes the runs of a request for a timer.
 func schedule(r *kgo.Record, in Intake) (timer.Schedule, error) {
 	request, err := schemas.Decode(r, in.Limits)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/notyet/notyet/api"
 )
 
-// chart is a bar for each minute, in units of its viewBox.
+// chart is a bar for each minute, in units of the viewBox.
 type chart struct {
 	Bars          []bar
 	Width, Height int
@@ -53,7 +53,7 @@ func newChart(begin int64, n int, steps []api.ForecastStep) chart {
 	return c
 }
 
-// curve is a line through the minutes until now, in units of its viewBox.
+// curve is a line through the minutes until now, in units of the viewBox.
 type curve struct {
 	Points        string // of a polyline; empty: there is nothing to show
 	Width, Height int
@@ -63,7 +63,7 @@ type curve struct {
 
 const curveHeight = 80
 
-// newCurve draws the minutes before a Unix time in ms. A minute in which nothing was done is 0.
+// newCurve draws the minutes before a Unix time in ms. A minute without work is 0.
 func newCurve(end int64, minutes []api.Minute, of func(api.Minute) float64) curve {
 	end -= end % 60_000
 	c := curve{Width: curveMinutes, Height: curveHeight, Begin: end - curveMinutes*60_000, End: end}

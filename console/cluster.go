@@ -6,7 +6,7 @@ import (
 	"github.com/notyet/notyet/api"
 )
 
-// clusterPage is what runs, and how far a change of the number of slots has come.
+// clusterPage is the running services, and the progress of a change of the number of slots.
 type clusterPage struct {
 	api.Cluster
 	Change api.SlotsChange

@@ -1,9 +1,9 @@
-// Package console is the web console of every service. Requests of an operator's browser go in; pages
-// come out. What the pages show and change goes through the API of the same process, with the
+// Package console is the web console of every service. Requests of an operator's browser go in;
+// pages come out. Everything shown or changed goes through the API of the same process, with the
 // caller's own role and topics, so that nothing is decided twice.
 //
-// The pages are whole without scripts. The one script refreshes what is marked data-live, and shows
-// the runs of a timer while it is typed. Nothing is loaded from elsewhere, and the pages' policy
+// The pages are whole without scripts. The one script refreshes elements marked data-live, and
+// shows the runs of a timer during typing. Nothing is loaded from elsewhere, and the pages' policy
 // (Content-Security-Policy) forbids it.
 package console
 
@@ -25,7 +25,7 @@ type Console struct {
 	version string
 }
 
-// Mount adds the pages to mux, which serves the API too and is behind the guard.
+// Mount adds the pages to mux, with the API too and behind the guard.
 func Mount(mux *http.ServeMux, version string) {
 	c := &Console{inside: &inside{api: mux}, version: version}
 	for pattern, h := range map[string]handler{
@@ -49,7 +49,7 @@ func Mount(mux *http.ServeMux, version string) {
 	}
 }
 
-// handler makes one page. An error is shown as a page of its own, whatever the view.
+// handler makes one page. An error has a page of its own.
 type handler func(r *http.Request) (view, error)
 
 // isPage reports whether a path is the console's. The others are the API's and the profiles'.

@@ -8,7 +8,7 @@ import (
 	"github.com/notyet/notyet/api"
 )
 
-// findData is a search and what it found.
+// findData is a search with its result.
 type findData struct {
 	Q, Topic, Tag, State string
 	Ended                bool
@@ -20,8 +20,8 @@ type findData struct {
 
 var taskStates = []string{"pending", "claimed", "waiting_report", "waiting_retry", "delivered", "succeeded", "cancelled", "stopped", "dead"}
 
-// find looks for a task by topic and id. It lists those whose id begins so when there is no such task,
-// or no topic was named.
+// find looks for a task by topic and id. Without such a task, or without a topic, the tasks are
+// listed whose id begins with the text.
 func (c *Console) find(r *http.Request) (view, error) {
 	d := &findData{Q: strings.TrimSpace(r.FormValue("q")), Topic: strings.TrimSpace(r.FormValue("topic")), Tag: strings.TrimSpace(r.FormValue("tag")), State: r.FormValue("state"), Ended: r.FormValue("ended") != "", States: taskStates}
 	v := view{page: "find", title: "Find a task", data: d}
@@ -60,7 +60,7 @@ func (c *Console) find(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// named splits what was typed into a topic and an id: with a topic of its own, "topic id", or
+// named splits the typed text into a topic and an id: with a topic of its own, "topic id", or
 // "topic/id". An origin of callbacks has slashes itself.
 func (d *findData) named() (topic, id string) {
 	if d.Topic != "" {
@@ -90,7 +90,7 @@ func set(q url.Values, name, value string) {
 	}
 }
 
-// next is the path of the page after this one, with the named fields of this one.
+// next is the path of the next page, with the named fields of this one.
 func next(r *http.Request, path, cursor string, fields ...string) string {
 	if cursor == "" {
 		return ""

@@ -13,8 +13,8 @@ import (
 	"github.com/notyet/notyet/api"
 )
 
-// inside calls the API of this process without a network. The context carries the caller, whom the
-// guard has admitted, so that the API decides what he may see and do.
+// inside calls the API of this process without a network. The context carries the caller, admitted
+// by the guard, so that the API decides about the caller's rights.
 type inside struct{ api http.Handler }
 
 // Problem is a problem document of the API (RFC 9457).
@@ -38,20 +38,20 @@ func asProblem(err error) *Problem {
 	return &Problem{Status: http.StatusInternalServerError, Title: "The page cannot be made", Detail: err.Error()}
 }
 
-// isNotFound tells whether the API knows nothing of what was asked for.
+// isNotFound tells whether the API knows no such thing.
 func isNotFound(err error) bool {
 	var p *Problem
 	return errors.As(err, &p) && p.Status == http.StatusNotFound
 }
 
-// get leaves out what is empty: an empty field of a form means that it was not filled in.
+// get leaves out empty values: fields of a form that were not filled in.
 func (in *inside) get(ctx context.Context, path string, q url.Values, into any) error {
 	maps.DeleteFunc(q, func(_ string, values []string) bool { return values[0] == "" })
 	_, err := in.call(ctx, http.MethodGet, path+"?"+q.Encode(), nil, into)
 	return err
 }
 
-// call returns the status and decodes the answer. An answer that is a problem is the error.
+// call returns the status and decodes the answer. A problem in the answer is the error.
 func (in *inside) call(ctx context.Context, method, path string, request, into any) (status int, err error) {
 	data := []byte(nil)
 	if request != nil {

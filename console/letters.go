@@ -21,7 +21,7 @@ type lettersData struct {
 	Next    string
 }
 
-// letterFilter is what was typed.
+// letterFilter is the typed filter.
 type letterFilter struct{ api.LetterFilter }
 
 func readFilter(r *http.Request) letterFilter {
@@ -97,8 +97,7 @@ type progress struct {
 	Percent           int64
 }
 
-// changeLetters replays or purges what a filter selects: first it counts, then it does a page at a
-// time.
+// changeLetters counts the letters of a filter, and then replays or purges a page at a time.
 func (c *Console) changeLetters(r *http.Request) (view, error) {
 	p := progress{Do: r.PostFormValue("do"), Filter: readFilter(r)}
 	switch p.Do {
@@ -152,7 +151,7 @@ func (c *Console) letterPage(r *http.Request, p *progress) error {
 	return nil
 }
 
-// fields are what the next request needs.
+// fields are the filter's fields for the next request.
 func (p progress) fields() []field {
 	f := []field{{"do", p.Do}, {"kind", p.Filter.Kind}, {"topic", p.Filter.Topic}, {"task_id", p.Filter.TaskID}, {"reason", p.Filter.Reason}}
 	if p.Filter.Replayed {
@@ -161,7 +160,7 @@ func (p progress) fields() []field {
 	return f
 }
 
-// Again are the fields of the form that goes on.
+// Again are the fields of the continuing form.
 func (p progress) Again() []field {
 	n := func(i int64) string { return strconv.FormatInt(i, 10) }
 	return append(p.fields(), field{"confirmed", "yes"}, field{"total", n(p.Total)}, field{"done", n(p.Done)}, field{"after", n(p.After)}, field{"up_to", n(p.UpTo)})

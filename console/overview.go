@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/api"
 )
 
-// overviewData is the first page. A part that could not be read says why, and the others are shown.
+// overviewData is the first page. An unreadable part says why, and the others are shown.
 type overviewData struct {
 	Topic      string
 	Chart      chart
@@ -34,7 +34,8 @@ const (
 func (c *Console) overview(r *http.Request) (view, error) {
 	ctx := r.Context()
 	d := &overviewData{Topic: r.FormValue("topic")}
-	// One after the other: lists are few at a time, and an operator who looks must not crowd out others.
+	// One after the other: lists are few at a time, and one operator's look must not crowd out
+	// others.
 	var forecast api.Forecast
 	begin := time.Now().Truncate(time.Minute)
 	q := url.Values{"from": {ms(begin)}, "to": {ms(begin.Add(chartMinutes * time.Minute))}, "step": {"1m"}}

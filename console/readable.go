@@ -24,7 +24,7 @@ func readable(b []byte) (text, form string) {
 	return hex.Dump(cut[:min(len(cut), shownBytes/8)]), "hex"
 }
 
-// isText tells whether bytes are UTF-8 that a page can show. The last rune may have been cut.
+// isText tells whether bytes are showable UTF-8. The last rune may have been cut.
 func isText(b []byte) bool {
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)

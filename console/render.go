@@ -36,7 +36,7 @@ func parsePages() map[string]*template.Template {
 	return out
 }
 
-// view is what a handler wants to be shown.
+// view is a handler's result.
 type view struct {
 	page  string // name of the template
 	title string
@@ -45,7 +45,7 @@ type view struct {
 	bare  bool   // only the content, for the script
 }
 
-// shown is what a template sees.
+// shown is a template's data.
 type shown struct {
 	Title    string
 	Page     string
@@ -69,7 +69,6 @@ var sections = []section{
 	{Path: "/deadletters", Name: "Dead letters"}, {Path: "/cluster", Name: "Cluster"}, {Path: "/audit", Name: "Audit"},
 }
 
-// sectionOf is the section that a path belongs to.
 var sectionOf = map[string]string{"/task": "/find", "/timer": "/timers", "/deadletter": "/deadletters"}
 
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v view) {
@@ -93,7 +92,7 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v v
 	write(w, status, v, s)
 }
 
-// write sends a page, or nothing of it when it cannot be made.
+// write sends a page, or nothing of a broken one.
 func write(w http.ResponseWriter, status int, v view, s shown) {
 	var out bytes.Buffer
 	name := "layout"
@@ -110,7 +109,7 @@ func write(w http.ResponseWriter, status int, v view, s shown) {
 	_, _ = w.Write(out.Bytes())
 }
 
-// protect sets what a browser may do with a page: run our script, show our styles, send forms to us,
+// protect limits a browser's rights in a page: run our script, show our styles, send forms to us,
 // and nothing else.
 func protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
@@ -140,7 +139,7 @@ var funcs = template.FuncMap{
 
 func utc(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") }
 
-// counted is a number of held tasks, which the API counts up to 1000.
+// counted shows a number of held tasks. The API counts up to 1000.
 func counted(held int) string {
 	if held >= 1000 {
 		return "1000 or more"
@@ -170,8 +169,8 @@ func relative(d time.Duration) string {
 	return fmt.Sprintf(form, text)
 }
 
-// visible shows what would hide or reorder text: control characters, marks without a form of their
-// own, and what is no UTF-8.
+// visible shows characters that would hide or reorder text: control characters, marks without a
+// form of their own, and bytes beyond UTF-8.
 func visible(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {

@@ -17,35 +17,36 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// maxCookie is how long a sealed value may be. Browsers keep 4096 bytes of a cookie, with its name and attributes.
+// maxCookie is how long a sealed value may be. Browsers keep 4096 bytes of a cookie, with name and
+// attributes.
 const maxCookie = 3800
 
 var errCookieTooLarge = errors.New("there is no room for it in a cookie")
 
-// sealer makes cookies that every process of the installation can open, and nobody else can make or read. So
-// a session outlives a restart, and a load balancer may send a browser anywhere.
+// sealer makes cookies for all processes of the installation to open, and nobody else to make or
+// read. So a session outlives a restart, and a load balancer may send a browser anywhere.
 type sealer struct {
 	common func() Common
-	// client returns what is part of the key too, and is not in the database: who reads a backup of it can make no
-	// session of somebody whom the issuer knows.
+	// client returns a part of the key that is not in the database: a reader of a database backup
+	// can make no session of anybody known to the issuer.
 	client func() string
 	kept   atomic.Pointer[kept] // nil: nothing was read yet
 	asking singleflight.Group   // for what is kept: anybody can have us ask
 }
 
-// Common is what the processes of an installation have in common, in the database.
+// Common are the common data of the installation's processes, in the database.
 type Common interface {
-	// Secret returns a secret by its name.
+	// Secret returns a secret by name.
 	Secret(ctx context.Context, name string) ([16]byte, error)
-	// EndSession notes that a session has ended, which could be used until then, Unix ms. Up to a dot its id is its owner's, who may end
-	// so many that others still can.
+	// EndSession notes the end of a session usable until then, Unix ms. The id begins with the
+	// owner, up to a dot. One owner may end so many sessions that others still can end theirs.
 	EndSession(ctx context.Context, id string, until int64) error
 	// EndedSessions returns until when each such session could be used.
 	EndedSessions(ctx context.Context) (map[string]time.Time, error)
 }
 
-// kept is what was read of Common, and when. A database that was set back may have another secret since, and operators
-// may have ended sessions at other processes.
+// kept is the last reading of Common, with its time. A database that was set back may have another
+// secret since, and operators may have ended sessions at other processes.
 type kept struct {
 	secret [16]byte
 	ended  map[string]time.Time // sessions, and until when each could be used
@@ -53,7 +54,8 @@ type kept struct {
 }
 
 const (
-	// rereadAfter is for how long kept counts without a look at the database. While the database is away, kept stays in force.
+	// rereadAfter is for how long kept counts without a look at the database. While the database is
+	// away, kept stays in force.
 	rereadAfter  = time.Minute
 	commonWithin = 5 * time.Second
 )
@@ -104,7 +106,7 @@ func (s *sealer) aead(ctx context.Context) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// read returns what was read within rereadAfter.
+// read returns a reading of within rereadAfter.
 func (s *sealer) read(ctx context.Context) (*kept, error) {
 	known := s.kept.Load()
 	if known != nil && time.Since(known.at) < rereadAfter {
@@ -117,7 +119,7 @@ func (s *sealer) read(ctx context.Context) (*kept, error) {
 	return k.(*kept), nil
 }
 
-// reread looks at the database. Where that fails, it goes on with what is known.
+// reread looks at the database. After a failure, the known reading counts on.
 func (s *sealer) reread(ctx context.Context, known *kept) (*kept, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -138,7 +140,8 @@ func (s *sealer) reread(ctx context.Context, known *kept) (*kept, error) {
 	}), nil
 }
 
-// keep changes what is kept. A session that was ended stays ended, whatever a look at the database returns that began before.
+// keep changes the kept reading. An ended session stays ended, even after a look at the database
+// that began before the end.
 func (s *sealer) keep(change func(*kept)) *kept {
 	for {
 		before, after := s.kept.Load(), &kept{ended: map[string]time.Time{}}
@@ -170,19 +173,20 @@ func (s *sealer) hasEnded(id string) bool {
 	return k != nil && !k.ended[id].IsZero()
 }
 
-// bounded is for the database. Whoever asks may leave meanwhile.
+// bounded is for calls to the database. The caller may leave meanwhile.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), commonWithin)
 }
 
-// Names of cookies. Over HTTPS they have the prefix __Host-, so that no other host of the domain can set them.
+// Names of cookies. Over HTTPS they have the prefix __Host-: no other host of the domain can set
+// them.
 const (
 	sessionCookie = "notyet_session"
 	attemptCookie = "notyet_sign_in"
 	hostPrefix    = "__Host-"
 )
 
-// cookie returns the value of a cookie that the browser sent.
+// cookie returns the value of a cookie from the browser.
 func (s *Sessions) cookie(r *http.Request, name string) (value string, ok bool) {
 	cookie, err := r.Cookie(hostPrefix + name)
 	if err != nil && !s.secure(r) {
@@ -194,7 +198,7 @@ func (s *Sessions) cookie(r *http.Request, name string) (value string, ok bool) 
 	return cookie.Value, true
 }
 
-// setCookie gives the browser a cookie for a time. Zero takes it away.
+// setCookie gives the browser a cookie for a time. Zero removes the cookie.
 func (s *Sessions) setCookie(w http.ResponseWriter, r *http.Request, name, value string, life time.Duration, site http.SameSite) {
 	c := &http.Cookie{Name: name, Value: value, Path: "/", HttpOnly: true, Secure: s.secure(r), SameSite: site, MaxAge: int(life.Seconds())}
 	if c.Secure {

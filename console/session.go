@@ -22,29 +22,29 @@ import (
 // Bounds of sessions.
 const (
 	sessionLife = 12 * time.Hour
-	// issuerSession is the life of a session that began at the issuer. A group that the issuer takes away
-	// counts for so long, whatever end the ID token has.
+	// issuerSession is the life of a session begun at the issuer. A group taken away by the issuer
+	// counts for so long, for any end of the ID token.
 	issuerSession = time.Hour
 	sessionIdle   = time.Hour
 	// renewAfter is how old the note of the last use may be. So most answers have no cookie.
 	renewAfter = time.Minute
-	// refreshHeader is sent by the script that refreshes a page by itself.
+	// refreshHeader comes from the script at an automatic refresh.
 	refreshHeader = "Notyet-Refresh"
 )
 
 // Config of Sessions.
 type Config struct {
 	Guard *access.Guard
-	// Common returns the database, each time it is needed.
+	// Common returns the database, anew at each use.
 	Common func() Common
-	// PublicURL is the address at which browsers reach the console, without a path. Default: not known.
+	// PublicURL is the console's address for browsers, without a path. Default: not known.
 	PublicURL string
 	Version   string
 	Log       *zap.Logger
 }
 
-// Sessions are the operators who signed in, with a token or at the issuer. A session is a sealed cookie. The
-// rights of its caller are looked up with each request.
+// Sessions are the operators signed in, with a token or at the issuer. A session is a sealed
+// cookie. The caller's rights are looked up with each request.
 type Sessions struct {
 	cfg    Config
 	guard  *access.Guard
@@ -58,7 +58,7 @@ type Sessions struct {
 	failedRest        time.Duration // for which a sign-in that fails keeps its place: guesses fail
 }
 
-// session is what the cookie holds.
+// session is the content of the cookie.
 type session struct {
 	ID       string           `json:"id"`
 	Token    string           `json:"token,omitempty"`
@@ -79,8 +79,8 @@ func NewSessions(cfg Config) *Sessions {
 	}
 }
 
-// Front serves what needs no caller: styles, script and signing in. A page of the console goes on to next,
-// which is the guard, with the caller of the session. Everything else goes on as it is.
+// Front serves pages without a caller: styles, script and signing in. A page of the console goes on
+// to next, the guard, with the caller of the session. Everything else goes on unchanged.
 func (s *Sessions) Front(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /console/", s.file)
@@ -103,7 +103,7 @@ func (s *Sessions) Front(next http.Handler) http.Handler {
 			s.refuse(w, r)
 			return
 		}
-		// A page that nobody looks at does not keep the session.
+		// Automatic refreshes do not keep the session.
 		if now := time.Now(); r.Header.Get(refreshHeader) == "" && now.Sub(x.Met) >= renewAfter {
 			x.Met = now
 			if err := s.give(w, r, x); err != nil {
@@ -126,7 +126,7 @@ func (s *Sessions) file(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/console/", s.files).ServeHTTP(w, r)
 }
 
-// refuse sends whoever has no session to the sign-in page, and from there back.
+// refuse sends a browser without a session to the sign-in page, and from there back.
 func (s *Sessions) refuse(w http.ResponseWriter, r *http.Request) {
 	next := ""
 	if r.Method == http.MethodGet {
@@ -151,7 +151,7 @@ func (s *Sessions) cannot(w http.ResponseWriter, err error) {
 	s.show(w, http.StatusServiceUnavailable, signInForm{Wrong: "The database is away: try again in a moment."})
 }
 
-// opened returns the request's session, if it has not ended.
+// opened returns the request's living session.
 func (s *Sessions) opened(r *http.Request) (*session, error) {
 	sealed, ok := s.cookie(r, sessionCookie)
 	if !ok {
@@ -164,7 +164,8 @@ func (s *Sessions) opened(r *http.Request) (*session, error) {
 	return &x, nil
 }
 
-// resume returns the request's session, and what its caller may do now. No session: nobody is signed in.
+// resume returns the request's session, and the present rights of the caller. No session: nobody is
+// signed in.
 func (s *Sessions) resume(r *http.Request) (*session, access.Caller, error) {
 	x, err := s.opened(r)
 	if x == nil || err != nil {
@@ -194,10 +195,10 @@ func (x *session) life() time.Duration {
 	return sessionLife
 }
 
-// last is when the session ends, however it is used.
+// last is the session's latest end, in spite of any use.
 func (x *session) last() time.Time { return x.Began.Add(x.life()) }
 
-// end is when the session ends if it is not used before.
+// end is when the session ends without another use.
 func (x *session) end() time.Time {
 	end, idle := x.last(), x.Met.Add(sessionIdle)
 	if idle.Before(end) {
@@ -206,7 +207,8 @@ func (x *session) end() time.Time {
 	return end
 }
 
-// begin gives the browser a session of a caller that begins now. Its id begins with its owner: see Common.EndSession.
+// begin gives the browser a new session of a caller. The id begins with the owner: see
+// Common.EndSession.
 func (s *Sessions) begin(w http.ResponseWriter, r *http.Request, caller string, x session) error {
 	owner := sha256.Sum256([]byte(caller))
 	x.ID, x.Began = hex.EncodeToString(owner[:8])+"."+rand.Text(), time.Now()
@@ -286,15 +288,15 @@ func (s *Sessions) signOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/sign-in", http.StatusSeeOther)
 }
 
-// secure reports whether the browser reached this site by HTTPS: here, or at a proxy that ends TLS. A
-// browser sends Origin with every form, and no page can set it. It has the session's cookie with the prefix
-// only if it was by HTTPS before.
+// secure reports whether the browser reached this site by HTTPS: here, or at a proxy that ends TLS.
+// A browser sends Origin with every form, and no page can set it. A session's cookie with the
+// prefix proves earlier HTTPS.
 func (s *Sessions) secure(r *http.Request) bool {
 	_, err := r.Cookie(hostPrefix + sessionCookie)
 	return r.TLS != nil || err == nil || strings.HasPrefix(s.cfg.PublicURL, "https://") || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 }
 
-// local returns a path of this site, whatever was asked for.
+// local returns a path of this site, for any input.
 func local(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n") {

@@ -17,35 +17,35 @@ import (
 
 const startPath = "/sign-in/start"
 
-// Bounds of signing in at the issuer, which anybody can make us ask.
+// Bounds of signing in at the issuer: anybody can make us ask there.
 const (
 	attemptLife = 10 * time.Minute
 	// maxBegun is how many sign-ins may begin in a second, and peerBegun how many of one peer.
 	maxBegun, peerBegun = 100, 5
-	// maxEnding is how many sign-ins may ask the issuer at a time, and peerEnding how many of one peer.
-	// Others wait for their turn.
+	// maxEnding is how many sign-ins may ask the issuer at a time, and peerEnding how many of one
+	// peer. Others wait for their turn.
 	maxEnding, peerEnding = 16, 4
-	// maxSpent is how many attempts are known to be spent. Beyond it, older ones are not accepted any more.
+	// maxSpent is how many spent attempts are remembered. Beyond it, older attempts are not
+	// accepted any more.
 	maxSpent = 10_000
 )
 
-// attempt is a sign-in that has begun in a browser. Its cookie, without which no answer of the issuer counts,
-// shows that it ends in the same browser.
+// attempt is a sign-in begun in a browser. Its cookie shows that the same browser ends the attempt.
+// Without the cookie no answer of the issuer counts.
 type attempt struct {
 	access.Attempt
 	Next  string    `json:"next"`
 	Began time.Time `json:"began"`
 }
 
-// spent are the attempts that an answer has come for. An attempt is good for one answer, so that nobody
-// makes us ask the issuer again and again with it.
+// spent are the attempts with an answer. An attempt is good for one answer, so that nobody uses it
+// to make us ask the issuer again and again.
 type spent struct {
 	mu    sync.Mutex
 	began map[string]time.Time // by state
 	since time.Time            // attempts that began before are spent, known or not
 }
 
-// first reports whether this is the first answer to the attempt.
 func (s *spent) first(a attempt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *spent) first(a attempt) bool {
 	return true
 }
 
-// peer names who has sent a request. Whoever has an address of IPv6 has all of its network.
+// peer names the sender of a request. The holder of an IPv6 address has the whole network.
 func peer(r *http.Request) string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -76,7 +76,7 @@ func peer(r *http.Request) string {
 	return addr.String()
 }
 
-// turn waits for the peer's turn, or says that it did not come.
+// turn waits for the peer's turn, or reports that the wait was too long.
 func (s *Sessions) turn(w http.ResponseWriter, r *http.Request, of *share.Turns, next string) (leave func(), ok bool) {
 	leave, err := of.Take(r.Context(), share.Account{Tenant: peer(r)}, 1)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *Sessions) turn(w http.ResponseWriter, r *http.Request, of *share.Turns,
 // start sends the browser to the issuer.
 func (s *Sessions) start(w http.ResponseWriter, r *http.Request) {
 	next := local(r.FormValue("next"))
-	// Our own page leads here. A page of another site may not begin what replaces a session.
+	// Our own page leads here. A page of another site may not begin a sign-in over a session.
 	if site := r.Header.Get("Sec-Fetch-Site"); s.guard.SignsInAt() == "" || site != "" && site != "same-origin" && site != "none" {
 		http.Redirect(w, r, withNext("/sign-in", next), http.StatusSeeOther)
 		return
@@ -112,13 +112,13 @@ func (s *Sessions) start(w http.ResponseWriter, r *http.Request) {
 		s.cannot(w, err)
 		return
 	}
-	// The browser comes back from another site, and sends a stricter cookie to none of its links.
+	// The browser comes back from another site, and would not send a stricter cookie.
 	s.setCookie(w, r, attemptCookie, sealed, attemptLife, http.SameSiteLaxMode)
 	w.Header().Set("Cache-Control", "no-store")
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// callback ends what start began, with the issuer's answer.
+// callback ends the attempt of start, with the issuer's answer.
 func (s *Sessions) callback(w http.ResponseWriter, r *http.Request) {
 	if s.guard.SignsInAt() == "" {
 		http.Redirect(w, r, "/sign-in", http.StatusSeeOther)
@@ -157,7 +157,7 @@ func (s *Sessions) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	leave()
 	s.cfg.Log.Info("an operator has signed in to the console", zap.String("caller", identity.Name))
-	// A redirect would still be a step from the other site, and the browser would not send the session's cookie.
+	// A redirect would still be a step from the other site, without the session's cookie.
 	s.page(w, http.StatusOK, view{page: "signedin", title: "You are signed in", data: local(a.Next)})
 }
 

@@ -16,7 +16,7 @@ func (c *Console) targets(r *http.Request) (view, error) {
 
 var targetActions = map[string]string{"pause": "Pause", "resume": "Resume", "limit": "Limit"}
 
-// changeTarget pauses, resumes or limits a target, after a confirmation that names it.
+// changeTarget pauses, resumes or limits a target, after a confirmation with the name.
 func (c *Console) changeTarget(r *http.Request) (view, error) {
 	topic, do := strings.TrimSpace(r.PostFormValue("topic")), r.PostFormValue("do")
 	what, known := targetActions[do]

@@ -49,7 +49,7 @@ func (c *Console) task(r *http.Request) (view, error) {
 	return view{page: "task", title: "Task " + id, data: d}, nil
 }
 
-// line is what is known of a task's life, in order. A delivery is remembered without a time of its own.
+// line is the known life of a task, in order. A delivery has no time of its own.
 func line(t *api.Task) []moment {
 	out := []moment{{At: t.Created, What: "requested"}}
 	for _, e := range t.Events {
@@ -78,7 +78,7 @@ func line(t *api.Task) []moment {
 	return out
 }
 
-// confirmation asks once more, and names what is meant.
+// confirmation asks once more, and names the thing.
 type confirmation struct {
 	What, Name string
 	Path       string
@@ -90,7 +90,7 @@ type confirmation struct {
 
 type field struct{ Name, Value string }
 
-// outcome is who won.
+// outcome is the winner.
 type outcome struct {
 	Text string
 	Bad  bool
@@ -134,7 +134,7 @@ func (c *Console) changeTask(r *http.Request) (view, error) {
 	return view{page: "outcome", title: what, data: newOutcome(status, e, back, do == "move")}, err
 }
 
-// target names a task with its key, so that the request stays in order with the task's others.
+// target names a task with its key, to keep the request in order with the task's others.
 func target(t *api.Task) api.Target {
 	out := api.Target{Topic: t.Topic, ID: t.ID}
 	if t.Content != nil {
@@ -143,8 +143,8 @@ func target(t *api.Task) api.Target {
 	return out
 }
 
-// moveMargin is how long before it is due a task can be moved: the request takes a moment, and one that
-// comes behind the delivery would deliver the task once more.
+// moveMargin is how long before the due time a task can be moved: the request takes a moment, and
+// behind the delivery it would deliver the task once more.
 const moveMargin = 30 * time.Second
 
 // move schedules the same task again with another due time.
@@ -195,7 +195,7 @@ func badForm(field, problem string) error {
 	return &Problem{Status: http.StatusUnprocessableEntity, Title: "The form cannot be used", Detail: field + " " + problem}
 }
 
-// newOutcome says who won. Without an answer in time, the request is on its way.
+// newOutcome names the winner. Without an answer in time, the request is on the way.
 func newOutcome(status int, e api.Event, back string, moved bool) outcome {
 	if status == http.StatusAccepted || e.State == "" {
 		if moved {
@@ -211,7 +211,7 @@ func newOutcome(status int, e api.Event, back string, moved bool) outcome {
 	return outcome{Text: text, Bad: bad, Back: back}
 }
 
-// content is what a page shows of key, value and headers.
+// content is the shown part of key, value and headers.
 type content struct {
 	Key     string
 	Value   string
@@ -221,7 +221,6 @@ type content struct {
 	Headers []field
 }
 
-// shownBytes limits how much of a value a page shows.
 const shownBytes = 64 << 10
 
 func newContent(c *deadletter.Content) *content {

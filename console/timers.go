@@ -16,7 +16,7 @@ type timersData struct {
 	Form          timerForm
 }
 
-// timerForm is what was typed about a timer.
+// timerForm is the typed timer.
 type timerForm struct {
 	Topic, ID, Cron, Every, Timezone, Key, Value string
 	Preview                                      previewData
@@ -70,7 +70,7 @@ func timerPath(topic, id string) string {
 	return "/timer?" + url.Values{"topic": {topic}, "id": {id}}.Encode()
 }
 
-// preview answers with the runs alone, for the script that asks while a timer is typed.
+// preview answers with the runs alone, for the script, during the typing of a timer.
 func (c *Console) preview(r *http.Request) (view, error) {
 	f := readTimer(r)
 	d := previewData{}
@@ -93,7 +93,7 @@ func readTimer(r *http.Request) timerForm {
 	return timerForm{Topic: trim("topic"), ID: trim("id"), Cron: trim("cron"), Every: trim("every"), Timezone: trim("timezone"), Key: r.PostFormValue("key"), Value: r.PostFormValue("value")}
 }
 
-// definition leaves out the zone that the form begins with where an interval was typed.
+// definition leaves out the form's initial zone beside a typed interval.
 func (f timerForm) definition() map[string]any {
 	if f.Every != "" && f.Timezone == "UTC" {
 		f.Timezone = ""
@@ -103,8 +103,8 @@ func (f timerForm) definition() map[string]any {
 
 var timerActions = map[string]string{"set": "Set timer", "enable": "Enable timer", "disable": "Disable timer", "delete": "Delete timer"}
 
-// changeTimer sets, enables, disables or deletes a timer, after a confirmation that names it. The
-// confirmation of a new one shows its runs.
+// changeTimer sets, enables, disables or deletes a timer, after a confirmation with the name. A new
+// timer's confirmation shows the runs.
 func (c *Console) changeTimer(r *http.Request) (view, error) {
 	f, do := readTimer(r), r.PostFormValue("do")
 	if do != "set" { // nobody typed the name: blanks at its ends are part of it

@@ -14,7 +14,7 @@ import (
 // overdueAfter is from when on a task counts as overdue, as on the overview.
 const overdueAfter = 5 * time.Second
 
-// surroundings are what can hold up a task. What could not be read, or is not the caller's to see, is empty.
+// surroundings are possible causes of a delay. Unreadable and hidden parts are empty.
 type surroundings struct {
 	now      time.Time
 	policies []api.TargetPolicy
@@ -22,13 +22,13 @@ type surroundings struct {
 	slots    []api.Slot
 }
 
-// surroundings reads what why needs: for a task that is not late, the targets are enough.
+// surroundings reads the data for why: the targets are enough for a task in time.
 func (c *Console) surroundings(ctx context.Context, t *api.Task) surroundings {
 	s := surroundings{now: time.Now()}
 	if t.Next == 0 {
 		return s
 	}
-	// Where one of them cannot be read, less is said, and the task is still shown.
+	// After a failed reading less is said, and the task is still shown.
 	var targets api.Targets
 	_ = c.inside.get(ctx, "/targets", nil, &targets)
 	s.policies = targets.Targets
@@ -44,7 +44,8 @@ func (c *Console) surroundings(ctx context.Context, t *api.Task) surroundings {
 
 func (s *surroundings) late(t *api.Task) time.Duration { return s.now.Sub(time.UnixMilli(t.Next)) }
 
-// why says what a task waits for, so that nobody has to look in four places. Empty: the task has ended.
+// why names the cause of a task's wait, so that nobody has to look in four places. Empty: the task
+// has ended.
 func (s *surroundings) why(t *api.Task) string {
 	switch t.State {
 	case "pending":
@@ -69,7 +70,7 @@ func (s *surroundings) why(t *api.Task) string {
 	return ""
 }
 
-// held says what holds a task up. early and due are the answers if nothing does.
+// held names the cause of a delay. early and due are the answers without one.
 func (s *surroundings) held(t *api.Task, early, due string) string {
 	var p api.TargetPolicy
 	if i := slices.IndexFunc(s.policies, func(p api.TargetPolicy) bool { return p.Topic == t.Topic }); i >= 0 {
@@ -96,7 +97,7 @@ func (s *surroundings) held(t *api.Task, early, due string) string {
 	return "It is overdue, and no dispatcher has taken it. " + s.owner(t.Slot, "NotyetOverdue")
 }
 
-// owner says who has a slot, and which runbook goes on from there.
+// owner names a slot's owner, and the runbook for the next step.
 func (s *surroundings) owner(slot int, runbook string) string {
 	i := slices.IndexFunc(s.slots, func(o api.Slot) bool { return o.Slot == slot })
 	switch {
@@ -110,7 +111,7 @@ func (s *surroundings) owner(slot int, runbook string) string {
 	return fmt.Sprintf("Slot %d belongs to the dispatcher %s. Runbook if it stays so: %s.", slot, s.slots[i].Owner, runbook)
 }
 
-// because is the reason that the history gives last.
+// because is the last reason in the history.
 func because(t *api.Task) string {
 	for _, e := range slices.Backward(t.Events) {
 		if e.Reason != "" && (e.State == schemas.StateRetrying || e.State == schemas.StateDead) {

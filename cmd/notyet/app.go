@@ -15,7 +15,7 @@ import (
 // app is a command's environment.
 type app struct{ *command.App }
 
-// asking holds the flags of commands that use servers, and print something.
+// asking holds the flags of printing commands with servers.
 type asking struct {
 	command.Settings
 	command.Servers

@@ -13,7 +13,6 @@ type auditCmd struct {
 	Export auditExportCmd `cmd:"" help:"Write changes as JSON, one a line, the latest first."`
 }
 
-// auditFilter holds the flags that select changes.
 type auditFilter struct {
 	asking
 	Who   string `help:"Only changes by this token, or user@host." placeholder:"NAME"`
@@ -27,8 +26,8 @@ type auditFilter struct {
 // auditPage is how many changes are read at once.
 const auditPage = 1000
 
-// each passes every change that the flags select to f, the latest first, until f returns false. It reads
-// pages of the given size.
+// each passes every change selected by the flags to f, the latest first, until f returns false.
+// page is the size of the pages read.
 func (c *auditFilter) each(a *app, page int, f func(api.AuditEntry) (more bool, err error)) error {
 	wanted := api.AuditFilter{Who: c.Who, What: c.What, Topic: c.Topic, TaskID: c.ID, Limit: page}
 	var err error

@@ -33,7 +33,8 @@ type deadLetters interface {
 	CountLetters(ctx context.Context, f letters.Filter) (int64, error)
 }
 
-// installation answers who changed what, and what runs, and changes the number of slots.
+// installation answers questions about changes and running services, and changes the number of
+// slots.
 type installation interface {
 	Audit(ctx context.Context, f api.AuditFilter) (api.AuditLog, error)
 	Cluster(ctx context.Context) (api.Cluster, error)
@@ -65,7 +66,6 @@ type source interface {
 	targets
 }
 
-// backend is a source that is open.
 type backend struct {
 	source
 	close func()
@@ -133,8 +133,8 @@ func show[T any](a *app, c asking, ask func(*backend) (T, error), print func(T))
 	return nil
 }
 
-// listed reads pages until it has as many as wanted, or there are no more. page takes the room that is left,
-// and the cursor of the page before.
+// listed reads pages up to the wanted number, or to the end. page takes the room left, and the
+// previous page's cursor.
 func listed[T any](want int, page func(room int, cursor string) (found []T, next string, err error)) ([]T, error) {
 	out, cursor := []T{}, ""
 	for {

@@ -77,7 +77,7 @@ type many struct {
 	Yes    bool   `group:"Many" help:"Do not ask." short:"y"`
 }
 
-// alone refuses flags that mean nothing beside --id.
+// alone refuses flags without a meaning beside --id.
 func (m *many) alone() error {
 	if *m != (many{}) {
 		return command.Usage("--id stands beside flags that select many tasks: leave it, or --id-prefix, --tag, --from, --to, --all, --dry-run and --yes, out")
@@ -85,7 +85,7 @@ func (m *many) alone() error {
 	return nil
 }
 
-// cancelledMany is what cancel without an id prints.
+// cancelledMany is the output of cancel without an id.
 type cancelledMany struct {
 	api.CancelledMany      // of all pages
 	DryRun            bool `json:"dry_run,omitempty"`

@@ -33,7 +33,7 @@ Examples:
   notyet config check --json --service scanner | jq '.problems[]'`
 }
 
-// checked is what config check prints.
+// checked is the output of config check.
 type checked struct {
 	Valid    bool             `json:"valid"`
 	Problems []config.Problem `json:"problems"`
@@ -76,7 +76,7 @@ func (c *configCheckCmd) Run(a *app) error {
 	return err
 }
 
-// mistaken ends a command that has printed its problems.
+// mistaken ends a command after printed problems.
 func mistaken(problems []config.Problem) error {
 	if len(problems) == 0 {
 		return nil
@@ -84,7 +84,7 @@ func mistaken(problems []config.Problem) error {
 	return command.UsageError{Err: command.ErrReported}
 }
 
-// problemOf finds the key with which such an error begins.
+// problemOf finds the key at the beginning of a setting's error.
 func problemOf(cfg *config.Config, err error) config.Problem {
 	text, key := err.Error(), ""
 	for _, k := range config.Keys() {
@@ -106,7 +106,7 @@ Examples:
   notyet config print --json | jq '.settings[] | select(.source != "default")'`
 }
 
-// printed is what config print prints.
+// printed is the output of config print.
 type printed struct {
 	Settings []config.Setting `json:"settings"`
 	Problems []config.Problem `json:"problems,omitempty"`

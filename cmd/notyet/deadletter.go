@@ -28,7 +28,6 @@ type deadletterCmd struct {
 	Reconcile deadReconcileCmd `cmd:"" help:"After a database restore: settle the tasks that were sent since the backup."`
 }
 
-// letterFilter holds the flags that select letters.
 type letterFilter struct {
 	asking
 	Topic    string `group:"Filter" help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
@@ -61,7 +60,7 @@ func (f *letterFilter) filter(ids []int64) (letters.Filter, error) {
 	return out, cmp.Or(errSince, errUntil)
 }
 
-// letterChoice holds the arguments of a command that changes letters.
+// letterChoice holds the arguments of a changing command.
 type letterChoice struct {
 	letterFilter
 	IDs []int64 `arg:"" help:"Ids of dead letters." name:"id" optional:""`
@@ -194,7 +193,7 @@ Examples:
   notyet deadletter replay --reason UNKNOWN_TOPIC --rate 500`
 }
 
-// replayed is what replay prints.
+// replayed is the output of replay.
 type replayed struct {
 	Replayed int64            `json:"replayed"`
 	Skipped  int64            `json:"skipped"`
@@ -261,7 +260,7 @@ Examples:
   notyet deadletter purge 17 18 --yes`
 }
 
-// purged is what purge prints.
+// purged is the output of purge.
 type purged struct {
 	Purged int64 `json:"purged"`
 	DryRun bool  `json:"dry_run,omitempty"`
@@ -309,7 +308,8 @@ func (b *backend) selected(ctx context.Context, f letters.Filter) (int64, error)
 	return n, err
 }
 
-// bar shows a person the progress of a long command, until end. It shows nothing unless standard error is a terminal.
+// bar shows a person the progress of a long command, until end. Without a terminal on standard
+// error nothing is shown.
 func (a *app) bar(b *backend, what string, f letters.Filter) (show func(deadletter.Progress), end func()) {
 	show, end = func(deadletter.Progress) {}, func() {}
 	if !command.IsTerminal(a.Stderr) {

@@ -37,7 +37,7 @@ Examples:
   notyet dev --data ./notyet-data --kafka-addr 127.0.0.1:19092 --http-addr 127.0.0.1:18080`
 }
 
-// devSources excludes settings that point at real servers, because dev starts its own.
+// devSources excludes settings of real servers, because dev starts its own.
 var devSources = config.Sources{
 	Ignore: []string{"kafka.", "mysql.", "redis.", "zookeeper.", "election.", "index.", "wakes.", "sendlog.dir", "dispatcher.member-id", "slots"},
 	Defaults: map[string]string{"log.level": "warn", "log.format": "console", "slots": "8", "stop-timeout": "10s", "dispatcher.drain-timeout": "5s",
@@ -69,8 +69,8 @@ func (c *devCmd) Run(a *app) error {
 	return service.Dev(a.App, cfg, log, func(addr string, intakes []api.Intake) { c.greet(a, cfg, addr, intakes) })
 }
 
-// directory returns where everything is kept: the given directory, or a temporary one that is
-// removed at the end.
+// directory returns where everything is kept: the given directory, or a temporary one, removed at
+// the end.
 func (c *devCmd) directory() (dir string, remove func(), err error) {
 	if c.Data != "" {
 		if err := cmp.Or(os.MkdirAll(c.Data, 0o700), closeToOthers(c.Data)); err != nil {
@@ -84,8 +84,8 @@ func (c *devCmd) directory() (dir string, remove func(), err error) {
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// closeToOthers removes other users' access to files that an earlier version left readable, because
-// they contain the messages. In a directory that the user named, it only touches dev's own files.
+// closeToOthers removes other users' access to files left readable by an earlier version, because
+// of the messages there. In a directory named by the user, only dev's own files are touched.
 func closeToOthers(dir string) error {
 	for _, name := range []string{"kafka", "sendlog", "notyet.db", "notyet.db-wal", "notyet.db-shm"} {
 		err := filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
@@ -171,8 +171,8 @@ or with any Kafka client:
 `, kept, broker, addr, a.Program, elsewhere, asked, in.Topic, fromEnvironment(cfg, a.Environ))
 }
 
-// fromEnvironment returns which variables dev uses and which it ignores: a shell may still have
-// those of a real installation.
+// fromEnvironment returns the variables used and ignored by dev: a shell may still have some for a
+// real installation.
 func fromEnvironment(cfg *config.Config, environ []string) string {
 	var used, ignored []string
 	for _, key := range config.Keys() {

@@ -35,7 +35,7 @@ Examples:
   notyet doctor --json --strict | jq '.findings[] | select(.level == "failure")'`
 }
 
-// examined is what doctor prints.
+// examined is the output of doctor.
 type examined struct {
 	Findings []doctor.Finding `json:"findings"`
 }

@@ -1,5 +1,4 @@
-// Command notyet delivers Kafka messages later. It contains the services and the operators'
-// commands.
+// Command notyet delivers Kafka messages later: the services and the operators' commands.
 package main
 
 import (
@@ -70,7 +69,7 @@ func (a *app) run(args []string) int {
 	return a.Run(args, command.Grammar{Commands: &cli{}, Description: description, Bind: a, IsMistake: isMistake})
 }
 
-// isMistake recognizes what parts refuse because of how they were asked.
+// isMistake recognizes refusals because of the caller's input.
 func isMistake(err error) bool {
 	var field *deadletter.FieldError
 	var mistake *api.MistakeError
@@ -91,14 +90,15 @@ Examples:
   notyet completion --code fish | source`
 }
 
-// benchCmd becomes notyet-bench, the program that measures: what draws its plots is not a part of every service.
+// benchCmd becomes notyet-bench, the measuring program: its plotting libraries are no part of every
+// service.
 type benchCmd struct {
 	Args []string `arg:"" help:"Command and flags of notyet-bench; none: its help." optional:""`
 }
 
 const measurer = "notyet-bench"
 
-// Run replaces this process, so that signals and the exit code are those of the measurement.
+// Run replaces this process, so that signals and the exit code are the measurement's.
 func (c *benchCmd) Run(a *app) error {
 	path, err := besideOrOnPath(measurer)
 	if err != nil {

@@ -42,7 +42,7 @@ Example:
   notyet migrate --kafka-brokers kafka:9092 --mysql-dsn 'user:password@tcp(mysql:3306)/notyet' --set migrate.replication=3`
 }
 
-// migrated is what migrate prints.
+// migrated is the output of migrate.
 type migrated struct {
 	Slots   int      `json:"slots"`
 	Created []string `json:"topics_created"`
@@ -97,14 +97,14 @@ func (c *migrateCmd) Run(a *app) error {
 	return nil
 }
 
-// planned is what migrate --dry-run prints.
+// planned is the output of migrate --dry-run.
 type planned struct {
 	Migrations []store.Migration `json:"migrations"`
 	Slots      int               `json:"slots"` // to be made; 0: there are some
 	Topics     []kafka.TopicSpec `json:"topics"`
 }
 
-// tell says what migrate would do. It does not look whether Kafka is the installation's.
+// tell prints the plan of migrate, without a check whether Kafka is the installation's.
 func (c *migrateCmd) tell(a *app, cfg *config.Config, log *zap.Logger) error {
 	out := planned{Migrations: []store.Migration{}, Topics: []kafka.TopicSpec{}}
 	if err := out.database(a.Ctx, cfg); err != nil {
@@ -149,7 +149,7 @@ func (p *planned) database(ctx context.Context, cfg *config.Config) error {
 	return err
 }
 
-// topics notes those that do not exist.
+// topics notes the missing ones.
 func (p *planned) topics(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	client, err := command.ConnectKafka(ctx, cfg, log, kafka.New)
 	if err != nil {
@@ -213,9 +213,9 @@ func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger, mov
 	return created, err
 }
 
-// topicSpecs are notyet's own topics as migrate creates them. Delays are counted from the record's
-// timestamp. That is the broker's, so that a wrong clock of a caller cannot make a task early or
-// late. Any program may read the results; the broker's own settings decide how long they are kept.
+// topicSpecs are notyet's own topics as migrate creates them. Delays count from the record's
+// timestamp, the broker's, so that a wrong clock of a caller cannot make a task early or late. Any
+// program may read the results; the broker's own settings decide about their retention.
 func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 	var specs []kafka.TopicSpec
 	for _, name := range cfg.OwnTopics() {
@@ -246,7 +246,8 @@ func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 	return specs
 }
 
-// wakesSpec is the topic over which dispatchers are woken (index.kind mysql). What it holds is worth nothing after seconds.
+// wakesSpec is the topic for waking dispatchers (index.kind mysql). Records there are worth nothing
+// after seconds.
 func wakesSpec(cfg *config.Config) kafka.TopicSpec {
 	return kafka.TopicSpec{Name: cfg.Wakes.Topic, Partitions: 1, Replication: int16(cfg.Migrate.Replication), Configs: map[string]string{
 		"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete", "retention.ms": "600000", "segment.ms": "600000", "retention.bytes": "268435456", "segment.bytes": "67108864",

@@ -12,7 +12,8 @@ import (
 	"github.com/notyet/notyet/internal/command"
 )
 
-// table prints a row for each item under headings. Without items it prints none, or the headings alone if none is empty.
+// table prints a row for each item under headings. Without items only none is printed, or the
+// headings alone if none is empty.
 func table[T any](a *app, none string, head []any, items []T, row func(T) []any) {
 	if len(items) == 0 && none != "" {
 		fmt.Fprintln(a.Stdout, none)
@@ -42,7 +43,7 @@ func optional(n *int64) string {
 	return strconv.FormatInt(*n, 10)
 }
 
-// when returns an instant and its distance from now, or "" for 0.
+// when returns an instant with the distance from now, or "" for 0.
 func when(ms int64) string {
 	if ms == 0 {
 		return ""

@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// privateFiles makes all files that this process creates private to the user. The embedded servers
-// would make theirs readable for everybody.
+// privateFiles makes new files of this process private to the user. The embedded servers would make
+// theirs readable for everybody.
 func privateFiles() { syscall.Umask(0o077) }

@@ -122,8 +122,8 @@ func (a *app) scannersAtRest(cfg *config.Config, log *zap.Logger) error {
 	return err
 }
 
-// dispatchersAtRest refuses while dispatchers run: they would send tasks that are about to be settled. The dispatchers may elect through
-// the database or ZooKeeper, whichever of them the settings of this command name.
+// dispatchersAtRest refuses while dispatchers run: they would send tasks about to be settled. It
+// asks the election of this command's settings: the database or ZooKeeper.
 func (a *app) dispatchersAtRest(cfg *config.Config, st *store.Store, log *zap.Logger) error {
 	ecfg, err := service.ElectionConfig(cfg, log)
 	if err != nil {
@@ -150,8 +150,8 @@ func (a *app) dispatchersAtRest(cfg *config.Config, st *store.Store, log *zap.Lo
 	return err
 }
 
-// noting returns the dispatchers that note in the database that they are alive. It watches for a little longer than the pause between two
-// notes: those of a restored database are old.
+// noting returns the dispatchers with a fresh sign of life in the database. It watches for a little
+// longer than the pause between two signs: those of a restored database are old.
 func noting(ctx context.Context, st *store.Store) ([]string, error) {
 	var first map[string]int64
 	for began := time.Now(); ; loop.Rest(ctx, time.Second/4) {

@@ -32,7 +32,7 @@ type arguments struct {
 	Second string `arg:"" help:"The id, in place of --id." name:"name" optional:""`
 }
 
-// take gives the arguments to what the flags have left out.
+// take gives the arguments to missing flags.
 func (n *arguments) take(k *kong.Context, topic, id *string, url string, needed bool) error {
 	if err := command.NoneEmpty(k); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *target) ask(a *app, op schemas.Op, won ...schemas.State) error {
 	return c.publishAndAnswer(a, cfg, record, won...)
 }
 
-// publishAndAnswer sends a request and prints its answer.
+// publishAndAnswer sends a request and prints the answer.
 func (c *target) publishAndAnswer(a *app, cfg *config.Config, record *kgo.Record, won ...schemas.State) error {
 	var err error
 	log := command.NewLogger(cfg.Log, a.Stderr)
@@ -150,7 +150,7 @@ func (c *target) missing(a *app, p api.Published) string {
 	return "is a scanner running?"
 }
 
-// carried holds the flags for what is delivered besides the key.
+// carried holds the flags for the delivered content besides the key.
 type carried struct {
 	Value     *string  `help:"Record value. Without one of these flags it is read from standard input, unless that is a terminal." placeholder:"TEXT" xor:"value"`
 	ValueFile string   `help:"Read the value from a file, byte for byte; - is standard input." placeholder:"FILE" type:"path" xor:"value"`
@@ -203,7 +203,7 @@ func (c *carried) value(stdin io.Reader) ([]byte, error) {
 	return append([]byte{}, value...), nil // null is another value
 }
 
-// delivery holds the flags that say how a task is delivered. A timer's are those of each run.
+// delivery holds the flags of a task's delivery. A timer's hold for each run.
 type delivery struct {
 	Priority    string `help:"Order among tasks that are due at the same time." placeholder:"high|normal|low"`
 	Ack         string `help:"What completes a task: Kafka's acknowledgement (none, default) or a consumer's report (report)." placeholder:"none|report"`
@@ -233,8 +233,8 @@ func number(flag, text string, into **int64) error {
 	return nil
 }
 
-// publishing returns the configuration of a command that sends a request, and the intake topic with
-// the given name, or the one for the target. A request that names no target needs an intake that has one.
+// publishing returns the configuration of a requesting command, and the intake topic with the given
+// name, or the one for the target. A request without a target needs an intake with one.
 func (a *app) publishing(s command.Settings, more command.Servers, name, topic, url string) (*config.Config, api.Intake, error) {
 	cfg, err := a.Client(s, more)
 	if err != nil {
@@ -277,11 +277,11 @@ func publish(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Re
 	return done, nil
 }
 
-// readBackTimeout is how long the due time of a request that Kafka has may take to be read.
+// readBackTimeout limits the reading of an acknowledged request's due time.
 const readBackTimeout = 3 * time.Second
 
-// dueInIntake reads a published record again, and returns its due time: where the broker writes the
-// timestamp, its acknowledgement does not tell the client.
+// dueInIntake reads a published record again for its due time: the acknowledgement does not tell
+// the client a timestamp written by the broker.
 func dueInIntake(ctx context.Context, client *kgo.Client, r *kgo.Record) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, readBackTimeout)
 	defer cancel()
@@ -298,12 +298,12 @@ func dueInIntake(ctx context.Context, client *kgo.Client, r *kgo.Record) (int64,
 	return again.Due, err
 }
 
-// noteTimeout limits the wait for a service that is to note a request.
+// noteTimeout limits the wait for a service to note a request.
 const noteTimeout = 3 * time.Second
 
-// note writes a request into the audit log before it is published: into the database if its DSN is
-// set, otherwise through the service at http.addr. Without either the command goes on, because Kafka
-// is all that it needs, and says so.
+// note writes a request into the audit log before the publishing: into the database with a set DSN,
+// otherwise through the service at http.addr. Without either the command goes on, with a message,
+// because it needs only Kafka.
 func note(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Record) error {
 	e, err := api.Requested(r)
 	if err != nil {

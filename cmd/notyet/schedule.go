@@ -152,8 +152,8 @@ func (c *scheduleCmd) await(a *app, results *tail, p api.Published, began time.T
 	}
 }
 
-// awaited tells which events are about the task that a request made, found or changed. The id may have
-// been used before, and ends of earlier tasks may be told late.
+// awaited tells which events are about the task made, found or changed by a request. The id may
+// have been used before, and ends of earlier tasks may be told late.
 type awaited struct {
 	api.Published
 	answer *event  // to the request; nil: it has not come
@@ -180,7 +180,6 @@ func (w *awaited) follows(e event) bool {
 	return e.At > w.answer.At || e.At == w.answer.At && e.Due == w.answer.Due
 }
 
-// ending returns the event that ends the wait once e was taken, if there is one.
 func (w *awaited) ending(e event) *event {
 	first := w.answer == nil
 	if first {
@@ -195,7 +194,7 @@ func (w *awaited) ending(e event) *event {
 	return nil
 }
 
-// until returns when to give up waiting for the event that is expected at the given instant.
+// until returns when to give up waiting for an event expected at next.
 func (c *scheduleCmd) until(began time.Time, next int64) time.Time {
 	if c.Timeout > 0 {
 		return began.Add(c.Timeout)

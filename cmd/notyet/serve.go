@@ -6,7 +6,7 @@ import (
 	"github.com/notyet/notyet/internal/config"
 )
 
-// What a scanner and a dispatcher cannot run without.
+// Servers required by a scanner and a dispatcher.
 var (
 	scannerServers    = []string{"kafka.brokers", "mysql.dsn", "redis.addrs"}
 	dispatcherServers = append(scannerServers, "zookeeper.servers")
@@ -18,7 +18,8 @@ type serving struct {
 	command.Servers
 }
 
-// serve runs a service. The required settings must be set, because their defaults are only for trying notyet out.
+// serve runs a service. The required settings must be set, because their defaults are only for
+// trying notyet out.
 func (c *serving) serve(a *app, name string, required []string, parts ...func(*service.Service) error) error {
 	return service.Serve(a.App, name, func() (*config.Config, error) {
 		return a.Load(c.Settings, c.Servers, config.Sources{Require: required})

@@ -45,7 +45,7 @@ func (a *app) slots(now api.SlotsChange) {
 	a.Table([]any{"SLOT", "OWNER", "WAITS FOR", "DONE UP TO"}, rows)
 }
 
-// behindMost is how many slots that hold a change up are printed.
+// behindMost is how many slots behind are printed.
 const behindMost = 20
 
 func upTo(at int64) string {

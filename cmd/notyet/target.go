@@ -16,7 +16,7 @@ type targetCmd struct {
 	List   targetListCmd   `cmd:"" help:"List the targets that are paused or limited."`
 }
 
-// policyOf are the parts of every command that changes a target.
+// policyOf is the common part of commands that change a target.
 type policyOf struct {
 	asking
 	Target string `arg:"" help:"Target topic, or origin of callbacks such as https://shop.example." name:"target"`

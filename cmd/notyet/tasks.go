@@ -154,8 +154,8 @@ func (c *forecastCmd) Run(a *app) error {
 	})
 }
 
-// wholeForecast goes on where there was no time to count all at once. It asks for minutes where they make up the steps: a step is
-// counted as a whole, and in an hour there may be more than can be counted in time.
+// wholeForecast goes on where there was no time to count all at once. Steps of whole minutes are
+// asked for as minutes: a step is counted as a whole, and an hour may be too much for one request.
 func wholeForecast(ctx context.Context, b tasks, f api.ForecastFilter) (api.Forecast, error) {
 	f.From = cmp.Or(f.From, time.Now().UnixMilli())
 	f.To = cmp.Or(f.To, f.From+time.Hour.Milliseconds())

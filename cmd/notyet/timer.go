@@ -28,7 +28,7 @@ type timerCmd struct {
 	Backfill timerBackfillCmd `cmd:"" help:"Make the runs of a range that do not exist, and print how many."`
 }
 
-// definition holds the flags that say when a timer runs.
+// definition holds the flags of a timer's expression.
 type definition struct {
 	Cron     string `help:"Cron expression: 5 fields, 6 with seconds in front, or a nickname such as @daily." placeholder:"EXPR" xor:"when"`
 	Every    string `help:"Time from one run to the next, at least 1s: 90s, PT30M. Runs are at --from plus a multiple of it." placeholder:"DURATION" xor:"when"`
@@ -298,7 +298,7 @@ func (c *timerBackfillCmd) Run(a *app) error {
 	})
 }
 
-// backfilled is what backfill prints.
+// backfilled is the output of backfill.
 type backfilled struct {
 	api.Backfilled      // of all pages
 	DryRun         bool `json:"dry_run,omitempty"`

@@ -32,7 +32,7 @@ Examples:
   notyet token new orders-team --role operate --topics 'orders,orders.*' --expires 2027-12-31`
 }
 
-// made is what token new prints.
+// made is the output of token new.
 type made struct {
 	Token string       `json:"token"`
 	Entry access.Entry `json:"entry"`

@@ -81,26 +81,24 @@ func (c *watchCmd) wanted(e event) bool {
 	return (c.Topic == "" || e.Topic == schemas.TargetName(c.Topic)) && (c.ID == "" || e.ID == c.ID) && (len(c.State) == 0 || slices.Contains(c.State, string(e.State)))
 }
 
-// tail reads the results topic from a position that is fixed before the request is sent, so that no
-// answer is missed.
+// tail reads the results topic from a position fixed before the request is sent, so that no answer
+// is missed.
 type tail struct {
 	client *kgo.Client
 	topic  string
 	unread []event
 }
 
-// event is a result and its JSON.
 type event struct {
 	schemas.Event
 	raw json.RawMessage
 }
 
-// refuses reports whether the event ends a request. Its task, if there is one, goes on.
+// refuses reports whether the event ends a request, but not the task.
 func (e event) refuses() bool {
 	return e.State == schemas.StateRejected || e.State == schemas.StateStale
 }
 
-// ends reports whether the event ends its task.
 func (e event) ends() bool { return e.State.Final() && !e.refuses() }
 
 // openTail starts at the oldest event of the results topic, or at its present end.
@@ -139,7 +137,7 @@ func (t *tail) seek(ctx context.Context, fromStart bool) error {
 
 func (t *tail) close() { t.client.Close() }
 
-// next waits for one event and skips records that are none.
+// next waits for one event and skips other records.
 func (t *tail) next(ctx context.Context) (event, error) {
 	for len(t.unread) == 0 {
 		fetches := t.client.PollFetches(ctx)
@@ -162,7 +160,7 @@ func (t *tail) next(ctx context.Context) (event, error) {
 	return e, nil
 }
 
-// failed returns the error of a poll without events that time does not mend, and pauses after any other.
+// failed returns the final error of a poll without events, and pauses after any other.
 func (t *tail) failed(ctx context.Context, fetches kgo.Fetches) error {
 	failed := fetches.Errors()
 	for _, f := range failed {
@@ -186,7 +184,8 @@ func (t *tail) until(ctx context.Context, wanted func(event) bool) (event, error
 	}
 }
 
-// outcome prints the event that ends a request or its task, and fails unless it has the wanted state.
+// outcome prints the final event of a request or its task, and fails unless the event has a wanted
+// state.
 func (a *app) outcome(e event, asJSON bool, wanted ...schemas.State) error {
 	if err := a.event(e, asJSON); err != nil {
 		return err

@@ -112,6 +112,7 @@ func (c Config) signInToSentinel(ctx context.Context, conn *redis.Conn) error {
 	return conn.AuthACL(ctx, user, password).Err()
 }
 
+// Close closes the connections. The channels of Wakes close with their contexts.
 func (x *Index) Close() {
 	if err := x.rdb.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		x.log.Warn("closing redis failed", zap.Error(err))

@@ -202,6 +202,7 @@ func (f *face) listen(setting, addr string) (net.Listener, error) {
 	return listener{l, f.conns}, nil
 }
 
+// Addr returns the host:port opened by Listen.
 func (s *Server) Addr() string { return s.faces[0].listener.Addr().String() }
 
 // OpsAddr returns the host:port of health and metrics.

@@ -48,7 +48,8 @@ type Outcome struct {
 	Partition int32
 	Offset    int64
 	// At is when, in Unix ms.
-	At    int64
+	At int64
+	// Error of an attempt without an acknowledgement.
 	Error string
 }
 

@@ -26,6 +26,7 @@ type Gap struct{ First, Last uint64 }
 // DamageError says which of the wanted batches could not be read. All others were. Each batch is
 // one call of AppendIntents or AppendOutcomes; the entries of a lost one are unknown.
 type DamageError struct {
+	// Gaps are missing batches.
 	Gaps []Gap
 	// Corrupt are batches with a wrong checksum.
 	Corrupt []uint64

@@ -24,7 +24,7 @@ import (
 	"github.com/notyet/notyet/store/admin"
 )
 
-// ElectionConfig is what a member and a reader of the members have in common.
+// ElectionConfig is the common configuration of a member and a reader of the members.
 func ElectionConfig(cfg *config.Config, log *zap.Logger) (election.Config, error) {
 	if cfg.Election.Kind == config.KindMySQL {
 		return election.Config{SessionTimeout: cfg.Election.SessionTimeout}, nil
@@ -34,7 +34,7 @@ func ElectionConfig(cfg *config.Config, log *zap.Logger) (election.Config, error
 	return election.Config{Servers: z.Servers, Root: z.Root, SessionTimeout: z.SessionTimeout, Auth: z.Auth, TLS: t}, err
 }
 
-// OpenDatabase connects to a database that may have no tables yet.
+// OpenDatabase connects to a database, maybe without tables yet.
 func OpenDatabase(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store.Store, error) {
 	scfg, err := command.StoreConfig(cfg, log)
 	if err != nil {
@@ -101,8 +101,9 @@ func Publisher(ctx context.Context, cfg *config.Config, log *zap.Logger) (*kgo.C
 	return command.ConnectKafka(ctx, cfg, log, kafka.NewSoloProducer, kgo.RecordPartitioner(api.Partitioner()))
 }
 
-// Local returns the backend of the API that works on the database, in the name of who. Without an index, dispatchers find replayed
-// tasks at their next look. client reaches Kafka, which takes cancels of many, and knows how far the intake is stored.
+// Local returns the API's backend on the database, in the name of who. Without an index,
+// dispatchers find replayed tasks at their next look. client reaches Kafka, for cancels of many and
+// for how far the intake is stored.
 func Local(cfg *config.Config, st *store.Store, ix Index, who string, client func(context.Context) (*kgo.Client, error), log *zap.Logger) *api.Local {
 	local := api.NewLocal(st, deadletter.NewLocal(st, ix, who, log))
 	local.Cancels.Topic, local.Cancels.Kafka = cfg.Cancels.Topic, client
@@ -121,7 +122,8 @@ func Local(cfg *config.Config, st *store.Store, ix Index, who string, client fun
 	return local
 }
 
-// CheckKafka fails with admin.ErrOtherKafka if the database belongs to another Kafka cluster than the client's.
+// CheckKafka fails with admin.ErrOtherKafka if the database belongs to another Kafka cluster than
+// the client's.
 func CheckKafka(ctx context.Context, st *store.Store, client *kgo.Client, moved bool) error {
 	ctx, cancel := context.WithTimeout(ctx, command.DialTimeout)
 	defer cancel()

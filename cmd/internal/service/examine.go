@@ -15,7 +15,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// DoctorConfig says how to reach the servers whose settings are set.
+// DoctorConfig says how to reach the servers with settings.
 func DoctorConfig(cfg *config.Config) (doctor.Config, error) {
 	out := doctor.Config{Settings: cfg, Version: command.Version(), Targets: cfg.OwnTargets()}
 	log := zap.NewNop()
@@ -48,10 +48,11 @@ func DoctorConfig(cfg *config.Config) (doctor.Config, error) {
 	return out, nil
 }
 
-// examineEvery is how often a service looks at its servers again: settings are changed while it runs.
+// examineEvery is how often a service looks at its servers again, since their settings can change.
 const examineEvery = time.Hour
 
-// selfExamination has a service look at its own servers, at its start and from time to time. It logs each finding once.
+// selfExamination has a service look at its own servers, at the start and from time to time. Each
+// finding is logged once.
 type selfExamination struct {
 	cfg      doctor.Config
 	settings atomic.Pointer[config.Config] // that are in force

@@ -17,8 +17,9 @@ import (
 	"github.com/notyet/notyet/store/admin"
 )
 
-// heartbeat says in the database that this process is alive, until it leaves, which kind of index it has, and which targets
-// its intakes have. Nothing depends on it but what operators see, and that a service with others does not start.
+// heartbeat notes in the database that this process lives, the kind of its index, and its intakes'
+// targets, until the process leaves. Only the operators' view depends on these notes, and the
+// refusal to start a service with other kinds or targets.
 type heartbeat struct {
 	store   *store.Store
 	service admin.Service
@@ -37,8 +38,8 @@ func newHeartbeat(st *store.Store, kind, http, index string, log *zap.Logger) *h
 	}}
 }
 
-// say says it once. The service is in the list before its kind of index is noted: the last one before it, which may end right now,
-// leaves the note to it.
+// say notes everything once. The service is in the list before its kind of index is noted: the last
+// service before it, perhaps about to end, leaves the note to it.
 func (h *heartbeat) say(ctx context.Context) error {
 	if err := admin.New(h.store).Beat(ctx, h.service); err != nil {
 		return err
@@ -53,7 +54,7 @@ func (h *heartbeat) say(ctx context.Context) error {
 // leaveTimeout limits the last word of a process.
 const leaveTimeout = 2 * time.Second
 
-// leave says that the process has ended.
+// leave notes the end of the process.
 func (h *heartbeat) leave() {
 	bound, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()

@@ -11,16 +11,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// errStuck means that a part did not stop in time and may still be at work.
+// errStuck means: a part did not stop in time and may still be at work.
 var errStuck = errors.New("not done")
 
-// part runs until its context ends.
 type part struct {
 	name string
 	run  func(ctx context.Context) error
 }
 
-// lifecycle runs the parts of a service side by side. It stops them one after the other, the last
+// lifecycle runs the parts of a service side by side. Parts stop one after the other, the last
 // first.
 type lifecycle struct {
 	log         *zap.Logger
@@ -33,7 +32,6 @@ func (l *lifecycle) add(name string, run func(ctx context.Context) error) {
 	l.parts = append(l.parts, part{name, run})
 }
 
-// running is a started part.
 type running struct {
 	part
 	stop context.CancelFunc

@@ -19,8 +19,8 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-// Serve opens a service, adds its parts and runs it until the program is stopped. It reads the configuration at the start and at
-// each SIGHUP.
+// Serve opens a service, adds its parts and runs it until the program is stopped. The configuration
+// is read at the start and at each SIGHUP.
 func Serve(a *command.App, name string, read func() (*config.Config, error), parts ...func(*Service) error) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // before the service opens: SIGHUP would end the process until then
@@ -48,8 +48,8 @@ func Serve(a *command.App, name string, read func() (*config.Config, error), par
 	return s.run(a.Ctx)
 }
 
-// Dev runs a scanner and a dispatcher that has every slot, on the servers of notyet dev, which make topics on first use. It calls
-// ready once everything is.
+// Dev runs a scanner and a dispatcher with all slots, on the servers of notyet dev, which make
+// topics on first use. ready is called once everything is.
 func Dev(a *command.App, cfg *config.Config, log *zap.Logger, ready func(addr string, intakes []api.Intake)) error {
 	s, err := open(a.Ctx, cfg, "dev", log, a.Stdout)
 	if err != nil {
@@ -81,8 +81,8 @@ func Dev(a *command.App, cfg *config.Config, log *zap.Logger, ready func(addr st
 	return s.run(a.Ctx)
 }
 
-// rereading reads the configuration of a service again. The service takes over what may change while it runs, and names the rest.
-// Files of secrets and certificates need no signal: internal/reload looks at them.
+// rereading reads the configuration of a service again. The service takes over live settings, and
+// names the rest. Files of secrets and certificates need no signal: internal/reload looks at them.
 type rereading struct {
 	service     *Service
 	read        func() (*config.Config, error)
@@ -90,7 +90,7 @@ type rereading struct {
 	at, refused prometheus.Gauge
 }
 
-// rereadAt has the service read its configuration again at each signal.
+// rereadAt has the service read the configuration again at each signal.
 func (s *Service) rereadAt(hangups <-chan os.Signal, read func() (*config.Config, error)) {
 	r := &rereading{
 		service: s, read: read, now: s.cfg,

@@ -1,5 +1,6 @@
-// Package service runs the services. A command says which parts a service has, Serve opens what they need, runs them and stops
-// them, and the settings become connections. Commands use the same connections without a service.
+// Package service runs the services. A command names a service's parts, Serve opens the resources,
+// runs the parts and stops them, and the settings become connections. Commands use the same
+// connections without a service.
 package service
 
 import (
@@ -58,8 +59,8 @@ type Service struct {
 	take []func(*config.Config) // what its parts take over from a configuration that is read again
 }
 
-// open opens what every service needs. It opens the port first, so that a wrong port is
-// noticed at once. The access log, if it is on, goes to stdout.
+// open opens every service's resources, the port first, so that a wrong port is noticed at once.
+// The access log, if on, goes to stdout.
 func open(ctx context.Context, cfg *config.Config, name string, log *zap.Logger, stdout io.Writer) (s *Service, err error) {
 	s = &Service{cfg: cfg, log: log, reg: ops.NewRegistry()}
 	s.reg.MustRegister(buildInfo())
@@ -161,7 +162,7 @@ func (s *Service) mountAPI() error {
 
 func (s *Service) onClose(f func()) { s.closes = append(s.closes, f) }
 
-// close closes what was opened, the last first.
+// close closes everything opened, the last first.
 func (s *Service) close() {
 	for _, f := range slices.Backward(s.closes) {
 		f()
@@ -169,7 +170,6 @@ func (s *Service) close() {
 	s.closes = nil
 }
 
-// newRecorder returns what makes the figures of this process.
 func (s *Service) newRecorder(id string) *figures.Recorder {
 	return figures.NewRecorder(figures.Config{
 		Gather: s.reg, Time: s.store.Time, Targets: s.silent,
@@ -179,7 +179,7 @@ func (s *Service) newRecorder(id string) *figures.Recorder {
 	}, s.log)
 }
 
-// run serves until ctx ends or a part fails, then stops everything and closes what was opened.
+// run serves until ctx ends or a part fails, then stops and closes everything.
 func (s *Service) run(ctx context.Context) error {
 	s.log.Info("started", zap.String("service", s.alive.service.Kind), zap.String("version", command.Version()), zap.String("http", s.http.Addr()))
 	recorder := s.newRecorder(s.alive.service.ID)
@@ -192,7 +192,8 @@ func (s *Service) run(ctx context.Context) error {
 	return err
 }
 
-// opsConfig configures the HTTP server of a service. common is asked once the service has its store.
+// opsConfig configures the HTTP server of a service. common is asked once the service has its
+// store.
 func opsConfig(cfg *config.Config, common func() console.Common, log *zap.Logger) (ops.Config, error) {
 	h := cfg.HTTP
 	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof, GuardMetrics: cfg.Metrics.NeedToken}
@@ -221,15 +222,14 @@ func opsConfig(cfg *config.Config, common func() console.Common, log *zap.Logger
 	return out, nil
 }
 
-// jwtConfig says whose JWTs are accepted.
 func jwtConfig(cfg *config.Config, log *zap.Logger) (access.JWT, error) {
 	j := cfg.HTTP.JWT
 	t, err := command.TLSConfig("http.jwt", config.TLS{Enabled: true, CA: j.CA}, log)
 	return access.JWT{Issuer: j.Issuer, Audience: j.Audience, GroupsClaim: j.GroupsClaim, NameClaim: j.NameClaim, KeysMaxAge: j.KeysMaxAge, TLS: t}, err
 }
 
-// takeLimits has the limits of the intakes count from now on. They also say what URLs this installation calls. Commands do not know that:
-// their settings need not be the services'.
+// takeLimits puts the limits of the intakes into force, with this installation's rules for URLs.
+// Commands do not know these rules: their settings need not be the services'.
 func (s *Service) takeLimits(cfg *config.Config) error {
 	guard, err := callback.NewGuard(callbackRules(cfg.Callback))
 	if err != nil {
@@ -243,12 +243,12 @@ func (s *Service) takeLimits(cfg *config.Config) error {
 	return nil
 }
 
-// Refused sign-ins and tokens are noted in the audit log once a minute, those of one kind as one entry. So a flood fills
-// nothing.
+// Refused sign-ins and tokens are noted in the audit log once a minute, one entry for each kind. So
+// a flood fills nothing.
 const (
 	refusalsEvery   = time.Minute
 	refusalsTimeout = 5 * time.Second
-	// refusedWho has blanks, which no token's name has.
+	// refusedWho has blanks, unlike any token's name.
 	refusedWho, refusedWhat = "not signed in", "sign-in refused"
 )
 
@@ -276,7 +276,6 @@ func (s *Service) writeRefusals(ctx context.Context) {
 	}
 }
 
-// buildInfo is a metric that names the program.
 func buildInfo() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "notyet", Name: "build_info", Help: "1; its labels name the program's version, and the Go version that made it.",
@@ -284,7 +283,8 @@ func buildInfo() prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// Mistakes returns the mistakes in what the settings name, such as files, as a service and its parts find them one by one.
+// Mistakes returns the mistakes behind the settings, such as missing files, as a service and its
+// parts find them one by one.
 func Mistakes(cfg *config.Config, dispatches bool) (found []error) {
 	log := zap.NewNop()
 	note := func(_ any, err error) {

@@ -40,7 +40,8 @@ func limits(intakes []api.Intake) map[string]schemas.Limits {
 	return out
 }
 
-// quotas are those of the intakes. Reconcile has none: what it reads has passed, or is behind what did.
+// quotas are the intakes' quotas. Reconcile has none: its records have passed, or lie behind ones
+// that did.
 func quotas(cfg *config.Config) map[string]scanner.Quota {
 	out := map[string]scanner.Quota{}
 	for _, in := range cfg.Intake.Topics {
@@ -49,8 +50,8 @@ func quotas(cfg *config.Config) map[string]scanner.Quota {
 	return out
 }
 
-// CatchUpConfig configures a scanner that reads again what scanners have read already. Its intakes accept every URL: this
-// process may lack their settings, and the dispatcher checks each URL again.
+// CatchUpConfig configures a scanner for already read records. Its intakes accept every URL: this
+// process may lack the intakes' settings, and the dispatcher checks each URL again.
 func CatchUpConfig(cfg *config.Config) scanner.Config {
 	intakes := Intakes(cfg)
 	for i := range intakes {
@@ -118,7 +119,7 @@ func (s *Service) addDispatcher(members election.Source, memberID string, sent *
 	return nil
 }
 
-// AddDispatcher adds a dispatcher that shares the slots with others.
+// AddDispatcher adds a dispatcher with a share of the slots.
 func (s *Service) AddDispatcher() error {
 	sent, err := s.openSendLog()
 	if err != nil {
@@ -136,8 +137,8 @@ func (s *Service) AddDispatcher() error {
 	return s.addDispatcher(members, members.MemberID(), sent)
 }
 
-// electorate returns the election among several dispatchers. start names this start of the process, and ended those before, which have
-// certainly ended.
+// electorate returns the election among several dispatchers. start names this start of the process,
+// and ended the certainly ended ones before.
 func (s *Service) electorate(start string, ended []string) (members *election.Member, err error) {
 	cfg, err := ElectionConfig(s.cfg, s.log)
 	if err != nil {
@@ -165,7 +166,7 @@ func (s *Service) electorate(start string, ended []string) (members *election.Me
 	return members, nil
 }
 
-// addCallbacks makes what sends HTTP callbacks. Without callback.enabled it refuses each.
+// addCallbacks makes the sender of HTTP callbacks. Without callback.enabled it refuses each.
 func (s *Service) addCallbacks() (*callback.Sender, error) {
 	cfg, err := callbackConfig(s.cfg.Callback)
 	if err != nil {
@@ -183,8 +184,9 @@ func (s *Service) addCallbacks() (*callback.Sender, error) {
 	return sender, nil
 }
 
-// onKafka returns a part that begins once Kafka has said that it is the installation's: a scanner would take another
-// cluster's requests, and a dispatcher would deliver to another cluster's topics.
+// onKafka returns a part that begins once Kafka has proven to be the installation's: a scanner
+// would take another cluster's requests, and a dispatcher would deliver to another cluster's
+// topics.
 func (s *Service) onKafka(run func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		client, err := kafka.New(s.kafka, s.log)
@@ -208,8 +210,8 @@ func (s *Service) onKafka(run func(ctx context.Context) error) func(ctx context.
 	}
 }
 
-// checkGroup refuses a consumer group whose offsets another installation has committed: its scanners would lose partitions to this one.
-// If Kafka does not answer, the scanner starts all the same.
+// checkGroup refuses a consumer group with offsets of another installation, whose scanners would
+// lose partitions to this one. If Kafka does not answer, the scanner starts all the same.
 func (s *Service) checkGroup() error {
 	client, err := kafka.New(s.kafka, s.log)
 	if err != nil {
