@@ -1,10 +1,10 @@
-// Package consumer handles deliveries: records of the business topics go in, reports come out. The
-// error that a handler returns becomes the report, by which notyet decides whether to deliver a
-// task of "notyet-ack report" again: nil becomes "ok", an error "retry" (RetryAfter sets the
-// pause), Fail "fail". A Retrier delivers any other record again.
+// Package consumer handles deliveries: records of the business topics go in, reports come out. A
+// handler's error becomes the report, by which notyet decides whether to deliver a task of
+// "notyet-ack report" again: nil becomes "ok", an error "retry" (RetryAfter sets the pause), Fail
+// "fail". A Retrier delivers any other record again.
 //
 // It works over the caller's own kgo.Client. Delivery is at least once: a handler must tolerate a
-// second copy of a delivery, or use a Guard that remembers handled deliveries.
+// second copy of a delivery, or use a Guard, the memory of handled deliveries.
 package consumer
 
 import (
@@ -22,19 +22,18 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Handler handles one message. Its ctx ends DrainTimeout after Run's context has ended. A handler
-// that fails then is not reported; its message comes again. A panic counts as an error.
+// Handler handles one message. Its ctx ends DrainTimeout after Run's context has ended. A failure
+// after that is not reported; the message comes again. A panic counts as an error.
 //
 // Messages of one key in one partition are handled one after the other, all others concurrently. A
 // message that is slow or fails repeatedly holds up its own key alone.
 //
-// The error of a message that notyet delivered is reported. Only a task of "notyet-ack report" is
-// then delivered again. The error of any other message cannot be reported, because nobody would
-// send the message again: it ends Run with the message uncommitted. Use a Retrier to have such
-// messages delivered again.
+// The error of a message from notyet is reported. Only a task of "notyet-ack report" is then
+// delivered again. The error of any other message cannot be reported, because nobody would send it
+// again: Run ends with the message uncommitted. Use a Retrier for further deliveries.
 type Handler func(ctx context.Context, m Message) error
 
-// Message is a record, with the headers that notyet added taken apart.
+// Message is a record, with the headers added by notyet taken apart.
 type Message struct {
 	Record *kgo.Record
 
@@ -48,8 +47,8 @@ type Message struct {
 // Config of a Consumer. The zero value works.
 type Config struct {
 	// Reporter sends the reports. Default: the consuming client. A report that Kafka has not
-	// acknowledged at the end of DrainTimeout is given up, and so is everything else that the
-	// Reporter has buffered for the same partition.
+	// acknowledged at the end of DrainTimeout is given up, and so is everything else in the
+	// Reporter's buffer for the same partition.
 	Reporter *kgo.Client
 
 	// ReportsTopic receives the reports. Default schemas.TopicReports.
@@ -59,15 +58,14 @@ type Config struct {
 	// handled one after the other. Default 16.
 	Concurrency int
 
-	// MaxPoll limits the messages that are taken from the client and not yet handled. Default 256.
+	// MaxPoll limits the messages taken from the client and not yet handled. Default 256.
 	MaxPoll int
 
 	// MaxHold is how long the consumer takes more messages while earlier ones are being handled.
 	// The group cannot rebalance until the last of them is handled. MaxHold + MaxPoll / Concurrency
 	// × a handler's time must stay below the client's RebalanceTimeout (default 60s); otherwise the
-	// group removes this member. After MaxHold the messages of all keys wait for the slowest
-	// handler: raise RebalanceTimeout for handlers that take minutes. Default: a third of
-	// RebalanceTimeout.
+	// group removes this member. After MaxHold all keys wait for the slowest handler: raise
+	// RebalanceTimeout for handlers that take minutes. Default: a third of RebalanceTimeout.
 	MaxHold time.Duration
 
 	// DrainTimeout is how long handlers and reports may continue after Run's context has ended.
@@ -80,23 +78,23 @@ type Config struct {
 	Guard Guard
 
 	// OnError receives every error and panic of a handler or guard. With a zero Message it receives
-	// errors of fetching and of commits that came after a rebalance; Run continues after these. It
-	// is called from several goroutines. Default nil.
+	// errors of fetching, and of commits after a rebalance; Run continues after these. Several
+	// goroutines call it. Default nil.
 	OnError func(Message, error)
 }
 
-// Consumer handles the records that its client polls.
+// Consumer handles the records of a client.
 type Consumer struct {
 	client *kgo.Client
 	Config
 }
 
 // New makes a Consumer over the caller's client. The caller closes the client after Run. The client
-// must be in a group. It needs DisableAutoCommit, otherwise it would commit unhandled messages. It
-// needs BlockRebalanceOnPoll, otherwise it could commit over the offset of another member.
+// must be in a group. It needs DisableAutoCommit, against commits of unhandled messages, and
+// BlockRebalanceOnPoll, against commits over the offset of another member.
 //
-// Give it KeepRetryableFetchErrors, too. Without it, the client asks again for a partition that its
-// broker answers with an error, beside others that are well, thousands of times a second.
+// Give it KeepRetryableFetchErrors, too. Otherwise the client asks for a partition with a broker's
+// error, beside others that are well, thousands of times a second.
 func New(client *kgo.Client, c Config) (*Consumer, error) {
 	for name, value := range map[string]any{
 		"ConsumerGroup":        client.OptValue(kgo.ConsumerGroup) != "",
@@ -127,14 +125,14 @@ func New(client *kgo.Client, c Config) (*Consumer, error) {
 }
 
 // Run handles messages until ctx ends; then it returns nil. It returns an error when the client is
-// closed, Kafka refuses a report or a commit, a handler fails on a message that notyet did not
-// deliver, a handler returns Stop, or handlers are left behind (ErrAbandoned).
+// closed, Kafka refuses a report or a commit, a handler fails on a message from elsewhere, a
+// handler returns Stop, or handlers are left behind (ErrAbandoned).
 //
 // Each message is handled, then reported; Run waits until Kafka has the report, then commits. It
 // never commits past the first unhandled message of a partition.
 //
-// Close the client after Run. The messages that it polled and did not commit go to the next owner
-// of the partition, and never to this client again.
+// Close the client after Run. Its polled and uncommitted messages go to the next owner of the
+// partition, and never to this client again.
 func (c *Consumer) Run(ctx context.Context, handle Handler) error {
 	work, stop := withGrace(ctx, c.DrainTimeout)
 	defer stop()
@@ -148,7 +146,6 @@ func (c *Consumer) Run(ctx context.Context, handle Handler) error {
 	return nil
 }
 
-// failedPollPause is the pause after a poll that returned nothing but errors.
 const failedPollPause = 100 * time.Millisecond
 
 // poll takes up to n messages. It returns none when ctx ends.
@@ -178,8 +175,8 @@ func withGrace(ctx context.Context, d time.Duration) (context.Context, context.C
 	return longer, func() { forget(); cancel() }
 }
 
-// rebalancedAway reports whether the group continued without this member. The messages that it
-// handled since the last commit come again, to this member or another.
+// rebalancedAway reports whether the group continued without this member. Messages handled since
+// the last commit come again, to this member or another.
 func rebalancedAway(err error) bool {
 	away := []error{kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.RebalanceInProgress, kerr.StaleMemberEpoch}
 	return slices.ContainsFunc(away, func(e error) bool { return errors.Is(err, e) })

@@ -14,9 +14,9 @@ func RetryAfter(d time.Duration, err error) error {
 	return &retryAfter{orDefault(err, "retry"), max(d, 0)}
 }
 
-// Snooze makes an error that asks for the task again after d, and the attempt does not count against
-// notyet-max-attempts: the work cannot be done yet. d is at least 0 and is rounded up to a millisecond.
-// A task can be snoozed schemas.MaxSnoozes times. For a Retrier it is a RetryAfter.
+// Snooze makes an error that asks for the task again after d, without counting the attempt against
+// notyet-max-attempts: the work cannot be done yet. d is at least 0 and is rounded up to a
+// millisecond. A task can be snoozed schemas.MaxSnoozes times. For a Retrier it is a RetryAfter.
 func Snooze(d time.Duration, err error) error {
 	return &snooze{orDefault(err, "snoozed"), max(d, 0)}
 }
@@ -29,8 +29,7 @@ func Fail(err error) error { return &permanent{orDefault(err, "failed")} }
 // when a database is down. The message comes again when the consumer is started again.
 func Stop(err error) error { return &stopError{orDefault(err, "stopped")} }
 
-// PanicError is the error that a handler's panic becomes. Its text goes into the report and
-// excludes the stack.
+// PanicError is the error of a handler's panic. Its text goes into the report, without the stack.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -52,7 +51,6 @@ type permanent struct{ cause }
 
 type stopError struct{ cause }
 
-// cause is a handler's error, of which more is known.
 type cause struct{ error }
 
 func (c cause) Unwrap() error { return c.error }
@@ -64,8 +62,7 @@ func orDefault(err error, text string) cause {
 	return cause{err}
 }
 
-// outcome translates a handler's error into a report. Fail takes precedence over Snooze, and Snooze over
-// RetryAfter.
+// outcome translates a handler's error into a report. Fail precedes Snooze, Snooze RetryAfter.
 func outcome(err error) schemas.Report {
 	r := schemas.Report{Status: schemas.StatusOK, RetryAfter: schemas.NoRetryAfter}
 	if err == nil {

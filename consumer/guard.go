@@ -8,8 +8,8 @@ import (
 )
 
 // Guard makes a handler idempotent by remembering the delivery keys of handled deliveries:
-// SQLGuard, TTLGuard, or the caller's own. Both methods are called from several goroutines and may
-// be called again with the same key.
+// SQLGuard, TTLGuard, or the caller's own. Several goroutines call both methods, also again with
+// the same key.
 //
 // A Guard catches copies of one delivery: after a crash between handling and committing, a
 // rebalance, a failover of notyet or a rewound consumer group. Two attempts of a task of
@@ -20,8 +20,8 @@ type Guard interface {
 	// reported again. An error counts as the handler's.
 	Seen(ctx context.Context, deliveryKey string) (bool, error)
 
-	// Done is called when the handler has succeeded. An error goes to OnError; the delivery still
-	// counts as handled.
+	// Done is called after the handler's success. An error goes to OnError; the delivery still
+	// counts.
 	Done(ctx context.Context, deliveryKey string) error
 }
 
@@ -30,7 +30,7 @@ type Guard interface {
 const DefaultGuardTTL = 7 * 24 * time.Hour
 
 // TTLGuard remembers in a cache whose keys expire, such as Redis. It works through two functions,
-// so that it forces no client library on its user. With go-redis:
+// so no client library is forced on its user. With go-redis:
 //
 //	guard := consumer.TTLGuard{
 //		Has: func(ctx context.Context, key string) (bool, error) {
@@ -43,10 +43,10 @@ const DefaultGuardTTL = 7 * 24 * time.Hour
 //	}
 //
 // A delivery is marked after it is handled, never before. A crash or an unavailable cache between
-// handling and marking makes the delivery come again, and so does a cache that forgets (eviction,
-// failover). A mark that is set first could skip a delivery that nobody has handled. Two consumers
-// that handle copies at the same instant both do the work. If the effect must happen once even
-// then, and it is in a database, use SQLGuard.InTx.
+// handling and marking makes the delivery come again, and so does a forgetful cache (eviction,
+// failover). An early mark could skip a delivery that nobody has handled. Two consumers with copies
+// at the same instant both do the work. If the effect must happen once even then, and is in a
+// database, use SQLGuard.InTx.
 type TTLGuard struct {
 	// Has reports whether the key exists.
 	Has func(ctx context.Context, key string) (bool, error)

@@ -10,8 +10,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// message takes a record apart. A record with damaged notyet headers counts as none of notyet's and
-// is handled as it is.
+// message takes a record apart. A record with damaged notyet headers is handled as any other one.
 func message(r *kgo.Record) Message {
 	d, rest, err := schemas.ParseDelivery(r)
 	if err != nil {
@@ -20,7 +19,6 @@ func message(r *kgo.Record) Message {
 	return Message{Record: r, Headers: rest, Delivery: &d}
 }
 
-// handleOne handles one message and sends its report.
 func (w *window) handleOne(e *entry) {
 	m := message(e.record)
 	returned := false
@@ -82,7 +80,6 @@ func (w *window) callHandler(m Message) error {
 	return nil
 }
 
-// recoverPanic turns a panic into an error.
 func recoverPanic(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

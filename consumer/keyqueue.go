@@ -2,8 +2,8 @@ package consumer
 
 import "github.com/twmb/franz-go/pkg/kgo"
 
-// keyQueue identifies messages that must be handled in order: those of one key in one partition.
-// Messages without a key have no order; each forms a queue of its own, identified by n.
+// keyQueue identifies messages to handle in order: of one key in one partition. Messages without a
+// key have no order; each forms its own queue, identified by n.
 type keyQueue struct {
 	partition
 	key string
@@ -18,15 +18,13 @@ func queueOf(r *kgo.Record) keyQueue {
 	return l
 }
 
-// room is how many messages may be taken. MaxPoll limits the unhandled ones, aheadFactor what a
-// crash would repeat.
+// room is how many messages may be taken. aheadFactor bounds the repeats after a crash.
 func (w *window) room() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return max(min(w.MaxPoll-w.open, aheadFactor*w.MaxPoll-w.offsets.size), 0)
 }
 
-// take queues messages and starts what may start.
 func (w *window) take(records []*kgo.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +60,7 @@ func (w *window) start() {
 	}
 }
 
-// handlerReturned puts the queue behind the others, so that a busy key does not hold up the rest.
+// handlerReturned puts the queue behind the others, so a busy key does not hold up the rest.
 func (w *window) handlerReturned(l keyQueue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

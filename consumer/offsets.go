@@ -2,7 +2,6 @@ package consumer
 
 import "github.com/twmb/franz-go/pkg/kgo"
 
-// entry is one message, from its fetch to its commit.
 type entry struct {
 	record  *kgo.Record
 	handled bool // and its report, if one is due, is acknowledged
@@ -13,8 +12,7 @@ type partition struct {
 	n     int32
 }
 
-// offsetTracker keeps the messages of each partition in the order of their offsets, so that no
-// commit passes an unhandled one.
+// offsetTracker keeps each partition's messages by offset, so no commit passes an unhandled one.
 type offsetTracker struct {
 	open map[partition][]*entry
 	size int

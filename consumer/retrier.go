@@ -21,14 +21,13 @@ type RetrierConfig struct {
 	// DeadTopic receives the records that are given up. Required.
 	DeadTopic string
 
-	// Topic is where retried records are delivered. Every group on it sees them, even groups that
-	// have already handled the record: with several groups, give each a topic of its own, which it
-	// consumes beside the original one. Default: the record's own topic.
+	// Topic is where retried records are delivered. All groups on it see them, also those that have
+	// already handled the record: with several groups, give each its own topic, to consume beside
+	// the original one. Default: the record's own topic.
 	Topic string
 
 	// Intake is the intake topic. notyet applies its limits (allowed topics, size, horizon) after
-	// Later has returned; a request that it refuses becomes a dead letter. Default
-	// schemas.TopicIntake.
+	// Later has returned; a refused request becomes a dead letter. Default schemas.TopicIntake.
 	Intake string
 
 	// MaxAttempts is how often a record is handled in total, including the first time. Default 16.
@@ -38,12 +37,12 @@ type RetrierConfig struct {
 	// exponential:1s:10m. Each pause is jittered over its upper half.
 	Backoff schemas.Backoff
 
-	// Prefix begins the names of the headers that carry a record's history: see Retrier. It must
-	// not begin with "notyet-". Default "retry-".
+	// Prefix begins the names of the headers with a record's history: see Retrier. It must not
+	// begin with "notyet-". Default "retry-".
 	Prefix string
 
-	// OnError receives the error of each attempt that Wrap has scheduled again or given up. It is
-	// called from several goroutines. Default nil.
+	// OnError receives the error of each attempt that Wrap has scheduled again or given up. Several
+	// goroutines call it. Default nil.
 	OnError func(r *kgo.Record, attempt int, err error)
 }
 
@@ -88,9 +87,9 @@ func NewRetrier(client *kgo.Client, c RetrierConfig) (*Retrier, error) {
 	return &Retrier{client, c}, nil
 }
 
-// Wrap returns a handler that calls handle, and calls Later for its errors and panics. It does so
-// for messages that notyet did not deliver and for those that it delivers for a Retrier. Other
-// tasks keep their own retries. If Later fails, Run ends with the message uncommitted.
+// Wrap returns a handler that calls handle, and calls Later for its errors and panics: of messages
+// from elsewhere, and of those that notyet delivers for a Retrier. Other tasks keep their own
+// retries. If Later fails, Run ends with the message uncommitted.
 func (r *Retrier) Wrap(handle Handler) Handler {
 	return func(ctx context.Context, m Message) error {
 		err := recoverPanic(func() error { return handle(ctx, m) })
@@ -112,8 +111,7 @@ func (r *Retrier) Attempt(rec *kgo.Record) int { return r.history(rec).attempt }
 
 // Later schedules the record to be delivered again after a pause. It puts the record into DeadTopic
 // instead if this was the last attempt or cause is a Fail. Commit the record only after Later has
-// returned nil: then Kafka has acknowledged the copy. It may be called again for the same record;
-// that replaces the pending request.
+// returned nil: then Kafka has acknowledged the copy. Another call replaces the pending request.
 func (r *Retrier) Later(ctx context.Context, rec *kgo.Record, cause error) error {
 	verdict := outcome(orDefault(cause, "retry"))
 	past := r.history(rec)
@@ -137,8 +135,7 @@ func (r *Retrier) Later(ctx context.Context, rec *kgo.Record, cause error) error
 	return nil
 }
 
-// request derives the id from the record's position and time, so that a record that is handled
-// twice is retried once.
+// request derives the id from position and time: a record handled twice is retried once.
 func (r *Retrier) request(rec *kgo.Record, pause time.Duration, headers []kgo.RecordHeader) (*kgo.Record, error) {
 	topic := cmp.Or(r.Topic, rec.Topic)
 	id := fmt.Sprintf("retry/%s@%d", origin(rec), rec.Timestamp.UnixMilli())
@@ -166,7 +163,6 @@ func (r *Retrier) send(ctx context.Context, rec *kgo.Record) error {
 	}
 }
 
-// history is what a record's headers say about its earlier attempts.
 type history struct {
 	attempt int
 	origin  string
@@ -188,8 +184,7 @@ func (r *Retrier) history(rec *kgo.Record) history {
 	return h
 }
 
-// headers returns the business's own headers in their order, then the history. It drops notyet's
-// headers of the last delivery.
+// headers returns the business's own headers in order, then the history, without notyet's headers.
 func (r *Retrier) headers(rec *kgo.Record, h history, cause string) []kgo.RecordHeader {
 	out := make([]kgo.RecordHeader, 0, len(rec.Headers)+3)
 	for _, header := range rec.Headers {

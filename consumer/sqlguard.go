@@ -19,8 +19,7 @@ const (
 )
 
 // dialects holds the statements; each takes the table's name. Keys are bytes: a text column would
-// treat keys that differ only in case as equal and skip a delivery. Purging deletes in pieces, so
-// that no statement holds locks for long.
+// ignore their case and skip a delivery. Purging deletes in pieces, to hold locks briefly.
 var dialects = [...]struct{ create, insert, purge string }{
 	MySQL: {
 		"CREATE TABLE IF NOT EXISTS %[1]s (delivery_key VARBINARY(255) NOT NULL PRIMARY KEY, handled_at BIGINT NOT NULL, KEY handled_at (handled_at))",
@@ -186,9 +185,10 @@ func keyOf(m Message) string {
 	return m.Delivery.Key
 }
 
-// Purge forgets what was handled before the given time and returns the number of deliveries. Keep
-// at least what the business topics keep (Kafka's default is 7 days), because a copy can come as
-// long as that. Each consumer marks by its machine's clock, so keep longer by what the clocks may differ. Call it regularly, for example hourly.
+// Purge forgets deliveries handled before the given time and returns their number. Keep at least
+// what the business topics keep (Kafka's default is 7 days), because a copy can come as long. Each
+// consumer marks by its machine's clock, so keep longer by the clocks' difference. Call it
+// regularly, for example hourly.
 func (g *SQLGuard) Purge(ctx context.Context, before time.Time) (int64, error) {
 	var total int64
 	for {

@@ -9,13 +9,13 @@ import (
 )
 
 // ErrAbandoned means that handlers were still running after DrainTimeout, although their context
-// had ended. Their messages are not committed and come again. These handlers may still have effects
+// had ended. Their messages are not committed and come again. Such handlers may still have effects
 // while the next owner handles the same messages.
 var ErrAbandoned = errors.New("handlers still run")
 
 const (
 	// commitEvery is how long handled messages wait for their commit while others are being
-	// handled. It limits what a crash repeats.
+	// handled. It limits the repetitions after a crash.
 	commitEvery = time.Second
 
 	// stopGrace is how long a handler may take to notice that its context has ended.
@@ -25,9 +25,9 @@ const (
 	aheadFactor = 16
 )
 
-// window is a period in which the group cannot rebalance: from a poll that returned messages until
-// all messages taken are handled and committed. While some are being handled it takes more, for at
-// most MaxHold, so that a slow message holds up only its own key.
+// window is a period in which the group cannot rebalance: from a poll with messages until all are
+// handled and committed. While some are being handled it takes more, for at most MaxHold, so a slow
+// message holds up only its own key.
 type window struct {
 	*Consumer
 	handle Handler
@@ -46,7 +46,7 @@ type window struct {
 	changed chan struct{}         // something has finished
 }
 
-// window handles the messages of the next poll, and those that arrive meanwhile.
+// window handles the messages of the next poll, and later ones meanwhile.
 func (c *Consumer) window(ctx, work context.Context, handle Handler) error {
 	first, err := c.poll(ctx, c.MaxPoll)
 	if err != nil || len(first) == 0 {
@@ -105,7 +105,6 @@ func (w *window) signal() {
 	}
 }
 
-// fail stops the window and makes Run return err.
 func (w *window) fail(err error) {
 	w.mu.Lock()
 	if w.failure == nil {
@@ -130,8 +129,7 @@ func (w *window) stop() {
 	w.signal()
 }
 
-// drain waits until nothing runs any more. When the handlers' time is over it gives them stopGrace
-// to notice.
+// drain waits until nothing runs. After the handlers' time, it gives them stopGrace to notice.
 func (w *window) drain() {
 	if w.await(w.work.Done(), func() bool { return w.open == 0 && w.running == 0 }) {
 		return
@@ -169,8 +167,7 @@ func (w *window) firstFailure() error {
 	return w.failure
 }
 
-// commit commits what is handled. It has a time limit of its own, because the handlers may have
-// used up theirs.
+// commit commits handled messages, with its own time limit: the handlers may have used up theirs.
 func (w *window) commit() error {
 	w.mu.Lock()
 	last := w.offsets.takeCommittable()

@@ -2,9 +2,9 @@
 // out, and a Ref that names the task for a later Cancel, Stop or Fire.
 //
 // It works over the caller's own kgo.Client and leaves its settings (acks, idempotence,
-// compression, transactions) alone; only a client without acks is refused (ErrNoAck). Once Schedule has returned without an error the task is
-// accepted and is never lost. In a transaction of the caller's (see Records) this holds once the
-// transaction is committed.
+// compression, transactions) alone; only a client without acks is refused (ErrNoAck). Once Schedule
+// has returned without an error the task is accepted and is never lost. In a transaction of the
+// caller's (see Records) this holds once the transaction is committed.
 package producer
 
 import (
@@ -22,14 +22,13 @@ import (
 // accepted. Sending it again is harmless if the caller gave the task an ID.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
-// ErrNoAck means that the client does not wait for Kafka's acknowledgement (kgo.NoAck). It would call
-// every request accepted, and know of none where it is, which names a task without an ID. Nothing was
-// sent.
+// ErrNoAck means that the client does not wait for Kafka's acknowledgement (kgo.NoAck). So it would
+// call every request accepted, and know no offset to name a task without an ID. Nothing was sent.
 var ErrNoAck = errors.New("the client must let Kafka acknowledge records: use kgo.AllISRAcks")
 
 // Config of a Producer. The zero value works.
 type Config struct {
-	// Intake is the intake topic. One with a target of its own takes tasks for that topic alone. Default
+	// Intake is the intake topic. One with its own target takes tasks for that topic alone. Default
 	// schemas.TopicIntake.
 	Intake string
 }
@@ -42,8 +41,8 @@ type Producer struct {
 
 // New makes a Producer over the caller's client, which the caller closes.
 //
-// Requests about one task carry the same record key, so that they keep their order. Leave the
-// client's partitioner as it is (StickyKeyPartitioner), or use another that goes by the key.
+// Requests about one task carry the same record key, to keep their order. Leave the client's
+// partitioner as it is (StickyKeyPartitioner), or use another that goes by the key.
 func New(client *kgo.Client, c Config) *Producer {
 	c.Intake = cmp.Or(c.Intake, schemas.TopicIntake)
 	return &Producer{client: client, intake: c.Intake}
@@ -120,12 +119,12 @@ func (p *Producer) Cancel(ctx context.Context, ref Ref) error {
 	return p.ask(ctx, schemas.OpCancel, ref)
 }
 
-// Stop is a Cancel that also ends the attempts of a task that waits for a report or a retry. The event
-// is then stopped: no further delivery follows, and a later report changes nothing.
+// Stop is a Cancel that also ends the attempts of a task that waits for a report or a retry. The
+// event is then stopped: no further delivery follows, and a later report changes nothing.
 func (p *Producer) Stop(ctx context.Context, ref Ref) error { return p.ask(ctx, schemas.OpStop, ref) }
 
-// Fire asks notyet to deliver the task now, or to make the next attempt of one that waits for a retry
-// now. The event on the results topic is fired, too_late or not_found.
+// Fire asks notyet to deliver the task now, or to make the next attempt of a waiting retry now. The
+// event on the results topic is fired, too_late or not_found.
 func (p *Producer) Fire(ctx context.Context, ref Ref) error { return p.ask(ctx, schemas.OpFire, ref) }
 
 func (p *Producer) ask(ctx context.Context, op schemas.Op, ref Ref) error {
@@ -139,7 +138,6 @@ func (p *Producer) ask(ctx context.Context, op schemas.Op, ref Ref) error {
 	return nil
 }
 
-// about makes requests about existing tasks.
 func (p *Producer) about(op schemas.Op, refs ...Ref) ([]*kgo.Record, error) {
 	records := make([]*kgo.Record, len(refs))
 	for i, ref := range refs {
@@ -160,8 +158,7 @@ func (p *Producer) about(op schemas.Op, refs ...Ref) ([]*kgo.Record, error) {
 // for each record.
 //
 // The client does not get ctx: a cancelled record takes everything buffered for its partition with
-// it, including other callers' requests. Records that nobody waits for any more are still sent in
-// the background.
+// it, including other callers' requests. Abandoned records are still sent in the background.
 func (p *Producer) send(ctx context.Context, records []*kgo.Record) []error {
 	errs := make([]error, len(records))
 	refused := ctx.Err()

@@ -21,9 +21,9 @@ type Task struct {
 	// Method is that of the request: POST, PUT, PATCH, DELETE or GET. Only with URL. Default POST.
 	Method string
 
-	// ID names the task together with Topic. With an ID the task can be replaced, merged, cancelled,
-	// stopped and fired, and sending it again creates no second one while the first is pending. 1 to 255
-	// bytes of UTF-8. Default: an id made from the intake record's position, see Ref.
+	// ID names the task together with Topic. With an ID the task can be replaced, merged,
+	// cancelled, stopped and fired, and sending it again creates no second one while the first is
+	// pending. 1 to 255 bytes of UTF-8. Default: made from the intake record's position, see Ref.
 	ID string
 
 	// At is the due time, rounded up to a millisecond. A time in the past means delivery at once.
@@ -99,8 +99,7 @@ func (t Task) target() string {
 	return target
 }
 
-// called adds an HTTP callback to settings and returns the target. It leaves mistakes to the request's
-// own check.
+// called adds a callback to settings and returns the target. The request's check finds mistakes.
 func called(s schemas.Settings, defaults bool, topic, url, method string) (schemas.Settings, string) {
 	if url == "" {
 		url, method = s.Callback.URL, cmp.Or(method, s.Callback.Method)
@@ -122,8 +121,7 @@ func called(s schemas.Settings, defaults bool, topic, url, method string) (schem
 	return s, topic
 }
 
-// explicit turns a negative version into one that is refused; otherwise it would pass for an absent
-// one.
+// explicit makes a negative version one that is refused, instead of passing for an absent one.
 func explicit(version int64) int64 {
 	if version == schemas.NoVersion {
 		return schemas.NoVersion - 1

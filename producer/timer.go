@@ -29,12 +29,11 @@ type Timer struct {
 	Key, Value []byte
 	Headers    []kgo.RecordHeader
 
-	// Version orders requests about one timer where Kafka cannot. It is at least 0; a request with a
-	// lower version than the timer's is ignored. nil: no version.
+	// Version orders requests about one timer where Kafka cannot. It is at least 0; a lower version
+	// than the timer's is ignored. nil: no version.
 	Version *int64
 
-	// Settings replace the defaults of each run; start from schemas.DefaultSettings. nil: the
-	// defaults.
+	// Settings replace each run's defaults; start from schemas.DefaultSettings. nil: the defaults.
 	Settings *schemas.Settings
 }
 

@@ -25,7 +25,7 @@ type Asked struct {
 	Next      int64   // the first run that was not looked at; 0: none
 }
 
-// AskRun returns the run at an instant, whatever the expression says. It is due now.
+// AskRun returns the run at an instant, whatever the expression says, due now.
 func (t *Timer) AskRun(at, now int64) (Asked, error) {
 	_, body, err := t.read()
 	if err != nil {
@@ -34,8 +34,8 @@ func (t *Timer) AskRun(at, now int64) (Asked, error) {
 	return Asked{Tasks: []*Task{t.askedRun(body, at, now, now)}}, nil
 }
 
-// Backfill returns the runs of a range that has passed. A run has the due time that it had, if that has
-// passed. A run that the timer has still to make is left to the timer.
+// Backfill returns the runs of a past range. A run keeps a past due time. A run that the timer has
+// still to make is left to the timer.
 func (t *Timer) Backfill(r Range, now int64) (out Asked, err error) {
 	_, body, err := t.read()
 	if err != nil {
@@ -63,28 +63,26 @@ func (t *Timer) Backfill(r Range, now int64) (out Asked, err error) {
 	return out, nil
 }
 
-// Makes tells whether the timer has still to make a run of its expression that lies at an instant, or to
-// drop it.
+// Makes tells whether the timer has still to make, or to drop, its expression's run at an instant.
 func (t *Timer) Makes(run int64) bool {
 	return t.State == TimerEnabled && run >= t.Next && run >= t.Definition.From
 }
 
-// askedRun returns the task of a run that a caller asks for. It is never missed, and it does not expire:
-// the caller knows that it is late.
+// askedRun returns a run's task for a caller, who knows that it is late. So it cannot be missed,
+// and does not expire.
 func (t *Timer) askedRun(body schemas.Body, run, due, now int64) *Task {
 	body.Settings.MaxLateness = 0
 	return t.task(body, run, due, 0, now)
 }
 
-// PlaceIn puts a task that is not stored yet into its slot.
+// PlaceIn puts a new task into its slot.
 func (t *Task) PlaceIn(spread slots.Spread) { t.Slot = t.line(spread) }
 
-// WasDropped tells whether a task without a dead letter is a run that was never sent: it was dropped, or its letter was purged.
+// WasDropped: a task without a dead letter is an unsent run. It was dropped, or its letter purged.
 func (t *Task) WasDropped() bool {
 	return IsRun(t.Seq) && t.Slot == OutOfLine && t.State == StateDead && t.Attempt == 0 && t.Replay == 0
 }
 
-// read reads the definition and the body.
 func (t *Timer) read() (s timer.Schedule, body schemas.Body, err error) {
 	if s, err = timer.Parse(t.Definition); err != nil {
 		return s, body, fmt.Errorf("reading the definition of timer %q: %w", t.ID, err)

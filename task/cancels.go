@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// Cancels are the cancels of one page of a list. notyet writes them as JSON into a topic of its own, one record
-// for all, where a cancel of many selects tasks.
+// Cancels are the cancels of one page of a list. For a cancel of many by a selection, notyet writes
+// them as one record of JSON into a topic of its own.
 type Cancels struct {
 	Installation string   `json:"installation"`    // whose tasks they are: two may share the topic
 	Audit        int64    `json:"audit,omitempty"` // the entry of the audit log that counts what they cancel; 0: none
 	Tasks        []Listed `json:"tasks"`
-	// Stored is how far the sources of the tasks were stored when the tasks were listed. A request at such an offset, or behind it, came later.
+	// Stored is how far the tasks' sources were stored at the listing. Later requests follow.
 	Stored map[int]int64 `json:"stored,omitempty"`
 }
 
@@ -26,7 +26,7 @@ func (c Cancels) Of(source int) *Cancels {
 	return &out
 }
 
-// MostCancels is how many one record has. Its transaction locks the slots, and claims wait for that.
+// MostCancels is how many one record has. The transaction locks the slots, and claims wait for it.
 const MostCancels = 1000
 
 // DecodeCancels reads a record.
@@ -45,7 +45,7 @@ func DecodeCancels(data []byte) (out Cancels, err error) {
 	return out, nil
 }
 
-// Listed is a task as the list has shown it. A cancel of it leaves any other content of its identity alone.
+// Listed is a task as listed. A cancel leaves any other content of the identity alone.
 type Listed struct {
 	Ident []byte `json:"ident"` // see Ident
 	Seq   int64  `json:"seq"`
@@ -53,9 +53,9 @@ type Listed struct {
 	Timer int64  `json:"timer,omitempty"` // of a timer's run: the seq of the definition that the timer had; 0: not known
 }
 
-// Is tells whether the task still is what was listed. A fired task has the seq, and another due time. A run
-// of a timer that the database has forgotten is made again, with another seq; timer is the seq of the
-// definition that the timer has by now. A timer that is set anew has runs of its own at the same instants.
+// Is tells whether the task still is the listed one. A fired task has the seq, and another due
+// time. A forgotten run of a timer is made again, with another seq; timer is the seq of the timer's
+// present definition. A timer that is set anew has its own runs at the same instants.
 func (l Listed) Is(t *Task, timer int64) bool {
 	if t == nil || t.Due != l.Due {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Decide is the whole state machine of what callers and consumers can do to a task. It depends only
+// Decide is the whole state machine of callers' and consumers' changes to a task. It depends only
 // on the task (nil: none is known), its phase, the change and the time in Unix ms; only the jitter
 // of a backoff is random. The store places the result in its slot's line.
 func Decide(cur *Task, ph Phase, c Change, spread slots.Spread, now int64) Verdict {
@@ -51,8 +51,7 @@ func schedule(cur *Task, ph Phase, c Change, spread slots.Spread) Verdict {
 		settings.IfExists = schemas.Keep // as stored: the version before does not know once
 	}
 	if cur != nil && (ph == InFlight || ph == Between || ph == Unsure) {
-		// Dropping the request would lose it. Storing it beside the delivery could let the older one
-		// arrive last.
+		// Dropping the request would lose it. Beside the delivery, the older one could arrive last.
 		v.Wait = true
 		return v
 	}
@@ -97,7 +96,7 @@ func schedule(cur *Task, ph Phase, c Change, spread slots.Spread) Verdict {
 	return v.answer(r, state, next.Due, "")
 }
 
-// cancel decides a cancel, or a stop, which also ends a task that waits for a report or a retry.
+// cancel decides a cancel, or a stop, which also ends a wait for a report or a retry.
 func cancel(cur *Task, ph Phase, c Change, now int64) Verdict {
 	r, v := c.Request, Verdict{Next: cur}
 	stop, ended := r.Op == schemas.OpStop, schemas.StateCancelled
@@ -169,7 +168,7 @@ func fire(cur *Task, ph Phase, c Change, spread slots.Spread, now int64) Verdict
 // waits tells whether a task waits for a report or a retry, and nothing of it is under way.
 func (t *Task) waits(ph Phase) bool { return ph == Between && (t.State == StateReport || t.Idle) }
 
-// tooLate promises the caller that the task is delivered, or dies. Its owner may yet give it back
+// tooLate promises the caller that the task is delivered, or dies. The owner may yet give it back
 // unsent, so the promise must be kept with the task: see Verdict.ToldTooLate.
 func (v Verdict) tooLate(r *schemas.Request, cur *Task, ph Phase) Verdict {
 	v.ToldTooLate = cur.State == StateLine
@@ -180,7 +179,7 @@ func (v Verdict) tooLate(r *schemas.Request, cur *Task, ph Phase) Verdict {
 	return v.answer(r, schemas.StateTooLate, cur.Due, reason)
 }
 
-// Awaits says what a request waits for that is the first of those that wait for a task.
+// Awaits says why the first waiting request of a task waits.
 func (t *Task) Awaits(ph Phase, op schemas.Op) string {
 	switch {
 	case ph == Ended || ph == Pending:
@@ -219,7 +218,6 @@ func endedHow(t *Task) string {
 	return "the task has been delivered"
 }
 
-// after adds to the answer how often the task was delivered.
 func (v Verdict) after(attempts int) Verdict {
 	if attempts > 0 {
 		v.Event.Attempt, v.Event.Lateness = attempts, schemas.LatenessUnknown
@@ -227,7 +225,7 @@ func (v Verdict) after(attempts int) Verdict {
 	return v
 }
 
-// answer adds the event that answers r, if the caller wants it. A cancel, stop or fire is always answered.
+// answer adds the event about r, if the caller wants it. A cancel, stop or fire is always answered.
 func (v Verdict) answer(r *schemas.Request, state schemas.State, due int64, reason string) Verdict {
 	if r.Op != schemas.OpSchedule || Published(r.Settings.Events, state) {
 		v.Event = schemas.Event{Topic: r.Topic, ID: r.ID, State: state, Due: due, Reason: reason}
@@ -243,7 +241,6 @@ func (v Verdict) reject(c Change, what, value, problem string) Verdict {
 	return v
 }
 
-// noRoom tells why a request beyond a quota may open nothing.
 func (c Change) noRoom() string {
 	if c.Beyond == QuotaUnknownTargets {
 		return fmt.Sprintf("the target topic %q does not exist, and the intake has no room for one more such name: create the topic or correct its name, and send it again", c.Request.Topic)
@@ -259,8 +256,8 @@ func (c Change) about(topic, id string) bool {
 	return c.Request.Topic == topic && c.Request.ID == id
 }
 
-// collides rejects a request whose identity is another task's: see Ident. A report of that name is about
-// no task that is known.
+// collides rejects a request with another task's identity: see Ident. A report then changes
+// nothing.
 func collides(cur *Task, c Change) Verdict {
 	v := Verdict{Next: cur}
 	if c.Report != nil {

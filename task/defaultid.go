@@ -10,11 +10,10 @@ import (
 
 // RenameTaken separates, of the changes of one identity, the requests whose default id belongs to
 // another record. It returns the other changes, and these requests with an id that also names their
-// source. The new id may be taken too. cur is the task that is known of the identity; nil: none.
+// source. The new id may be taken too. cur is the known task of the identity; nil: none.
 //
-// A default id names one record by its topic, partition and offset. But a topic that was deleted and
-// created again has them all a second time, and a caller may give such an id to a task. Neither may
-// be replaced.
+// A default id names one record by its topic, partition and offset. But a recreated topic has all
+// ids a second time, and a caller may give a task such an id. Neither may be replaced.
 func RenameTaken(cur *Task, changes []Change) (own, renamed []Change) {
 	owner := ownerOf(cur, changes)
 	own = slices.DeleteFunc(changes, func(c Change) bool {
@@ -31,9 +30,9 @@ func RenameTaken(cur *Task, changes []Change) (own, renamed []Change) {
 	return own, renamed
 }
 
-// ownerOf returns the seq of the record that an identity belongs to: the one that made its task, or
-// the first change that makes one. A cancel means the task of this id, whichever partition it came
-// through, so it makes nobody the owner.
+// ownerOf returns the seq of the record to which an identity belongs: the maker of its task, or the
+// first change that makes one. A cancel means the task of this id, from whichever partition, and
+// makes nobody the owner.
 func ownerOf(cur *Task, changes []Change) int64 {
 	if cur != nil && !cur.MadeByCancel() {
 		return cur.Seq
@@ -46,8 +45,7 @@ func ownerOf(cur *Task, changes []Change) int64 {
 	return 0
 }
 
-// idWithSource adds the source to an id. If that is longer than an id may be, a hash stands for the
-// id.
+// idWithSource adds the source to an id. In a result too long for an id, a hash stands for the id.
 func idWithSource(id string, source int) string {
 	named := fmt.Sprintf("%s@%d", id, source)
 	if len(named) <= schemas.MaxIDLen {

@@ -7,10 +7,9 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// History returns the events of a task that its row and the dead letters of its topic and id still
-// tell, in the order in which they happened. An event whose At is 0 is known to have happened, and
-// not when. Nothing is written for a plain delivery: its At is the latest of the task's due time, its
-// place in line and its storage, none of which it preceded.
+// History returns the known events of a task, from its row and the dead letters of its topic and
+// id, in order. An event with At 0 happened at an unknown time. A plain delivery writes nothing:
+// its At is the latest of due time, place in line and storage, none of which it preceded.
 func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 	var out []schemas.Event
 	add := func(state schemas.State, at int64, change func(*schemas.Event)) {
@@ -73,7 +72,7 @@ func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 	return out
 }
 
-// sentAt is when the delivery was acknowledged whose report is awaited; 0: not known.
+// sentAt is when the delivery with the awaited report was acknowledged; 0: not known.
 func (t *Task) sentAt() int64 {
 	body, err := schemas.DecodeBody(t.Body)
 	if err != nil {

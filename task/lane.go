@@ -36,26 +36,24 @@ func (l Lane) Target() uint32 { return uint32(l >> 8) }
 
 func lane(target uint32, c Class) Lane { return Lane(target)<<8 | Lane(c) }
 
-// targetBits are those of Target.
 const targetBits = 0x7fffff
 
 // LaneKey is an installation's key of the hash in its lanes. Without the key, nobody finds a topic
-// that shares the lanes of another one.
+// in another one's lanes.
 type LaneKey [16]byte
 
 // Lane returns the lane of a new row.
 func (k LaneKey) Lane(topic string, c Class) Lane { return lane(k.target(topic), c) }
 
-// target is the hash under the key. Some names collide in xxhash under every key, and none are known
-// for SHA-256. It may be cut without HMAC: a cut hash cannot be extended.
+// target is the hash under the key. Some names collide in xxhash under every key, and none are
+// known for SHA-256. It may be cut without HMAC: a cut hash cannot be extended.
 func (k LaneKey) target(topic string) uint32 {
 	var room [len(k) + schemas.MaxTopicLen]byte
 	sum := sha256.Sum256(append(append(room[:0], k[:]...), topic...))
 	return binary.BigEndian.Uint32(sum[:]) & targetBits
 }
 
-// Targets returns what Lane.Target says of a topic's rows: mostly of two kinds, because a program
-// of an older version writes Unkeyed lanes.
+// Targets returns all Lane.Target of a topic's rows: mostly two, since older lanes are Unkeyed.
 func (k LaneKey) Targets(topic string) []uint32 {
 	keyed, unkeyed := k.target(topic), Unkeyed(topic, 0).Target()
 	if keyed == unkeyed {
@@ -64,7 +62,7 @@ func (k LaneKey) Targets(topic string) []uint32 {
 	return []uint32{keyed, unkeyed}
 }
 
-// Lanes returns all lanes in which a topic's rows stand, each once. Rows of other topics may stand there too.
+// Lanes returns all lanes of a topic's rows, each once. Rows of other topics may stand there too.
 func (k LaneKey) Lanes(topic string) []Lane {
 	out := make([]Lane, 0, 2*Classes)
 	for _, target := range k.Targets(topic) {
@@ -75,7 +73,7 @@ func (k LaneKey) Lanes(topic string) []Lane {
 	return out
 }
 
-// Unkeyed returns the lane that a program of a version before keys gives a row.
+// Unkeyed returns the lane of a row from a program of before keys.
 func Unkeyed(topic string, c Class) Lane {
 	return lane(uint32(xxhash.Sum64String(topic)&targetBits), c)
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// MaxSummed bounds, in bytes, each value that is added field by field. The store's transaction waits
-// for the addition. A server closes a connection that is silent for seconds, and the same batch
-// would then fail again and again.
+// MaxSummed bounds, in bytes, each value that is added field by field. The store's transaction
+// waits for the addition. A server closes a connection that is silent for seconds, and the same
+// batch would then fail again and again.
 const MaxSummed = 256 << 10
 
-// sumCost is what a byte that is added costs, in bytes that are copied.
+// sumCost is the cost of an added byte, in copied bytes.
 const sumCost = 64
 
-// mergeCost is what merging a value into a body costs, in bytes that are copied. Each merge works on
-// the whole value, so many small requests for one large task cost a multiple of what they bring.
+// mergeCost is the cost of merging a value into a body, in copied bytes. Each merge works on the
+// whole value, so many small requests for one large task cost a multiple of their size.
 func mergeCost(old *schemas.Body, mode schemas.MergeMode, value []byte) int {
 	n := len(value)
 	if old != nil {
@@ -37,10 +37,9 @@ func mergeCost(old *schemas.Body, mode schemas.MergeMode, value []byte) int {
 	return 0
 }
 
-// mergeValue combines the value of a pending task (old nil: there is none) with that of a newer
-// request. A merged value stays within the limit of the intake, as each single value does.
-// Otherwise a task that is merged again and again outgrows its column, and every merge writes all
-// of it.
+// mergeValue combines the value of a pending task (old nil: there is none) with a newer request's.
+// A merged value stays within the limit of the intake, like a single value. Otherwise a task that
+// is merged again and again outgrows its column, and every merge writes all of it.
 func mergeValue(old *schemas.Body, mode schemas.MergeMode, value []byte, limit int) (merged []byte, err error) {
 	if limit == 0 { // taken by the version before
 		limit = schemas.DefaultMaxValueBytes
@@ -108,8 +107,8 @@ func sumValues(old *schemas.Body, value []byte) ([]byte, error) {
 	return bytes.TrimRight(out.Bytes(), "\n"), nil
 }
 
-// parseObject keeps numbers as they are written, because a float64 would lose digits. Its errors, and those
-// of adding, repeat nothing of the value: who may read reasons may not read values.
+// parseObject keeps numbers as written, because a float64 would lose digits. Errors, also of
+// adding, repeat nothing of the value: who may read reasons may not read values.
 func parseObject(b []byte) (map[string]any, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
@@ -127,8 +126,7 @@ func parseObject(b []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// addInto adds the numbers of b to those of a, leaf by leaf. Of other leaves, the later one, b's,
-// wins.
+// addInto adds the numbers of b to those of a, leaf by leaf. Other leaves become b's, the later.
 func addInto(a, b map[string]any) error {
 	for k, later := range b {
 		switch l := later.(type) {
@@ -173,9 +171,9 @@ func addNumbers(a, b json.Number) (json.Number, error) {
 	return json.Number(s), nil
 }
 
-// maxExponent keeps "1e999999999" from becoming a gigabyte of digits; float64 ends at 308. maxDigits
-// does the same for numbers that are written out: arithmetic on a million digits takes seconds, and
-// other tasks wait for the transaction.
+// maxExponent keeps "1e999999999" from becoming a gigabyte of digits; float64 ends at 308.
+// maxDigits does the same for written out numbers: arithmetic on a million digits takes seconds,
+// and other tasks wait for the transaction.
 const (
 	maxExponent = 308
 	maxDigits   = 4096

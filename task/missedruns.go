@@ -9,8 +9,8 @@ const (
 	WhyDisabled = "disabled" // the timer was
 )
 
-// Gap is a span in which a timer made no runs or dropped them. A run in it that has a task was made all the
-// same. It is stored as JSON, so its names must not change.
+// Gap is a span in which a timer made no runs or dropped them. A run in it with a task was made all
+// the same. JSON stores Gap: the names must not change.
 type Gap struct {
 	From int64  `json:"from"`         // Unix ms,
 	To   int64  `json:"to,omitempty"` // not included; 0: it lasts
@@ -49,7 +49,7 @@ func (t *Timer) resume(now int64) {
 	t.Gaps = gaps
 }
 
-// gap returns why there was no run at an instant; "": nothing says it.
+// gap returns why there was no run at an instant; "": not known.
 func (t *Timer) gap(at int64) string {
 	for _, g := range t.Gaps {
 		if g.From <= at && (g.To == 0 || at < g.To) {
@@ -59,7 +59,7 @@ func (t *Timer) gap(at int64) string {
 	return ""
 }
 
-// What an audit says of a run that no task tells about, or only a dropped one.
+// An audit's answers about a run without a task, or with a dropped one.
 const (
 	RunComing      = "coming"       // the timer has still to make it
 	RunMissing     = "missed"       // it was not sent, and will not be
@@ -67,8 +67,8 @@ const (
 	RunUnknown     = "unknown"      // nothing says whether it was sent
 )
 
-// Untold says what became of a run of the timer's expression that has no task. Before remembered, nobody knows
-// whether a run had one.
+// Untold is the fate of a run of the timer's expression without a task. Before remembered, nobody
+// knows whether a run had one.
 func (t *Timer) Untold(at, now, remembered int64) (state, why string) {
 	d := t.Definition
 	switch {
@@ -94,7 +94,7 @@ func (t *Timer) Untold(at, now, remembered int64) (state, why string) {
 	return RunUnknown, "no_trace"
 }
 
-// Dropped says why a run that was dropped when it was due is missing.
+// Dropped says why a run is missing that was dropped when due.
 func (t *Timer) Dropped(at int64) string {
 	if why := t.gap(at); why != "" {
 		return why

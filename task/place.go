@@ -6,8 +6,8 @@ import (
 	"github.com/notyet/notyet/timer"
 )
 
-// Hashed returns the id by which a task without a key is spread over the slots. The runs of a timer
-// are spread by the timer's id, so they stand in its slot. A run that is replayed is a task by itself.
+// Hashed returns the id by which a task without a key is spread over the slots. A timer's runs are
+// spread by the timer's id, to stand in its slot. A replayed run is a task by itself.
 func Hashed(seq int64, replay int, id string) string {
 	if !IsRun(seq) || replay > 0 {
 		return id
@@ -21,8 +21,7 @@ func Hashed(seq int64, replay int, id string) string {
 // TimerOf returns the identity of a run's timer.
 func TimerOf(topic, id string) [16]byte { return Ident(topic, Hashed(Seq(RunSource, 0), 0, id)) }
 
-// line returns the slot in which a task is placed anew. While the number of slots does not change, that
-// is the one in which it stands.
+// line returns the slot for a new placing: the task's own, unless the number of slots changes.
 func (t *Task) line(spread slots.Spread) int {
 	if spread.Whole() {
 		return t.Slot
@@ -46,8 +45,8 @@ const (
 	Unsure                // not claimed as far as the database remembers, but it may have forgotten a claim
 )
 
-// Phase returns where the task stands, in a slot that is sure. Everything in its slot up to claimed belongs to the slot's
-// owner, and everything up to done is settled.
+// Phase returns where the task stands, in a slot that is sure. Everything in its slot up to claimed
+// belongs to the slot's owner, and everything up to done is settled.
 func (t *Task) Phase(claimed, done int64) Phase {
 	switch {
 	case t.Slot == OutOfLine, t.Pos <= done:
@@ -61,18 +60,18 @@ func (t *Task) Phase(claimed, done int64) Phase {
 	}
 }
 
-// heldFrom is where the places of held tasks begin. A place below it is an instant, Unix ms, and no due time comes near it.
+// heldFrom begins the places of held tasks. Places below are instants, Unix ms; none comes near.
 const heldFrom = int64(1) << 50
 
-// Held returns the place of a task that its target's policy keeps from being released: in the slot's
-// line, but beyond every claim, in the order of the instants at which the tasks should have been
-// released. The task stays pending: it can be cancelled, replaced and fired like any other.
+// Held returns the place of a task held by its target's policy: in the slot's line, but beyond
+// every claim, in the order of the missed releases. The task stays pending: it can be cancelled,
+// replaced and fired like any other.
 func Held(at int64) int64 { return heldFrom + min(max(at, 0), heldFrom-1) }
 
 // IsHeld tells whether a place is one of held tasks.
 func IsHeld(pos int64) bool { return pos >= heldFrom }
 
-// HeldSince returns the instant that a held place stands for; of any other place it is the place itself.
+// HeldSince returns the instant of a held place; any other place is returned as it is.
 func HeldSince(pos int64) int64 {
 	if IsHeld(pos) {
 		return pos - heldFrom

@@ -2,8 +2,7 @@ package task
 
 import "github.com/notyet/notyet/schemas"
 
-// Proof is what a send log knows about a task that an older database takes for one that is still to
-// be sent.
+// Proof is a send log's knowledge of a task that an older database still takes for unsent.
 type Proof struct {
 	Taken   int64  // Unix ms: when a dispatcher noted that it was about to send it; nobody could change it any more
 	Replay  int    // the newest delivery: the replay that it belongs to
@@ -12,14 +11,14 @@ type Proof struct {
 	Refused string // why Kafka, or the receiver of a callback, refused it for good; empty: it was acknowledged
 }
 
-// Exceeds tells whether the proof goes beyond what the task's row knows.
+// Exceeds tells whether the proof goes beyond the task's row.
 func (p Proof) Exceeds(t *Task) bool {
 	return p.Replay > t.Replay || p.Replay == t.Replay && p.Attempt > t.Attempt
 }
 
-// ClaimMargin is in ms. The margin covers how far a dispatcher takes tasks ahead of their due time, and the
-// difference of two clocks. A request accepted within this margin before the claim counts as late. At
-// worst both take effect; the opposite mistake would lose the request.
+// ClaimMargin is in ms. It covers how far a dispatcher takes tasks ahead of their due time, and the
+// difference of two clocks. A request accepted within this margin before the claim counts as late.
+// At worst both take effect; the opposite mistake would lose the request.
 const ClaimMargin = 1000
 
 // Follows tells whether the delivery came after the request, which left the task in the line. Any
@@ -29,8 +28,8 @@ func (p Proof) Follows(r *schemas.Request) bool {
 	return stays && r.Accepted < p.Taken-ClaimMargin
 }
 
-// Prove returns the verdict on a task that was delivered as the proof says: it has ended, or waits
-// for its report. A task whose body cannot be read stays as it is: it cannot have been sent.
+// Prove returns the verdict on a task delivered according to the proof: it has ended, or waits for
+// its report. A task with an unreadable body stays: it cannot have been sent.
 func Prove(cur *Task, p Proof, now int64) Verdict {
 	body, err := schemas.DecodeBody(cur.Body)
 	if err != nil {

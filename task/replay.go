@@ -7,12 +7,11 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// MaxReplays is how often a task can be replayed. Without a limit, a message that dies each time
-// would circle for ever.
+// MaxReplays is how often a task can be replayed. No message may die and circle for ever.
 const MaxReplays = 10
 
-// NotReplayable returns why a dead letter cannot be replayed; "" if it can. cur is the task that has
-// the letter's identity now (nil: none is known), and ph is its phase.
+// NotReplayable returns why a dead letter cannot be replayed; "" if it can. cur is the present task
+// of the letter's identity (nil: none is known), and ph is its phase.
 func NotReplayable(d DeadLetter, cur *Task, ph Phase) string {
 	switch {
 	case d.Kind == schemas.KindRejected:
@@ -37,9 +36,9 @@ func NotReplayable(d DeadLetter, cur *Task, ph Phase) string {
 	return ""
 }
 
-// Replayed returns the pending task that a dead letter becomes again, due now (Unix ms), with no
-// attempt made. It keeps the seq of the task that died: with the number of replays, the seq still
-// names each delivery. It keeps the version that is known of its identity.
+// Replayed returns the pending task of a dead letter, due now (Unix ms), with no attempt made. It
+// keeps the seq of the dead task: with the number of replays, the seq still names each delivery. It
+// keeps the known version of its identity.
 func Replayed(d DeadLetter, cur *Task, spread slots.Spread, now int64) *Task {
 	t := &Task{Seq: d.Seq, Pos: now, Class: ClassRetried, Due: now, Replay: d.Replay + 1, Version: -1, Created: now, Topic: d.Topic, ID: d.TaskID, Body: d.Body}
 	if cur != nil {

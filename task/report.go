@@ -5,14 +5,14 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// report applies a consumer's report on an attempt. A report that is late, repeated or about another
-// task changes nothing, except that a late ok counts.
+// report applies a consumer's report on an attempt. A report that is late, repeated or about
+// another task changes nothing, except that a late ok counts.
 //
-// A report that names its delivery also proves that the delivery was made. The caller has checked
-// that it is one of this task. The dispatcher may still wait for Kafka's answer, or have set the
-// task aside. An ok with such a proof ends a task that was sent once, though its owner has it: the owner
-// finds that the task has left its place. Where the event of the delivery is published too, the ok
-// waits, so that the delivery is told first.
+// A report with its delivery's name also proves the delivery. The caller has checked that the task
+// is the same. The dispatcher may still wait for Kafka's answer, or have set the task aside. An ok
+// with such a proof ends a task sent once, though its owner has it: the owner finds that the task
+// has left its place. Where the event of the delivery is published too, the ok waits for that
+// event.
 func report(cur *Task, ph Phase, rep schemas.Report, spread slots.Spread, now int64) Verdict {
 	v := Verdict{Next: cur}
 	proven := rep.Delivery != ""

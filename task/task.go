@@ -1,9 +1,8 @@
-// Package task has the rules about tasks. A task and what happened to it go in; what becomes of it
-// comes out.
+// Package task has the rules about tasks. A task and a change go in; the task's fate comes out.
 //
 // Nothing here reads or writes anything. The store turns the rules into SQL, and its transactions
 // say in which order they take effect. The dispatcher and the programs of recovery use the same
-// rules, so that a task means the same everywhere.
+// rules, so a task means the same everywhere.
 package task
 
 import (
@@ -17,9 +16,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// State is what a task's row says by itself. Whether a row in the line is pending, in flight or
-// delivered follows from its place between its slot's offsets: nothing is written for a task that
-// is simply delivered.
+// State is a task row's own part of the state. Whether a row in the line is pending, in flight or
+// delivered follows from its place between its slot's offsets: a simple delivery writes nothing.
 type State int8
 
 const (
@@ -42,11 +40,11 @@ func (s State) Cancelled() bool { return s == StateCancelled || s == StateTombst
 // Stopped tells whether a stop ended a task that was delivered before.
 func (s State) Stopped() bool { return s == StateStopped || s == StateHalted }
 
-// versioned tells whether the request that ended a task had a version, which also bars schedules of that version.
+// versioned: the ending request had a version, which also bars schedules of that version.
 func (s State) versioned() bool { return s == StateTombstone || s == StateHalted }
 
-// OutOfLine is the slot of a task that has ended out of the line: cancelled, reported, dead. Its place is
-// when it ended.
+// OutOfLine is the slot of a task that has ended out of the line: cancelled, reported, dead. Its
+// place is the time of the end.
 const OutOfLine = -1
 
 // Task is one row. A task that is replaced or merged becomes a new row with a new Seq, so Seq names
@@ -65,9 +63,9 @@ type Task struct {
 	Created int64 // Unix ms of the request that opened the task
 	Topic   string
 	ID      string
-	// Idle says of a retry that nothing of it is under way: no producer has it, and no earlier owner may
-	// have sent it. The row's column is the place for which that holds, so a program of an older
-	// version, which moves a task and leaves the column alone, takes it back.
+	// Idle: a retry has nothing under way. No producer has it, and no earlier owner may have sent
+	// it. The row's column is the place of an idle retry. So an older program, which moves a task
+	// and leaves the column alone, takes Idle back.
 	Idle   bool
 	Body   []byte // schemas.EncodeBody
 	Unread Unread // where the intake or a history has read it
@@ -76,12 +74,11 @@ type Task struct {
 // Counted is how many of the deliveries count as attempts.
 func (t *Task) Counted() int { return t.Attempt - t.Snoozed }
 
-// MadeByCancel tells whether no task of this identity is known, only a cancel with a version that
-// came before it.
+// MadeByCancel: of this identity, only an early cancel with a version is known, and no task.
 func (t *Task) MadeByCancel() bool { return t.State == StateTombstone && t.Due == 0 }
 
-// A task's seq names the intake record that made it: its source and its offset there.
-// The offset has the low 48 bits. Sources are at most 1<<15 - 1, so a seq is never negative.
+// A task's seq names its intake record: the source and the offset there. The offset has the low 48
+// bits. Sources are at most 1<<15 - 1, so a seq is never negative.
 const offsetBits = 48
 
 // Seq returns the seq of the record at an offset of a source.
@@ -95,8 +92,8 @@ func SplitSeq(seq int64) (source int, offset int64) {
 // replayShift leaves room for sixteen million attempts between two replays of a task.
 const replayShift = 24
 
-// SendNumber numbers an attempt (from 1) among all attempts that a task ever sees. A replay counts its
-// attempts from 1 again, and none of them may be taken for one that was made before it.
+// SendNumber numbers an attempt (from 1) among all attempts of a task. A replay counts its attempts
+// from 1 again, and none may be taken for an earlier one.
 func SendNumber(replay, attempt int) int32 { return int32(replay)<<replayShift + int32(attempt) }
 
 // SplitSendNumber is the inverse of SendNumber.
@@ -104,11 +101,11 @@ func SplitSendNumber(number int32) (replay, attempt int) {
 	return int(number >> replayShift), int(number & (1<<replayShift - 1))
 }
 
-// Ident returns the identity of a task, (topic, id), in 16 bytes: short enough for a unique index, and
-// too long to collide by chance. Somebody who looks for a collision may find one: where a row is found by
-// its identity, its topic and id are compared. Ids that end in a slash and a number, as default ids do, are ordered by
-// that number. Tasks that arrive together are therefore written to few pages of the index; hashes
-// alone would scatter them over all of it.
+// Ident returns the identity of a task, (topic, id), in 16 bytes: short enough for a unique index,
+// and too long to collide by chance. A deliberate search may find a collision: where a row is found
+// by its identity, topic and id are compared. Ids that end in a slash and a number, like default
+// ids, are ordered by the number. So tasks that arrive together are written to few pages of the
+// index; hashes alone would scatter them over all of it.
 func Ident(topic, id string) [16]byte {
 	b := make([]byte, 0, 512)
 	b = append(b, topic...)
@@ -124,7 +121,7 @@ func Ident(topic, id string) [16]byte {
 	return ident
 }
 
-// Digest is the hash of Ident. It is a variable for tests, in which names collide.
+// Digest is the hash of Ident, a variable for tests with colliding names.
 var Digest = func(b []byte) [16]byte {
 	sum := sha256.Sum256(b)
 	return [16]byte(sum[:16])
@@ -144,13 +141,13 @@ func Published(e schemas.Events, state schemas.State) bool {
 // RunSource is the source of the seqs of runs, which have no intake record.
 const RunSource = 3
 
-// IsRun tells whether a seq is that of a run.
+// IsRun tells whether a seq is a run's.
 func IsRun(seq int64) bool {
 	source, _ := SplitSeq(seq)
 	return source == RunSource
 }
 
-// Change is one intake record: a request, a report, a record that the scanner rejected, or cancels of many.
+// Change is one intake record: a request, a report, a rejected record, or cancels of many.
 type Change struct {
 	Seq      int64 // see Seq
 	Request  *schemas.Request
@@ -158,20 +155,20 @@ type Change struct {
 	Unread   string // why the report, which has a topic and an id alone, cannot be read
 	Rejected *DeadLetter
 	Cancels  *Cancels `json:"-"`
-	// Beyond is the quota of its intake in which a request found no room. The request may open no task. Beyond QuotaBytes, it may make
-	// none larger. Beyond QuotaUnknownTargets, it may open no timer.
+	// Beyond is the quota of its intake without room for a request, which may open no task. Beyond
+	// QuotaBytes, it may make none larger. Beyond QuotaUnknownTargets, it may open no timer.
 	Beyond string `json:",omitempty"`
-	// NoLetter says that a rejection makes no dead letter: its intake has rejected too many.
+	// NoLetter: a rejection makes no dead letter, because its intake has rejected too many.
 	NoLetter bool `json:",omitempty"`
 }
 
-// Quotas, as the configuration names them: of the bytes of pending tasks, and of names of target topics that do not exist.
+// Quotas, as the configuration names them: bytes of pending tasks, and missing target topics.
 const (
 	QuotaBytes          = "pending-bytes"
 	QuotaUnknownTargets = "unknown-targets"
 )
 
-// Verdict is what a change makes of the task that has its identity.
+// Verdict is the result of a change to the task of its identity.
 type Verdict struct {
 	Next        *Task         // the task afterwards: the pointer that came in when nothing changed
 	Event       schemas.Event // State "": there is no event

@@ -31,8 +31,8 @@ type Timer struct {
 	Next  int64 // the first run that is not made yet, Unix ms; when it was deleted, if it was
 	Open  int64 // all runs before it are claimed or ended
 	State TimerState
-	// Placed bounds where runs stand that came when their own place was claimed already: none is
-	// behind both its due time and this.
+	// Placed bounds the places of runs that came after their own was claimed: none is behind both
+	// the due time and Placed.
 	Placed     int64
 	Seq        int64 // of the request that set it
 	Version    int64 // -1: none
@@ -45,9 +45,8 @@ type Timer struct {
 	Body       []byte // schemas.EncodeBody of each run, but for what names the run
 }
 
-// Kept are runs of a timer that has been replaced since: their instants had passed, and they were
-// waiting for their jitter, or behind others. They are delivered as they were made. It is stored as JSON,
-// so its names must not change.
+// Kept are runs of a timer that was replaced when their instants had passed: they waited for their
+// jitter, or behind others. They are delivered as made. JSON fixes the names in Kept.
 type Kept struct {
 	Definition timer.Definition `json:"definition"`
 	Slot       int              `json:"slot"`
@@ -57,12 +56,11 @@ type Kept struct {
 	Slots      int              `json:"slots,omitempty"` // how many there were: with another number, the runs may have gone to other slots; 0: not known
 }
 
-// MostKept is of how many earlier definitions a timer knows the runs that were kept. Earlier ones are
-// delivered too, and no request takes them away any more.
+// MostKept is how many earlier definitions' kept runs a timer knows. Earlier ones are delivered
+// too, and no request takes them away any more.
 const MostKept = 4
 
-// AllClaimed tells that none of the runs can be pending any more where their slot is claimed up to a
-// place.
+// AllClaimed: once their slot is claimed up to a place, none of the runs can be pending any more.
 func (k Kept) AllClaimed(claimed int64) bool {
 	s, err := timer.Parse(k.Definition)
 	if err != nil {
@@ -76,7 +74,7 @@ func (k Kept) AllClaimed(claimed int64) bool {
 	return true
 }
 
-// TimerVerdict is what a request makes of a timer.
+// TimerVerdict is the result of a request about a timer.
 type TimerVerdict struct {
 	Next  *Timer        // the timer afterwards: the pointer that came in when nothing changed
 	Clear bool          // the runs that are not claimed go,
@@ -85,7 +83,7 @@ type TimerVerdict struct {
 	Dead  *DeadLetter
 }
 
-// DecideTimer is the whole state machine of what callers can do to a timer. It depends only on the
+// DecideTimer is the whole state machine of callers' changes to a timer. It depends only on the
 // timer (nil: none is known), the request and the time in Unix ms.
 func DecideTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict {
 	r, v := c.Request, TimerVerdict{Next: cur}
@@ -150,8 +148,7 @@ func setTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict
 	if cur == nil && c.Beyond == QuotaUnknownTargets {
 		return v.reject(c, "quota", c.Beyond, c.noRoom())
 	}
-	// A run before the request was accepted is none, wherever from lies. A clock that was ahead when
-	// it was accepted must not swallow runs.
+	// A run before the acceptance is none, wherever from lies. A fast clock must swallow none.
 	from := min(r.Accepted, now)
 	next, ok := s.Next(from - 1)
 	if !ok {
@@ -194,7 +191,7 @@ func (t *Timer) keep(before int64, spread slots.Spread) []Kept {
 	return kept
 }
 
-// DefinitionOf returns when a timer runs that a request sets.
+// DefinitionOf returns when the timer of a request runs.
 func DefinitionOf(r *schemas.Request) timer.Definition {
 	t := r.Timer
 	def := timer.Definition{Cron: t.Cron, Every: t.Every, Zone: t.Timezone, From: r.Accepted, Set: r.Accepted, Jitter: t.Jitter, Misfire: timer.Misfire(t.Misfire.String()),
@@ -210,7 +207,6 @@ func DefinitionOf(r *schemas.Request) timer.Definition {
 	return def
 }
 
-// answer adds the event that answers the request.
 func (v TimerVerdict) answer(r *schemas.Request, state schemas.State, due int64, reason string) TimerVerdict {
 	v.Event = schemas.Event{Topic: r.Topic, ID: r.ID, State: state, Due: due, Reason: reason}
 	return v
@@ -225,7 +221,7 @@ func (v TimerVerdict) reject(c Change, header, value, problem string) TimerVerdi
 	return v
 }
 
-// named gives a rejection the header that a definition's error is about.
+// named gives a rejection the header of a definition's error.
 func (v TimerVerdict) named(err error, r *schemas.Request) TimerVerdict {
 	var wrong *timer.Error
 	if !errors.As(err, &wrong) {
@@ -240,7 +236,7 @@ func (v TimerVerdict) named(err error, r *schemas.Request) TimerVerdict {
 	return v
 }
 
-// TimerValue returns the value that a request gives a field of a definition.
+// TimerValue returns the value of a request for a field of a definition.
 func TimerValue(r *schemas.Request, field string) string {
 	switch field {
 	case "cron":
@@ -285,9 +281,9 @@ func (t *Timer) Pending() ([]int64, error) {
 	return out, nil
 }
 
-// AllClaimed tells that none of a timer's runs can be pending any more where slots are claimed up to
-// places, whatever its definition says: it may be one that cannot be read. Kept runs may lie in other
-// slots than the timer's own, because a key may have changed; kept tells how far all slots are claimed in which they may stand.
+// AllClaimed: once slots are claimed up to places, none of a timer's runs can be pending any more,
+// whatever its definition says, even unreadable. Kept runs may lie in other slots than the timer's
+// own, because a key may have changed; kept returns how far all their possible slots are claimed.
 func (t *Timer) AllClaimed(claimed func(slot int) int64, kept func(Kept) int64) bool {
 	last := t.Next
 	if last == NoRun {
@@ -360,7 +356,6 @@ func (t *Timer) Make(m Making) (Runs, error) {
 	return out, nil
 }
 
-// run returns the task of a run, without its seq.
 func (t *Timer) run(s timer.Schedule, body schemas.Body, run, dropFrom, now int64) *Task {
 	return t.task(body, run, s.Due(t.Topic, t.ID, run), dropFrom, now)
 }
@@ -374,8 +369,8 @@ func (t *Timer) task(body schemas.Body, run, due, dropFrom, now int64) *Task {
 	}
 }
 
-// RunAgain returns the task of a run that was made before, as it was then, without its seq; nil if the
-// timer has not still to make it.
+// RunAgain returns the task of an earlier run, as then, without its seq; nil if no run is due
+// there.
 func (t *Timer) RunAgain(run, now int64) *Task {
 	if t.State != TimerEnabled || run < t.Next {
 		return nil
@@ -390,8 +385,7 @@ func (t *Timer) RunAgain(run, now int64) *Task {
 	return t.run(s, body, run, s.DropFrom(t.Topic, t.ID, run), now)
 }
 
-// RunMissed tells whether a run is missed, and may be dropped. A run that was fired when it was late
-// is due since then.
+// RunMissed tells whether a run is missed, and may be dropped. A late fired run is due since then.
 func RunMissed(r schemas.Run, due, now int64, tolerance time.Duration) bool {
 	return r.DropFrom >= due && timer.Dropped(r.DropFrom, now, tolerance)
 }
@@ -402,7 +396,7 @@ func RunInstant(id string) int64 {
 	return run
 }
 
-// StandIns returns the runs that may be delivered in place of one that is missed, see
+// StandIns returns the runs that may be delivered in place of a missed one, see
 // timer.Schedule.StandIns. coming: the timer has still to make such a run.
 func (t *Timer) StandIns(run, now int64, tolerance time.Duration) (made []int64, coming bool) {
 	s, err := timer.Parse(t.Definition)
@@ -416,7 +410,7 @@ func (t *Timer) StandIns(run, now int64, tolerance time.Duration) (made []int64,
 	return s.StandIns(t.Topic, t.ID, run, t.Next, missed), false
 }
 
-// Missed is the event of a run that was dropped because it was late.
+// Missed is the event of a run dropped because it was late.
 func Missed(topic, id string, due int64) schemas.Event {
 	return schemas.Event{Topic: topic, ID: id, State: schemas.StateDead, Due: due, Kind: schemas.KindMissed, Reason: "the run was missed, and its timer's notyet-misfire drops it"}
 }

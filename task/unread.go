@@ -8,7 +8,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Unread is what a task remembers of the latest report about it that could not be read.
+// Unread is a task's memory of the latest unreadable report about it.
 type Unread struct {
 	Number int32 // see SendNumber: of the latest delivery that was known then
 	At     int64 // Unix ms
@@ -18,7 +18,7 @@ type Unread struct {
 // maxUnread is how much of a reason is kept, in bytes.
 const maxUnread = 500
 
-// unread tells of a report that cannot be read, and changes nothing. It tells once for each delivery of the
+// unread tells of an unreadable report, and changes nothing. It tells once for each delivery of the
 // task: however many such reports come, there are no more events and writes than deliveries.
 func unread(cur *Task, reason string, now int64) Verdict {
 	v := Verdict{Next: cur}
@@ -43,7 +43,7 @@ func (u Unread) event(t *Task) schemas.Event {
 	return e
 }
 
-// Encode returns what the row keeps; nothing of the zero value.
+// Encode returns the row's bytes; none for the zero value.
 func (u Unread) Encode() []byte {
 	if u.At == 0 {
 		return []byte{}

@@ -7,15 +7,14 @@ import (
 	cron "github.com/netresearch/go-cron"
 )
 
-// Cron is a parsed cron expression in a time zone. The library only computes calendars: it gets
-// wall clock times, read as UTC. This type decides what daylight saving does to them.
+// Cron is a parsed cron expression in a time zone. The library only computes calendars, of wall
+// clock times read as UTC. This type decides what daylight saving does to them.
 type Cron struct {
 	calendar *cron.SpecSchedule
 	zone     *time.Location
-	// fixed means that neither the hour nor the minute field has a star. Such an expression means
-	// local times of day: a run whose time daylight saving skips happens at the end of the gap, and
-	// one whose time comes twice happens the first time only. Any other expression follows elapsed
-	// time.
+	// fixed: neither the hour nor the minute field has a star. Such an expression means local times
+	// of day: a run whose time daylight saving skips happens at the end of the gap, and one whose
+	// time comes twice happens the first time only. Any other expression follows elapsed time.
 	fixed bool
 }
 
@@ -59,8 +58,8 @@ func (c Cron) Next(after time.Time) (time.Time, bool) {
 			if c.fixed && tick.Before(asUTC(p.end, next.offset)) {
 				return p.end, true // the gap skips its local time
 			}
-			// Periods that end more than a day before the tick do not matter. A period that repeats
-			// times of the one before it does: an earlier tick may come in it once more.
+			// Periods that end more than a day before the tick do not matter, unless they repeat
+			// earlier times: then an earlier tick may come in them once more.
 			if far := tick.Add(-26 * time.Hour); far.After(p.end) && (c.fixed || next.offset >= p.offset) {
 				at = far
 				break
@@ -74,8 +73,8 @@ func (c Cron) Next(after time.Time) (time.Time, bool) {
 	}
 }
 
-// densest returns how many runs lie within a span of at most a day on the busiest days that the
-// expression allows, whenever those come.
+// densest returns how many runs lie within a span of at most a day on the expression's busiest
+// days, whenever those come.
 func (c Cron) densest(span time.Duration) int {
 	const day = 24 * 60 * 60
 	var runs [2*day + 1]int // before each second of two days in a row
@@ -92,14 +91,13 @@ func (c Cron) densest(span time.Duration) int {
 	return most
 }
 
-// atTime reports whether the expression has a run at a second of a day on which it runs at all.
+// atTime reports whether the expression has a run at a second of its days.
 func (c Cron) atTime(second int) bool {
 	has := func(field uint64, value int) bool { return field&(1<<value) != 0 }
 	return has(c.calendar.Second, second%60) && has(c.calendar.Minute, second/60%60) && has(c.calendar.Hour, second/3600)
 }
 
-// Shifted reports whether a run happens at the end of a gap because daylight saving skips its local
-// time.
+// Shifted: daylight saving skips a run's local time, so the run happens at the end of the gap.
 func (c Cron) Shifted(run time.Time) bool {
 	wall := asUTC(run, periodOf(run, c.zone).offset)
 	return !c.calendar.Next(wall.Add(-time.Second)).Equal(wall)
@@ -109,8 +107,7 @@ func (c Cron) Shifted(run time.Time) bool {
 type period struct {
 	offset time.Duration
 	end    time.Time // first instant after it; zero: it has no end
-	// repeatedUntil is the wall clock time, read as UTC, until which this period repeats times of
-	// the period before it.
+	// repeatedUntil is the wall clock time, read as UTC, until which this period repeats the last.
 	repeatedUntil time.Time
 }
 
@@ -118,8 +115,7 @@ func periodOf(at time.Time, zone *time.Location) period {
 	local := at.In(zone)
 	start, end := local.ZoneBounds()
 	p := period{offset: offsetOf(local), end: end}
-	// On 31 December of leap years after 2037 package time returns an end in the past
-	// (golang/go#81583).
+	// On 31 December of leap years after 2037 package time errs on the end (golang/go#81583).
 	if !end.IsZero() && !end.After(at) {
 		p.end = at.Add(24 * time.Hour)
 	}

@@ -12,11 +12,10 @@ import (
 	cron "github.com/netresearch/go-cron"
 )
 
-// This file reads expressions. The library's own reader takes typing mistakes, refuses steps that
-// crontabs have, and names no fix (docs/adr/0036-cron-expressions-are-read-here.md).
+// This file reads expressions. The library's own reader takes typing mistakes, refuses steps of
+// crontabs, and names no fix (docs/adr/0036-cron-expressions-are-read-here.md).
 
-// searchYears limits the search for the next run: 29 February on a given weekday can be 40 years
-// away.
+// searchYears limits the search for a run: 29 February on a given weekday can be 40 years away.
 const searchYears = 45
 
 // cronField is one of the six fields of an expression.
@@ -46,15 +45,14 @@ var nicknames = map[string]string{
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// asStored rewrites an expression of a stored definition. Earlier versions took ? in every field, and
-// *-5; both meant *. bits takes 72/5, which meant 12/5.
+// asStored rewrites an expression of a stored definition. Earlier versions took ? in every field,
+// and *-5; both meant *. bits takes 72/5, which meant 12/5.
 func asStored(expression string) string {
 	return rangeOfStar.ReplaceAllString(strings.ReplaceAll(expression, "?", "*"), "*")
 }
 
 var rangeOfStar = regexp.MustCompile(`\*-[^/,\s]*`)
 
-// splitCron returns an expression's six fields.
 func splitCron(expression string) ([]string, error) {
 	fields := strings.Fields(expression)
 	if len(fields) == 0 {
@@ -155,8 +153,8 @@ func specialDay(c *cron.SpecSchedule, i int, item string) (is bool, err error) {
 	return true, err
 }
 
-// bits returns the values of an item: *, 5, 5-9, each with or without a step. A step beyond the range
-// leaves its first value.
+// bits returns the values of an item: *, 5, 5-9, each with or without a step. A step beyond the
+// range leaves its first value.
 func (f *cronField) bits(item string, stored bool) (bits uint64, err error) {
 	span, stepText, stepped := strings.Cut(item, "/")
 	step := 1
@@ -227,7 +225,6 @@ func (f *cronField) value(text string, beyond bool) (int, error) {
 	return 0, err
 }
 
-// number reads digits alone.
 func number(text string, low, high int) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	switch {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Misfire is what becomes of missed runs. "" is MisfireOnce.
+// Misfire is the treatment of missed runs. "" is MisfireOnce.
 type Misfire string
 
 const (
@@ -23,8 +23,8 @@ const MostMissed = 1000
 
 // DropFrom returns the due time from which on a missed run may be dropped: if it cannot be released
 // within the tolerance of that time. With skip it is the run's own due time, with once that of the
-// following run. 0: the run is never dropped. With skip nothing more is asked; otherwise a run that was
-// made is dropped for a later one that is on its way, see StandIns.
+// following run. 0: the run is never dropped. With skip nothing more is asked; otherwise a made run
+// is dropped for a later one on its way, see StandIns.
 //
 // It follows from the definition alone, so nothing has to survive an outage for it.
 func (s Schedule) DropFrom(topic, id string, run int64) int64 {
@@ -53,13 +53,12 @@ func Dropped(dropFrom, now int64, tolerance time.Duration) bool {
 	return dropFrom != 0 && now > dropFrom+tolerance.Milliseconds()
 }
 
-// mostStandIns is how many runs are looked at that may stand in for a missed one.
+// mostStandIns is how many possible stand-ins for a missed run are looked at.
 const mostStandIns = 4
 
-// StandIns returns made runs that may be delivered in place of an earlier one that is missed, the best
-// first: runs that are due at missed at the latest, and before the first run that is not made yet. With
-// all, they are the first of those that an outage leaves, none if the run is one; otherwise they are the
-// latest.
+// StandIns returns made runs that may be delivered in place of an earlier missed one, the best
+// first: runs due at missed at the latest, and before the first unmade run. With all, they are the
+// first runs left by an outage, none if the run is one; otherwise the latest.
 func (s Schedule) StandIns(topic, id string, run, next, missed int64) (out []int64) {
 	last := min(next-1, missed)
 	if s.def.Misfire == MisfireAll {

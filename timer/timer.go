@@ -15,8 +15,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Definition is what a timer's headers say about its runs. Times are Unix ms. It is stored as JSON,
-// so its names must not change.
+// Definition is the timing in a timer's headers. Times are Unix ms. It is stored as JSON, so its
+// names must not change.
 type Definition struct {
 	Cron    string        `json:"cron,omitempty"`    // an expression; exactly one of Cron and Every
 	Every   time.Duration `json:"every,omitempty"`   // at least 1 s; runs at From + k × Every
@@ -46,7 +46,7 @@ type Schedule struct {
 	cron Cron
 }
 
-// Error names the field of a definition that is wrong, and how to correct it.
+// Error names the wrong field of a definition, and how to correct it.
 type Error struct {
 	Field   string // cron, every, timezone, until, jitter, misfire
 	Problem string
@@ -84,8 +84,7 @@ func (s Schedule) crowded() bool {
 	return !s.atMost(s.def.From, math.MaxInt64-1, crowd) // it ends before
 }
 
-// Parse reads a definition that New, perhaps of an earlier version, has checked before: Parse does not
-// look for a run.
+// Parse reads a definition already checked by New, perhaps of an earlier version. No run is sought.
 func Parse(def Definition) (Schedule, error) { return read(def, true) }
 
 func read(def Definition, stored bool) (Schedule, error) {
@@ -115,7 +114,7 @@ func read(def Definition, stored bool) (Schedule, error) {
 	return s, nil
 }
 
-// zones keeps what was read once: the package time reads a zone's file each time it is asked.
+// zones caches the zones: package time reads a zone's file each time.
 var zones sync.Map
 
 // loadZone reads a zone. A stored definition may have a name that requests may not have any more.
@@ -137,8 +136,8 @@ func loadZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// Reaching returns the schedule of a definition whose runs are looked for from an instant on, Unix ms. Where
-// nobody has said where its runs begin, it has those before it was set, too.
+// Reaching returns the schedule of a definition whose runs are looked for from an instant on, Unix
+// ms. Without a given start, it has runs before it was set, too.
 func (d Definition) Reaching(from int64) (Schedule, error) {
 	if d.Set == d.From {
 		d = d.before(from)
@@ -153,8 +152,8 @@ func (d Definition) Expression(from int64) (Schedule, error) {
 	return Parse(d)
 }
 
-// Continuing returns the definition of a timer that is set again, without a first instant, after another one:
-// runs go on where they lay. An interval keeps its origin. For an expression this only says since when it stands.
+// Continuing returns the definition of a timer that is set again, without a first instant, after
+// another one: runs go on where they lay. An interval keeps its origin, an expression its age.
 func (d Definition) Continuing(old Definition) Definition {
 	if d.Cron == old.Cron && d.Every == old.Every && (d.Every > 0 || d.Zone == old.Zone && old.From <= d.From) {
 		d.From, d.Set = old.From, old.Set
@@ -174,7 +173,7 @@ func (d Definition) before(from int64) Definition {
 	return d
 }
 
-// Definition returns what the schedule was made of.
+// Definition returns the schedule's definition.
 func (s Schedule) Definition() Definition { return s.def }
 
 // Count returns how many runs lie in [from, to), both in Unix ms, at most so many and one more.
@@ -205,8 +204,7 @@ func (s Schedule) Next(after int64) (int64, bool) {
 	return run, s.def.Until == 0 || run <= s.def.Until
 }
 
-// Shifted reports whether a run happens at the end of a gap because daylight saving skips its local
-// time.
+// Shifted: daylight saving skips a run's local time, so the run happens at the end of the gap.
 func (s Schedule) Shifted(run int64) bool {
 	return s.def.Cron != "" && s.cron.Shifted(time.UnixMilli(run))
 }
@@ -221,8 +219,7 @@ func (s Schedule) Due(topic, id string, run int64) int64 {
 	return run + int64(xxhash.Sum64String(fmt.Sprintf("%s\x00%s\x00%d", topic, id, run))%(jitter+1))
 }
 
-// RunID returns the id of the task of a run. It is 14 bytes longer than the timer's id, which
-// schemas.MaxTimerIDLen limits accordingly.
+// RunID returns the id of a run's task: 14 bytes more than a timer's id, see schemas.MaxTimerIDLen.
 func RunID(timer string, run int64) string { return fmt.Sprintf("%s@%d", timer, run) }
 
 // SplitRunID is the inverse of RunID. It returns false for an id that is none of a run.
