@@ -43,7 +43,7 @@ func reassign(b *breaker) error {
 		return err
 	}
 	moved := 0
-	b.waitUntil(15*time.Second, func() bool { // the client remembers who led
+	b.waitUntil(patience, func() bool { // the client remembers who led
 		after, err := b.leaders(topics)
 		moved = 0
 		for p, leader := range before {
@@ -88,7 +88,7 @@ func (b *breaker) place(partitions map[partition]int32, first, copies int) error
 	if err = errors.Join(err, responses.Error()); err != nil {
 		return fmt.Errorf("reassigning partitions: %w", err)
 	}
-	if !b.waitUntil(time.Minute, func() bool {
+	if !b.waitUntil(patience, func() bool {
 		left, err := b.admin.ListPartitionReassignments(b.ctx, elect)
 		return err == nil && len(left) == 0
 	}) {
@@ -174,13 +174,13 @@ func failRedisOver(b *breaker) error {
 		if err := b.giveWay(old); err != nil {
 			return err
 		}
-		b.evidence(b.waitUntil(30*time.Second, changed), "it gave way; masters are %v", b.redisMasters())
+		b.evidence(b.waitUntil(patience, changed), "it gave way; masters are %v", b.redisMasters())
 		return nil
 	}
 	if err := b.Servers.Kill(old); err != nil {
 		return err
 	}
-	b.evidence(b.waitUntil(30*time.Second, changed), "it was killed; masters are %v", b.redisMasters())
+	b.evidence(b.waitUntil(patience, changed), "it was killed; masters are %v", b.redisMasters())
 	return b.Servers.Up(b.ctx, old)
 }
 
@@ -252,7 +252,7 @@ func (b *breaker) promote(late bool) error {
 	b.primary.Retarget(to)
 	lost := int64(-1)
 	if err == nil {
-		b.waitUntil(10*time.Second, func() bool { return stored() >= 0 })
+		b.waitUntil(patience, func() bool { return stored() >= 0 })
 		lost = before - stored()
 		if late {
 			b.lose(setback)

@@ -65,7 +65,7 @@ func deleteTopic(b *breaker) error {
 		return err
 	}
 	died := func() int64 { return b.letters(topic) }
-	dead := b.waitUntil(40*time.Second, func() bool { return died() > 0 })
+	dead := b.waitUntil(patience, func() bool { return died() > 0 })
 	b.evidence(dead, "%d dead letters by then", died())
 	return nil
 }
@@ -93,7 +93,7 @@ func lowerLimit(b *breaker) error {
 	if err := b.limit(loweredLimit); err != nil {
 		return err
 	}
-	died := b.waitUntil(40*time.Second, func() bool { return b.letters(limitTopic) > before })
+	died := b.waitUntil(patience, func() bool { return b.letters(limitTopic) > before })
 	b.wait(b.randomSpan(0, 2*time.Second))
 	b.evidence(died, "%d dead letters by then", b.letters(limitTopic)-before)
 	return b.limit(usualLimit)

@@ -30,7 +30,7 @@ func sendHostile(b *breaker) error {
 	refused := func() int64 {
 		return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE task_id LIKE ?", fmt.Sprintf("h%d-%%", b.note.N))
 	}
-	all := b.waitUntil(30*time.Second, func() bool { return refused() == int64(len(hostileKinds)) })
+	all := b.waitUntil(patience, func() bool { return refused() == int64(len(hostileKinds)) })
 	b.evidence(all, "%d records, %d dead letters", len(hostileKinds), refused())
 	return nil
 }
@@ -53,7 +53,7 @@ func expireAll(b *breaker) error {
 		}
 	}
 	died := func() int64 { return b.letters(floodTopic) - before }
-	b.waitUntil(60*time.Second, func() bool { return died() >= int64(b.burst)*9/10 })
+	b.waitUntil(patience, func() bool { return died() >= int64(b.burst)*9/10 })
 	b.evidence(died() > 0, "%d of %d expired by then", died(), b.burst)
 	return nil
 }
@@ -68,7 +68,7 @@ func missAll(b *breaker) error {
 	died := func() int64 {
 		return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic LIKE ?", fmt.Sprintf("chaos.none.%d.%%", b.note.N))
 	}
-	dead := b.waitUntil(60*time.Second, func() bool { return died() >= topics })
+	dead := b.waitUntil(patience, func() bool { return died() >= topics })
 	b.evidence(dead, "%d dead letters by then", died())
 	return nil
 }

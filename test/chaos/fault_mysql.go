@@ -116,7 +116,7 @@ func restoreMySQL(b *breaker) error {
 		return err
 	}
 	from := b.stored()
-	grown := b.waitUntil(30*time.Second, func() bool { return b.stored() > from })
+	grown := b.waitUntil(patience, func() bool { return b.stored() > from })
 	b.wait(b.randomSpan(2*time.Second, 6*time.Second))
 	gone, what, err := b.goBack(lost, backup)
 	b.evidence(grown && gone > 0, "%s", what)
@@ -239,7 +239,7 @@ func forgetMySQL(b *breaker) error {
 		}
 		err := b.Servers.Up(b.ctx, mysqlServer)
 		if err == nil {
-			b.waitUntil(10*time.Second, func() bool { return b.stored() >= 0 })
+			b.waitUntil(patience, func() bool { return b.stored() >= 0 })
 			b.lose(setback)
 			lost = before - b.stored()
 		}

@@ -57,7 +57,7 @@ func (b *breaker) killOwner(n *node) error {
 	if err := n.start(); err != nil {
 		return err
 	}
-	moved := b.waitUntil(session+10*time.Second, func() bool { _, now := b.owned(n.name); return now > epoch })
+	moved := b.waitUntil(patience, func() bool { _, now := b.owned(n.name); return now > epoch })
 	b.evidence(had > 0 && moved, "it owned %d slots, which were taken under a higher epoch: %v", had, moved)
 	return nil
 }
@@ -65,10 +65,10 @@ func (b *breaker) killOwner(n *node) error {
 func killScanner(b *breaker) error {
 	n := b.one(scannerRole)
 	members := 0
-	b.waitUntil(15*time.Second, func() bool { members = b.members(); return members == len(b.of(scannerRole)) })
+	b.waitUntil(patience, func() bool { members = b.members(); return members == len(b.of(scannerRole)) })
 	b.began(n.name)
 	n.kill()
-	gone := b.waitUntil(15*time.Second, func() bool { return b.members() < members })
+	gone := b.waitUntil(patience, func() bool { return b.members() < members })
 	b.wait(b.randomSpan(0, 2*time.Second))
 	b.evidence(gone, "the group was left with fewer members: %v", gone)
 	return n.start()
@@ -129,7 +129,7 @@ func rollingRestart(b *breaker) error {
 		if err := n.start(); err != nil {
 			return err
 		}
-		b.waitUntil(30*time.Second, func() bool { return n.ready(b.ctx) })
+		b.waitUntil(patience, func() bool { return n.ready(b.ctx) })
 	}
 	b.evidence(true, "%d processes in %v, each with exit code 0", len(b.nodes), time.Since(begin).Round(time.Millisecond))
 	return nil
@@ -197,7 +197,7 @@ func stepClock(b *breaker) error {
 	b.began(n.name)
 	n.clocks.Set(next)
 	var seen float64
-	noticed := b.waitUntil(10*time.Second, func() bool {
+	noticed := b.waitUntil(patience, func() bool {
 		var err error
 		seen, err = n.metric("notyet_dispatcher_clock_offset_seconds")
 		return err == nil && math.Abs(seen+next.Offset.Seconds()) < 1
@@ -219,14 +219,14 @@ func rebalance(b *breaker) error {
 	if err := n.start(); err != nil {
 		return err
 	}
-	joined := b.waitUntil(20*time.Second, func() bool { return b.members() > members })
+	joined := b.waitUntil(patience, func() bool { return b.members() > members })
 	b.wait(b.randomSpan(time.Second, 3*time.Second))
 	if b.rng.IntN(2) == 0 {
 		n.kill()
 	} else if err := n.stop(); err != nil {
 		return err
 	}
-	left := b.waitUntil(15*time.Second, func() bool { return b.members() <= members })
+	left := b.waitUntil(patience, func() bool { return b.members() <= members })
 	b.evidence(joined && left, "the group grew: %v, and shrank again: %v", joined, left)
 	return nil
 }

@@ -79,7 +79,7 @@ func wipeZooKeeper(b *breaker) error {
 	if err != nil {
 		return err
 	}
-	joined := b.waitUntil(30*time.Second, func() bool {
+	joined := b.waitUntil(patience, func() bool {
 		dump, err := b.Servers.zookeeper("dump")
 		return err == nil && len(candidate.FindAllString(dump, -1)) == len(b.of(dispatcherRole))
 	})

@@ -179,6 +179,9 @@ func (b *breaker) wait(d time.Duration) {
 	}
 }
 
+// patience limits waits for an effect that a busy machine shows late. Without the effect, the fault is a finding.
+const patience = time.Minute
+
 // waitUntil waits for a condition and reports whether it came true.
 func (b *breaker) waitUntil(bound time.Duration, done func() bool) bool {
 	for deadline := time.Now().Add(bound); time.Now().Before(deadline) && b.ctx.Err() == nil; {

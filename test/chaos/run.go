@@ -132,7 +132,7 @@ func (c *Cluster) runWithFaults(ctx context.Context, cfg Config, kinds []fault) 
 // newBreaker returns when every partition has received something, so that no fault hits a cluster that is still starting.
 func (c *Cluster) newBreaker(ctx context.Context, cfg Config, l *load, rec *history.Recorder) *breaker {
 	b := &breaker{Cluster: c, ctx: ctx, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), load: l, rec: rec, burst: cfg.Burst}
-	b.waitUntil(time.Minute, func() bool {
+	b.waitUntil(patience, func() bool {
 		return b.count(ctx, "SELECT COUNT(*) FROM "+database+".sources WHERE next_offset > 0") == 2*partCount
 	})
 	return b

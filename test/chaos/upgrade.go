@@ -129,14 +129,14 @@ func (b *breaker) roll(role, binary string, besides func() error) error {
 		if err := n.start(); err != nil {
 			return err
 		}
-		if !b.waitUntil(30*time.Second, func() bool { return n.ready(b.ctx) }) {
+		if !b.waitUntil(patience, func() bool { return n.ready(b.ctx) }) {
 			return fmt.Errorf("%s is not ready after 30 s", n.name)
 		}
 		b.wait(b.randomSpan(0, 3*time.Second))
 		if i > 0 {
 			continue
 		}
-		both = b.waitUntil(15*time.Second, func() bool {
+		both = b.waitUntil(patience, func() bool {
 			return b.count(b.ctx, "SELECT COUNT(DISTINCT version) FROM "+database+".services WHERE kind = ? AND seen > ?", role, time.Now().Add(-15*time.Second).UnixMilli()) == 2
 		})
 		if err := besides(); err != nil {
