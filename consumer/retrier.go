@@ -33,8 +33,8 @@ type RetrierConfig struct {
 	// MaxAttempts is how often a record is handled in total, including the first time. Default 16.
 	MaxAttempts int
 
-	// Backoff sets the pause before the next attempt; RetryAfter and Snooze take precedence. Default
-	// exponential:1s:10m. Each pause is jittered over its upper half.
+	// Backoff sets the pause before the next attempt; RetryAfter and Snooze take precedence.
+	// Default exponential:1s:10m. Each pause is jittered over its upper half.
 	Backoff schemas.Backoff
 
 	// Prefix begins the names of the headers with a record's history: see Retrier. It must not

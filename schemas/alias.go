@@ -22,7 +22,7 @@ const (
 	AliasNATS Alias = "nats"
 )
 
-// Aliases are all that there are.
+// Aliases are all aliases.
 var Aliases = []Alias{AliasETF1, AliasNATS}
 
 // Headers of AliasETF1.
@@ -32,13 +32,13 @@ const (
 	etf1Key    = "scheduler-target-key"
 )
 
-// Headers of AliasNATS. Others that begin with natsAt change what NATS delivers, and are refused.
+// Headers of AliasNATS. Others that begin with natsAt change NATS's delivery, and are refused.
 const (
 	natsAt     = "Nats-Schedule"
 	natsTarget = "Nats-Schedule-Target"
 )
 
-// of returns the name as the alias writes it of a header that belongs to it, or "".
+// of returns the alias's spelling of one of its headers, or "".
 func (a Alias) of(key string) string {
 	switch a {
 	case AliasETF1:
@@ -63,8 +63,8 @@ func (a Alias) of(key string) string {
 	return ""
 }
 
-// translated returns the record as a request in notyet's own headers, and the names that these have
-// in the record. A record without headers of an alias is returned as it is.
+// translated returns the record as a request in notyet's own headers, and their names in the
+// record. A record without headers of an alias is returned unchanged.
 func (l *Limits) translated(r *kgo.Record) (*kgo.Record, map[string]string, *Rejection) {
 	var alias Alias
 	theirs := map[string][]byte{}
@@ -113,7 +113,7 @@ headers:
 	return &t, names, rej
 }
 
-// fromETF1 writes notyet's headers into a record that has lost its own.
+// fromETF1 writes notyet's headers into a record stripped of its own.
 func (l *Limits) fromETF1(r *kgo.Record, theirs map[string][]byte) (map[string]string, *Rejection) {
 	names := map[string]string{HeaderTopic: etf1Target, HeaderID: "record key", HeaderAt: etf1Epoch}
 	if r.Key != nil { // first: a rejection is sent under the id
@@ -142,7 +142,6 @@ func (l *Limits) fromETF1(r *kgo.Record, theirs map[string][]byte) (map[string]s
 	return names, &Rejection{Header: etf1Epoch, Value: shown(v), Problem: "is not a time in Unix seconds", Fix: "write an integer such as 1767225600"}
 }
 
-// fromNATS does the same.
 func (l *Limits) fromNATS(r *kgo.Record, theirs map[string][]byte) (map[string]string, *Rejection) {
 	names := map[string]string{HeaderTopic: natsTarget, HeaderAt: natsAt}
 	if rej := l.addTarget(r, theirs, natsTarget); rej != nil {
@@ -178,7 +177,7 @@ func (l *Limits) addTarget(r *kgo.Record, theirs map[string][]byte, name string)
 	return nil
 }
 
-// named replaces names of notyet's headers by those that the record has.
+// named replaces names of notyet's headers by the record's own names.
 func (r *Rejection) named(names map[string]string) *Rejection {
 	for ours, theirs := range names {
 		if r.Header == ours {
@@ -196,8 +195,8 @@ func MayEnd(r *kgo.Record) bool {
 	})
 }
 
-// MaySchedule tells, without decoding it, whether a record of an intake may ask for a task: it names a due time. Other requests, such as a
-// cancel, do not.
+// MaySchedule tells, without decoding it, whether a record of an intake may ask for a task, with a
+// due time. Other requests, such as a cancel, do not.
 func MaySchedule(r *kgo.Record) bool {
 	return slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool {
 		return h.Key == HeaderAt || h.Key == HeaderDelay || strings.EqualFold(h.Key, natsAt) || strings.EqualFold(h.Key, etf1Epoch) && r.Value != nil

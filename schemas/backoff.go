@@ -12,8 +12,8 @@ import (
 // MaxSteps is how many pauses a Backoff of steps has at most.
 const MaxSteps = 32
 
-// Backoff is the pause between attempts. Without Steps it is either always First, without jitter, or
-// First doubled per attempt up to Max, jittered. The contract writes "fixed:5s",
+// Backoff is the pause between attempts. Without Steps it is either always First, without jitter,
+// or First doubled per attempt up to Max, jittered. The contract writes "fixed:5s",
 // "exponential:1s:10m" or "steps:5s,5m,30m,2h".
 type Backoff struct {
 	Exponential bool
@@ -21,8 +21,8 @@ type Backoff struct {
 	Max         time.Duration // equal to First unless Exponential
 
 	// Steps are the pauses after the first attempt, the second, and so on, with commas between, not
-	// jittered; the last one repeats. Steps take precedence. Make them with BackoffSteps. A program
-	// of the version before knows the other fields only, and doubles from the shortest to the longest.
+	// jittered; the last one repeats. Steps take precedence. Make them with BackoffSteps. An older
+	// program knows the other fields only, and doubles from the shortest to the longest.
 	Steps string
 }
 
@@ -50,7 +50,7 @@ func (b Backoff) String() string {
 }
 
 // Pause returns the pause after the n-th attempt, n from 1. An exponential pause is jittered over
-// its upper half, so that what failed together does not come back together.
+// its upper half, against common returns after a common failure.
 func (b Backoff) Pause(attempt int) time.Duration {
 	if b.Steps != "" {
 		steps := strings.Split(b.Steps, ",")
@@ -104,7 +104,6 @@ func (s *Settings) setBackoff(v []byte) *Rejection {
 	return nil
 }
 
-// parseSteps reads pauses with commas between.
 func parseSteps(v []byte) (b Backoff, problem string) {
 	texts := bytes.Split(v, []byte(","))
 	if len(texts) > MaxSteps {

@@ -15,19 +15,19 @@ const bodyVersion = 1
 
 var errBody = errors.New("malformed body")
 
-// Body is what a store keeps of a task for its delivery.
+// Body is a store's memory of a task for the delivery.
 type Body struct {
 	Key, Value []byte // null and empty stay different
 	Headers    []kgo.RecordHeader
 	Settings   Settings
 }
 
-// EncodeBody appends the body to dst. It is one version byte, followed by a record in Kafka's own
-// encoding (record batch v2: length, attributes, both deltas 0, key, value, headers). Its first
-// headers are the settings that differ from DefaultSettings, so default settings take no space. The
-// steps of a backoff are in HeaderRetryAfter.
+// EncodeBody appends the body to dst: one version byte, and a record in Kafka's own encoding
+// (record batch v2: length, attributes, both deltas 0, key, value, headers). Its first headers are
+// the settings other than DefaultSettings, so default settings take no space. The steps of a
+// backoff are in HeaderRetryAfter.
 //
-// No header may start with Prefix; Decode accepts none that does.
+// No header may start with Prefix; Decode accepts none.
 func EncodeBody(dst, key, value []byte, headers []kgo.RecordHeader, s Settings) []byte {
 	var space [8]kgo.RecordHeader
 	settings := space[:0]
@@ -55,7 +55,7 @@ func EncodeBody(dst, key, value []byte, headers []kgo.RecordHeader, s Settings) 
 }
 
 // DecodeBody reads what EncodeBody wrote. Key, value and header values share b's memory. It ignores
-// settings that a newer version has added. Another version byte or trailing bytes are an error.
+// settings of a newer version. Another version byte or trailing bytes are an error.
 func DecodeBody(b []byte) (Body, error) {
 	if len(b) == 0 {
 		return Body{}, fmt.Errorf("decoding body: %w: no bytes", errBody)
@@ -81,8 +81,7 @@ func DecodeBody(b []byte) (Body, error) {
 	return body, nil
 }
 
-// BodyKey reads the key alone, from the beginning of what EncodeBody wrote. False: the beginning is too
-// short, or it is none of a body.
+// BodyKey reads the key alone, from the beginning of a body. False: it is too short, or none.
 func BodyKey(b []byte) (key []byte, ok bool) {
 	if len(b) == 0 || b[0] != bodyVersion {
 		return nil, false
@@ -125,7 +124,7 @@ func (r *bodyReader) headers(body *Body) error {
 	return nil
 }
 
-// bodyReader remembers its first failure, so that callers check once at the end.
+// bodyReader remembers its first failure, so callers check once at the end.
 type bodyReader struct {
 	rest   []byte
 	failed bool
@@ -160,8 +159,8 @@ func (r *bodyReader) bytes() []byte {
 	return r.take(n)
 }
 
-// appendBytes writes the length as a zigzag varint, the encoding that Go's signed varints and Kafka
-// share, and then the bytes. A length of -1 is null.
+// appendBytes writes the length as a zigzag varint, like Go's signed varints and Kafka's, and then
+// the bytes. A length of -1 is null.
 func appendBytes(dst, b []byte) []byte {
 	if b == nil {
 		return binary.AppendVarint(dst, -1)
@@ -188,8 +187,7 @@ func headersLen(headers []kgo.RecordHeader) int {
 	return n
 }
 
-// varintLen returns the size of n ≥ 0 as a zigzag varint: seven bits a byte, one of them for the
-// sign.
+// varintLen returns the size of n ≥ 0 as a zigzag varint: seven bits a byte, one for the sign.
 func varintLen(n int) int {
 	size := 1
 	for u := uint64(n) << 1; u >= 0x80; u >>= 7 {

@@ -12,10 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// This file reads what a request for an HTTP callback says about its target. It decides by the text
-// alone. Whether an installation calls that target is decided by the callback package's guard.
+// This file reads the target of a request for an HTTP callback, by the text alone. The callback
+// package's guard decides whether an installation calls that target.
 
-// Callback is the HTTP request as which a task is delivered, instead of a record on a topic.
+// Callback is the HTTP request that delivers a task, instead of a record on a topic.
 type Callback struct {
 	URL    string // "": the task goes to a topic
 	Method string // "": DefaultMethod
@@ -60,9 +60,8 @@ func ParseMethod(v []byte) (string, *Rejection) {
 // CallbackURL is the checked URL of an HTTP callback.
 type CallbackURL struct {
 	// Origin stands wherever the name of a target topic stands: "https://shop.example",
-	// "http://[2001:db8::1]:8080". The scheme and the host are in lower case, and the scheme's usual
-	// port is left out. So each origin has one form. It is no valid topic name, and it is no longer
-	// than one.
+	// "http://[2001:db8::1]:8080". Scheme and host are in lower case, without the scheme's usual
+	// port. So each origin has one form. It is no valid topic name, and no longer than one.
 	Origin string
 
 	// Scheme is http or https.
@@ -87,10 +86,10 @@ func (c CallbackURL) URL() *url.URL {
 // ParseCallbackURL reads the value of HeaderURL: an absolute http or https URL of at most MaxURLLen
 // bytes without user info and fragment. The host is an ASCII name, an IPv4 address of four decimal
 // numbers or an IPv6 address in brackets. Other forms are rejected because resolvers and libraries
-// disagree about them: 127.1, 0177.0.0.1 and 2130706433 are 127.0.0.1 for some and names for others.
+// disagree: 127.1, 0177.0.0.1 and 2130706433 are 127.0.0.1 for some and names for others.
 func ParseCallbackURL(v []byte) (CallbackURL, *Rejection) { return parseCallbackURL(HeaderURL, v) }
 
-// ParseOrigin reads an origin where a topic can stand instead, such as the value of HeaderTopic. It
+// ParseOrigin reads an origin in the place of a topic, such as the value of HeaderTopic, and
 // returns the origin's one form.
 func ParseOrigin(v []byte) (string, *Rejection) {
 	c, rej := parseCallbackURL(HeaderTopic, v)
@@ -103,8 +102,8 @@ func ParseOrigin(v []byte) (string, *Rejection) {
 	return c.Origin, nil
 }
 
-// ParseTarget reads the name of a target, as in HeaderTopic: that of a topic, or an origin. It returns
-// the target's one form.
+// ParseTarget reads the name of a target, as in HeaderTopic: a topic's, or an origin, in its one
+// form.
 func ParseTarget(v []byte) (string, *Rejection) {
 	if bytes.Contains(v, []byte("://")) {
 		return ParseOrigin(v)
@@ -123,7 +122,7 @@ func topicFault(v []byte) string {
 	return ""
 }
 
-// shownTarget is what an error repeats of a topic's name, which may be a URL with a mistake.
+// shownTarget is an error's quotation of a topic's name, which may be a URL with a mistake.
 func shownTarget(v []byte) string {
 	if bytes.ContainsAny(v, `/\@`) {
 		return shownURL(v)
@@ -131,8 +130,8 @@ func shownTarget(v []byte) string {
 	return shown(v)
 }
 
-// TargetName returns the one form of a target's name where somebody asks about it. A name that is no
-// target stays as it is: nothing is found under it.
+// TargetName returns the one form of a target's name in a question. A name of no target stays as it
+// is: nothing is found under it.
 func TargetName(name string) string {
 	if target, rej := ParseTarget([]byte(name)); rej == nil {
 		return target
@@ -140,12 +139,11 @@ func TargetName(name string) string {
 	return name
 }
 
-// IsOrigin reports whether a target is written like an origin and not like a topic's name, in which
-// no "/" is valid.
+// IsOrigin reports whether a target is written like an origin: no topic's name has a "/".
 func IsOrigin(target string) bool { return strings.Contains(target, "/") }
 
-// shownURL is what an error repeats of a URL, or of what was meant as one: its scheme and its host. What
-// follows may be a secret, and before an @ stands a password.
+// shownURL is an error's quotation of a URL, or of a URL with mistakes: its scheme and its host.
+// The rest may be a secret, and before an @ stands a password.
 func shownURL(v []byte) string {
 	if bytes.IndexByte(v, '@') >= 0 || bytes.Contains(v, []byte("%40")) {
 		return ""
@@ -266,8 +264,8 @@ func hostByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || isDigit(c) || c == '-' || c == '.' || c == '_'
 }
 
-// numeric reports whether a host whose last label this is means an IPv4 address to some resolver:
-// it is a decimal, octal or hexadecimal number.
+// numeric reports whether the last label makes a host an IPv4 address to some resolver: a decimal,
+// octal or hexadecimal number.
 func numeric(label string) bool {
 	digits := "0123456789"
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {

@@ -85,8 +85,8 @@ func (d *decoder) ownTarget(l *Limits) *Rejection {
 	return nil
 }
 
-// origin checks the URL of a callback. Only a request that is to be delivered needs one that is
-// called: a task can be cancelled though its URL is refused by now.
+// origin checks the URL of a callback. Only a delivery needs a URL that is called: a task can be
+// cancelled though its URL is refused by now.
 func (d *decoder) origin(l *Limits, delivers bool) *Rejection {
 	d.req.Topic = d.call.Origin
 	if !l.allows(d.req.Topic) {
@@ -141,7 +141,7 @@ func (d *decoder) schedule(l *Limits) *Rejection {
 	return d.due(l)
 }
 
-// beyond explains a time that is further ahead than the horizon.
+// beyond explains a time beyond the horizon.
 func beyond(h header, v []byte, l *Limits, accepted int64) *Rejection {
 	horizon := time.Duration(l.maxDelay()) * time.Millisecond
 	from := time.UnixMilli(accepted).UTC().Format(time.RFC3339)

@@ -3,7 +3,7 @@ package schemas
 import "unicode/utf8"
 
 // CutUTF8 shortens v to at most n bytes without splitting a character. It is the one cutter for
-// what others wrote: reasons, error texts, ids. What is not UTF-8 anyway is cut at n bytes.
+// others' text: reasons, error texts, ids. Other bytes than UTF-8 are cut at n bytes.
 func CutUTF8[T string | []byte](v T, n int) T {
 	if len(v) <= n {
 		return v

@@ -9,10 +9,10 @@ import (
 )
 
 // Decode decodes an intake record. Its error is always a *Rejection. It depends only on its
-// arguments (and, with notyet-timezone, on time zone data), so the same record always decodes to the
-// same request.
+// arguments (and, with notyet-timezone, on time zone data), so the same record always decodes to
+// the same request.
 //
-// A delay and the horizon are counted from the record's timestamp. This should be the broker's
+// A delay and the horizon are counted from the record's timestamp, which should be the broker's
 // (message.timestamp.type=LogAppendTime). With CreateTime it is the caller's clock.
 func Decode(r *kgo.Record, l Limits) (Request, error) {
 	if rej := l.size(r); rej != nil {
@@ -37,7 +37,6 @@ func Decode(r *kgo.Record, l Limits) (Request, error) {
 	return d.req, nil
 }
 
-// decoder holds what is known while the headers are read.
 type decoder struct {
 	rec   *kgo.Record
 	req   Request
@@ -83,7 +82,6 @@ func (d *decoder) headers() *Rejection {
 	return nil
 }
 
-// header reads one of notyet's headers.
 func (d *decoder) header(key string, v []byte) *Rejection {
 	h := lookup(key)
 	if h == 0 {

@@ -26,8 +26,7 @@ type Delivery struct {
 // ErrNotDelivery means that a record has no delivery headers: notyet did not send it.
 var ErrNotDelivery = errors.New("not a delivery of notyet")
 
-// AppendDelivery adds the headers of a delivery after the caller's own. Their values share one
-// allocation.
+// AppendDelivery adds a delivery's headers after the caller's own. The values share an allocation.
 func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
 	b := make([]byte, 0, len(d.ID)+len(d.Key)+len(d.Timer)+len(d.Tag)+48) // three numbers of at most 20, 10 and 10 digits
 	add := func(name string, from int) {
@@ -63,10 +62,9 @@ func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
 }
 
 // DeliveryKey returns the idempotency key of an attempt of the task that the intake record at
-// (topic, partition, offset) requested. The attempt is counted over all replays, so that a replay
-// has a key of its own. The topic is identified by Kafka's topic id, so that a topic that was
-// deleted and created again yields different keys. The key is 43 characters of base64url; no other
-// code may rely on its contents.
+// (topic, partition, offset) requested. The attempt is counted over all replays, so each replay has
+// its own key. The topic is identified by Kafka's topic id, so a recreated topic yields different
+// keys. The key is 43 characters of base64url; no other code may rely on its contents.
 func DeliveryKey(topicID [16]byte, partition int32, offset int64, attempt int) string {
 	var b [32]byte
 	copy(b[:], topicID[:])
@@ -77,8 +75,7 @@ func DeliveryKey(topicID [16]byte, partition int32, offset int64, attempt int) s
 }
 
 // ParseDelivery reads the headers of a delivered record. It also returns the business's own
-// headers, in order; headers that a newer version of notyet has added are left out of these.
-// Without id and attempt the error is ErrNotDelivery.
+// headers, in order, without those of newer versions. ErrNotDelivery: id or attempt is missing.
 func ParseDelivery(r *kgo.Record) (Delivery, []kgo.RecordHeader, error) {
 	var d Delivery
 	var seen header

@@ -5,8 +5,8 @@
 // can use this package, or the producer and consumer packages on top of it. The same contract for
 // other languages is the AsyncAPI document that AsyncAPI returns; a test keeps the two equal.
 //
-// Times are Unix milliseconds UTC. Whatever has to be rounded to milliseconds is rounded up: a task
-// may be late by a fraction of a millisecond, never early.
+// Times are Unix milliseconds UTC, rounded up: a task may be late by a fraction of a millisecond,
+// never early.
 //
 //	Decode        intake record   → Request     (scanner)
 //	Request.Record  Request       → intake record (callers)

@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// minMillis and maxMillis are the first and the last millisecond that RFC 3339 can write,
-	// 0000-01-01 and 9999-12-31 UTC. Within them no sum of a time and a duration (at most 9.3e12
-	// ms) overflows.
+	// minMillis and maxMillis are the first and the last millisecond in RFC 3339, 0000-01-01 and
+	// 9999-12-31 UTC. Within them no sum of a time and a duration (at most 9.3e12 ms) overflows.
 	minMillis = -62167219200000
 	maxMillis = 253402300799999
 )
 
-// FirstMillis is the smallest number that is accepted as Unix milliseconds (1973-03-03). A smaller
-// one is probably Unix seconds (until the year 5138), whose task would be delivered at once. RFC
-// 3339 can write such an early time without ambiguity.
+// FirstMillis is the smallest number accepted as Unix milliseconds (1973-03-03). A smaller one is
+// probably Unix seconds (until the year 5138), whose task would be delivered at once. RFC 3339 can
+// write such an early time without ambiguity.
 const FirstMillis = 100_000_000_000
 
 const (
@@ -33,10 +32,10 @@ func ParseTime(text string) (int64, *Rejection) {
 	return ms, rej
 }
 
-// LocalTime returns the instant of a local time such as 2027-01-31T08:00 in a time zone, which is an
-// IANA name, as a request with notyet-timezone means it: a time that daylight saving skips is the end
-// of the gap, and one that comes twice is the first. Fractions of a millisecond are rounded up. Its
-// error is a *Rejection.
+// LocalTime returns the instant of a local time such as 2027-01-31T08:00 in a time zone, an IANA
+// name, like a request with notyet-timezone: a time that daylight saving skips is the end of the
+// gap, and one that comes twice is the first. Fractions of a millisecond are rounded up. The error
+// is a *Rejection.
 func LocalTime(text, timezone string) (time.Time, error) {
 	zone, rej := parseZone([]byte(timezone))
 	if rej != nil {
@@ -52,7 +51,6 @@ func LocalTime(text, timezone string) (time.Time, error) {
 	return time.UnixMilli(ms).In(zone), nil
 }
 
-// time reads a header that is a time: a local one too, in the request's time zone.
 func (d *decoder) time(h header, v []byte) (int64, *Rejection) {
 	ms, local, rej := parseTime(h, v, d.zone)
 	if rej != nil && rej.Problem == noOffset && d.seen&hEvery == 0 {
@@ -112,7 +110,6 @@ func seconds(h header, v []byte, n int64) *Rejection {
 	return bad(h, v, "is below "+strconv.Itoa(FirstMillis)+", so it is Unix seconds by mistake", fix)
 }
 
-// appendAt writes a due time in a form that parseTime takes.
 func appendAt(b []byte, ms int64) []byte {
 	if ms < FirstMillis {
 		return time.UnixMilli(ms).UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
@@ -120,9 +117,9 @@ func appendAt(b []byte, ms int64) []byte {
 	return strconv.AppendInt(b, ms, 10)
 }
 
-// splitTime splits a time in the form of RFC 3339 at its offset. Without one it is a local time, whose
-// seconds may be missing. Package time is lenient: it accepts a comma, one-digit hours and offsets of
-// 24 hours. But it does check whether the day exists.
+// splitTime splits a time in the form of RFC 3339 at its offset. Without one it is a local time,
+// whose seconds may be missing. Package time is lenient: it accepts a comma, one-digit hours and
+// offsets of 24 hours. But it does check whether the day exists.
 func splitTime(v []byte) (wall, offset []byte, ok bool) {
 	const minutes, form, hours = "0000-00-00T00:00", "0000-00-00T00:00:00", "00:00"
 	wall = v
@@ -165,10 +162,10 @@ func impossible(wall []byte) (problem, fix string) {
 	return fmt.Sprintf("has the minute %02d and the second %02d", part(14), second), "write 00 to 59"
 }
 
-// firstInstant returns the first instant at which a zone's clocks show a time, which is read as UTC, or
-// the end of the gap that skips it.
+// firstInstant returns the first instant at which a zone's clocks show a time, read as UTC, or the
+// end of the gap that skips it.
 func firstInstant(wall time.Time, zone *time.Location) time.Time {
-	// No zone is a day ahead: its clocks show the time later than this.
+	// No zone is a day ahead: its clocks show the time later.
 	for at := wall.Add(-26 * time.Hour); ; {
 		local := at.In(zone)
 		_, offset := local.Zone()
@@ -212,8 +209,8 @@ func belowNanosecond(v []byte) bool {
 	return false
 }
 
-// parseInt reads [-]digits. Other signs and separators that strconv accepts are not part of the
-// contract. A number that does not fit is still an integer: it saturates, and fits is false.
+// parseInt reads [-]digits. Other signs and separators of strconv are not part of the contract. A
+// number that does not fit is still an integer: it saturates, and fits is false.
 func parseInt(v []byte) (n int64, isInt, fits bool) {
 	sign := int64(1)
 	if len(v) > 0 && v[0] == '-' {
@@ -237,8 +234,8 @@ func parseInt(v []byte) (n int64, isInt, fits bool) {
 	return sign * n, true, fits
 }
 
-// due computes the due time. No sum here can overflow: times and Accepted are within minMillis
-// and maxMillis, and a duration has at most 9.3e12 ms.
+// due computes the due time. No sum here can overflow: times and Accepted are within minMillis and
+// maxMillis, and a duration has at most 9.3e12 ms.
 func (d *decoder) due(l *Limits) *Rejection {
 	h, v := d.seen&(hAt|hDelay), d.at
 	switch h {

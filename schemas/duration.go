@@ -9,8 +9,7 @@ import (
 
 // This file parses durations exactly, in integers. time.ParseDuration drops digits below a
 // nanosecond and computes fractions in floating point, so its result can be too short. The ISO 8601
-// parsers we know do the same, and accept repeated and misplaced units. A delay that is too short
-// delivers a task early.
+// parsers we know do the same, and accept repeated and misplaced units. Short delays deliver early.
 
 const durationFix = "write a duration such as 90s, 36h, PT30M or P400D"
 
@@ -86,8 +85,8 @@ func goUnit(u []byte) time.Duration {
 	return 0
 }
 
-// parseISO reads what follows the P. Each unit comes at most once, from long to short. Only the
-// last may have a fraction.
+// parseISO reads an ISO duration behind the P. Each unit comes at most once, from long to short.
+// Only the last may have a fraction.
 func parseISO(v []byte) (time.Duration, string) {
 	var total time.Duration
 	inTime, parts, last, fraction := false, 0, time.Duration(math.MaxInt64), false
@@ -167,8 +166,7 @@ func readDecimal(v []byte) (d decimal, rest []byte, problem string) {
 	return d, v[i:], ""
 }
 
-// addFraction keeps 18 digits, which fit 64 bits, and remembers in sticky whether a digit other
-// than 0 followed.
+// addFraction keeps 18 digits, which fit 64 bits. sticky: a digit other than 0 followed.
 func (d *decimal) addFraction(digit byte) {
 	if d.scale < 1e18 {
 		d.frac, d.scale = d.frac*10+uint64(digit), d.scale*10
@@ -199,8 +197,8 @@ func (d decimal) addTo(total, unit time.Duration) (time.Duration, string) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// CeilMillis returns a duration in whole milliseconds, rounded up: rounding may only ever be late. The
-// duration must not be negative.
+// CeilMillis returns a duration in whole milliseconds, rounded up: rounding may only ever be late.
+// The duration must not be negative.
 func CeilMillis(d time.Duration) int64 {
 	ms := int64(d / time.Millisecond)
 	if d%time.Millisecond != 0 {

@@ -1,6 +1,6 @@
 package schemas
 
-// Op is what a request asks for.
+// Op is a request's operation.
 type Op uint8
 
 const (
@@ -14,7 +14,7 @@ const (
 	OpTimerDelete            // the timer ends
 )
 
-// IfExists is what a schedule request does to a pending task of the same identity.
+// IfExists is a schedule request's effect on a pending task of the same identity.
 type IfExists uint8
 
 const (
@@ -59,7 +59,7 @@ const (
 	EventsAll
 )
 
-// Misfire is what a timer does about runs that it missed.
+// Misfire is a timer's treatment of missed runs.
 type Misfire uint8
 
 const (
@@ -68,7 +68,7 @@ const (
 	MisfireAll                 // every one
 )
 
-// Overlap is what a timer does about a run that is due while an earlier one is unfinished.
+// Overlap is a timer's treatment of a run that is due while an earlier one is unfinished.
 type Overlap uint8
 
 const (

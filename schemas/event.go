@@ -46,7 +46,7 @@ func States() []State {
 	}
 }
 
-// Final reports whether the state ends a task: no other event of the task follows. StateRejected ends a request only.
+// Final: the state ends a task, and no other event follows. StateRejected ends a request only.
 func (s State) Final() bool {
 	switch s {
 	case StateSucceeded, StateCancelled, StateStopped, StateStale, StateDead:
@@ -55,8 +55,7 @@ func (s State) Final() bool {
 	return false
 }
 
-// Kind is why a task is dead or a request was rejected. An event and the dead letter of the same
-// task carry the same kind.
+// Kind is why a task is dead or a request was rejected: the same in the event and the dead letter.
 type Kind = string
 
 const (
@@ -82,10 +81,10 @@ const eventSchema = 1
 
 // Event is one step in a task's life, or the answer to a request.
 //
-// Its JSON always has schema, id, state and at. Unknown fields are left out: topic if it is "", due
-// if it is 0, attempt if it is 0 (nothing was delivered yet), reason, kind and request if they are "", and
-// lateness_ms if it is LatenessUnknown, or both it and attempt are 0. A delivery on time therefore has
-// lateness_ms 0, and a task that was never delivered has no lateness_ms.
+// Its JSON always has schema, id, state and at. Unknown fields are left out: topic, reason, kind
+// and request if "", due and attempt if 0 (nothing was delivered yet), and lateness_ms if
+// LatenessUnknown, or if 0 with attempt 0. A delivery on time therefore has lateness_ms 0, and a
+// task that was never delivered has no lateness_ms.
 type Event struct {
 	Topic    string // target topic; "" of a rejected request whose intake may not speak for its target
 	ID       string
@@ -95,8 +94,8 @@ type Event struct {
 	Lateness int64 // ms between the instant of the attempt and its delivery; LatenessUnknown
 	Reason   string
 	Kind     Kind `json:",omitempty"` // of dead and rejected: why
-	// Request is the intake position of the request that this event answers, in the form of
-	// DefaultID. The record has it as a header too. "": the event answers no request.
+	// Request is the intake position of the answered request, in the form of DefaultID. The record
+	// has it as a header too. "": the event answers no request.
 	Request string `json:",omitempty"`
 }
 
@@ -115,10 +114,10 @@ func EncodeEvent(resultsTopic string, e Event) *kgo.Record {
 	return r
 }
 
-// LatenessUnknown is the lateness of an event that tells of an attempt, and not when it was delivered.
+// LatenessUnknown is the lateness of an event about an attempt delivered at an unknown time.
 const LatenessUnknown = -1
 
-// KnowsLateness tells whether Lateness is that of a delivery.
+// KnowsLateness tells whether Lateness is a delivery's.
 func (e *Event) KnowsLateness() bool {
 	return e.Lateness > 0 || e.Lateness == 0 && e.Attempt > 0
 }
@@ -172,8 +171,7 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// DecodeEvent reads a result record. It keeps states that a newer version has added; they are not
-// Final.
+// DecodeEvent reads a result record. It keeps states of a newer version; they are not Final.
 func DecodeEvent(r *kgo.Record) (Event, error) {
 	var j struct {
 		Schema   int    `json:"schema"`

@@ -2,7 +2,7 @@ package schemas
 
 import "math/bits"
 
-// Prefix starts the name of every header that notyet owns. Names are lower case. A header with this
+// Prefix starts the name of each of notyet's headers. Names are lower case. A header with this
 // prefix in another case or with an unknown name rejects the request.
 const Prefix = "notyet-"
 
@@ -46,7 +46,7 @@ const (
 	HeaderTimer    = "notyet-timer"
 )
 
-// Headers of a report and of a result event. A report also has HeaderTopic, HeaderID and
+// Headers of a report and of a result event. Reports also have HeaderTopic, HeaderID,
 // HeaderAttempt.
 const (
 	HeaderStatus     = "notyet-status"
@@ -55,8 +55,8 @@ const (
 	HeaderRequest    = "notyet-request"
 )
 
-// header is a set of header names, one bit each, so that checking for duplicates and for headers
-// that the op does not take is one AND per record.
+// header is a set of header names, one bit each: a check for duplicates, or for headers that the op
+// does not take, is one AND per record.
 type header uint64
 
 const (
@@ -115,9 +115,8 @@ var headerNames = [...]string{
 // name returns the name of the lowest header in the set.
 func (h header) name() string { return headerNames[bits.TrailingZeros64(uint64(h))] }
 
-// allowed lists which headers each op takes. A header that an op would ignore is refused:
-// `notyet-at` on a cancel is a mistake, and `notyet-events: none` on a cancel would suppress
-// nothing.
+// allowed lists which headers each op takes. A header without effect is refused: `notyet-at` on a
+// cancel is a mistake, and `notyet-events: none` on a cancel would suppress nothing.
 var allowed = [...]header{
 	OpSchedule:     hTarget | hMethod | hAt | hDelay | hTimezone | hSettings,
 	OpCancel:       hTarget,
@@ -142,8 +141,7 @@ func ours(key string) bool {
 	return key[len(Prefix)-1] == '-'
 }
 
-// lookup returns the bit of a header's name, or 0. The compiler turns the switch into a binary
-// search.
+// lookup returns the bit of a header's name, or 0. The compiler makes the switch a binary search.
 func lookup(key string) header {
 	switch key {
 	case HeaderOp:

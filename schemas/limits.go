@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Limits on what a caller can make large. docs/limits.md lists them beside those of the stages, and
-// a test compares the two.
+// Limits on callers' sizes. docs/limits.md lists them beside the stages' limits, and a test
+// compares.
 //
 // Kafka's own limit on a record counts compressed bytes, so it limits none of these: 20 MiB of
 // zeros arrive in a few kB.
@@ -23,8 +23,7 @@ const (
 	// MaxHeaders is the largest number of headers of a request, including notyet's own.
 	MaxHeaders = 128
 
-	// MaxHeaderBytes is the largest sum of a request's header names and values, including notyet's
-	// own.
+	// MaxHeaderBytes bounds the sum of a request's header names and values, also of notyet's own.
 	MaxHeaderBytes = 64 << 10
 
 	// DefaultMaxValueBytes is the default limit of a request's value.
@@ -34,8 +33,7 @@ const (
 	// is one row, whose column holds 16 MiB.
 	MaxValueBytes = 8 << 20
 
-	// MaxRejectedBytes is how much of a rejected record its dead letter keeps. The intake still has
-	// all of it.
+	// MaxRejectedBytes is how much of a rejected record its dead letter keeps. The intake has all.
 	MaxRejectedBytes = 64 << 10
 
 	// MaxIDLen is the longest id in bytes.
@@ -49,7 +47,7 @@ const (
 	MaxTopicLen = 249
 
 	// MaxIntakeTopicLen is the longest name of an intake topic in bytes for which every DefaultID
-	// stays within MaxIDLen: two slashes, 10 digits of partition and 19 of offset follow it.
+	// stays within MaxIDLen: two slashes, 10 digits of partition and 19 of offset follow.
 	MaxIntakeTopicLen = MaxIDLen - 2 - 10 - 19
 
 	// MaxTags is how many tags a task has at most, and MaxTagLen how long each is in bytes.
@@ -60,24 +58,24 @@ const (
 	MaxURLLen = 2048
 
 	// MaxWaiting is how many requests may wait for the end of one task's delivery. They are decided
-	// one by one, so this limits the work that one id can cause.
+	// one by one, so this limits one id's work.
 	MaxWaiting = 1000
 
-	// MaxWaitingBytes limits the sum of their stored bytes.
+	// MaxWaitingBytes limits the sum of the waiting requests' stored bytes.
 	MaxWaitingBytes = 32 << 20
 
-	// MaxWaitingReports is how many reports may wait until their delivery is known. One of them
-	// decides; the others are duplicates, or guesses that name no delivery.
+	// MaxWaitingReports is how many reports may wait until their delivery is known. One decides;
+	// the others are duplicates, or guesses without a delivery.
 	MaxWaitingReports = 100
 
-	// DefaultMaxDelay is the default horizon: 3653 days, the most that ten calendar years can have.
+	// DefaultMaxDelay is the default horizon: 3653 days, the most in ten calendar years.
 	DefaultMaxDelay = 3653 * 24 * time.Hour
 )
 
 // Limits is what an intake topic accepts. The zero value works.
 type Limits struct {
 	// MaxDelay is the horizon: how far after the intake record's timestamp a due time may be. A
-	// request beyond it is rejected, never clamped. Default DefaultMaxDelay.
+	// request beyond is rejected, never clamped. Default DefaultMaxDelay.
 	MaxDelay time.Duration
 
 	// MaxValueBytes is the largest value of a request in bytes, at most the constant of that name.
@@ -85,30 +83,28 @@ type Limits struct {
 	MaxValueBytes int
 
 	// AllowedTargets are patterns as of path.Match. A target topic, or the origin of a callback,
-	// must match one of them: "orders", "orders.*", "https://*.shop.example". A * does not match the
+	// must match one: "orders", "orders.*", "https://*.shop.example". A * does not match the
 	// slashes of an origin, so "*" allows every topic and no callback. Default empty: every target.
 	AllowedTargets []string
 
-	// Target is the intake's own target topic: a request need not name it, and may name no other, and
-	// none by a URL. Default none: each request names its target.
+	// Target is the intake's own target topic: a request need not name it, and may name no other,
+	// and none by a URL. Default none: each request names its target.
 	Target string
 
-	// Callbacks returns why a URL is not called, or nil. It is asked about requests that are to be
-	// delivered. Default nil: every URL is accepted here; the dispatcher checks it again.
+	// Callbacks returns why a URL is not called, or nil, for requests to be delivered. Default nil:
+	// every URL is accepted here; the dispatcher checks it again.
 	Callbacks func(CallbackURL) *Rejection
 
 	// Aliases are other schedulers whose records are understood beside notyet's own. Default none:
 	// their headers are the caller's own.
 	Aliases []Alias
 
-	// InternalTopics are notyet's own topics. They are never a target, and neither are the intake
-	// topic itself and topics that start with "__". Default nil: TopicIntake, TopicReports,
-	// TopicResults and TopicCancels.
+	// InternalTopics are notyet's own topics, never a target, like the intake topic and topics that
+	// start with "__". Default nil: TopicIntake, TopicReports, TopicResults and TopicCancels.
 	InternalTopics []string
 }
 
-// Validate returns an error for a target that is none and for patterns that are malformed. Decode treats them as patterns that
-// match nothing.
+// Validate returns an error for an impossible target or a malformed pattern. Decode matches none.
 func (l Limits) Validate() error {
 	if l.MaxDelay < 0 || l.MaxValueBytes < 0 {
 		return fmt.Errorf("checking limits: negative horizon %s or value size %d", l.MaxDelay, l.MaxValueBytes)
@@ -182,7 +178,7 @@ func (l Limits) allows(target string) bool {
 	})
 }
 
-// speaksFor reports whether requests of the intake may be about the target; without a target, about every one.
+// speaksFor reports whether requests of the intake may be about the target; "": about every one.
 func (l *Limits) speaksFor(target, intake string) bool {
 	if target == "" {
 		return l.Target == "" && len(l.AllowedTargets) == 0
@@ -190,7 +186,7 @@ func (l *Limits) speaksFor(target, intake string) bool {
 	return (l.Target == "" || target == l.Target) && l.allows(target) && !l.internal(target, intake)
 }
 
-// internal reports whether the topic is one that must not receive tasks.
+// internal reports whether the topic must not receive tasks.
 func (l Limits) internal(topic, intake string) bool {
 	if reserved(topic) || topic == intake {
 		return true

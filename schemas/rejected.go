@@ -10,11 +10,11 @@ import (
 // settings of a body.
 const rawName = "raw:"
 
-// perRecord is what a body takes in addition to its key, value and headers, in bytes, rounded up.
+// perRecord is the size of a body in bytes without key, value and headers, rounded up.
 const perRecord = 32
 
-// perHeader is what a header takes in a body in addition to its name and value: rawName and
-// lengths, rounded up. It also limits the number of headers.
+// perHeader is the size of a header in a body without name and value: rawName and lengths, rounded
+// up. It also limits the number of headers.
 const perHeader = 16
 
 // EncodeRejected returns the body of a dead letter for a rejected request: the intake record's key,
@@ -42,7 +42,7 @@ func RejectedPart(r *kgo.Record) (kept, size int) {
 }
 
 // rejectedPart cuts a record that is too large. Headers get half of the room, the key gets half of
-// what is left, and the value gets the rest.
+// the rest, and the value gets what is left.
 func rejectedPart(r *kgo.Record) (key, value []byte, headers []kgo.RecordHeader) {
 	if contentLen(r.Key, r.Value, r.Headers) <= MaxRejectedBytes {
 		return r.Key, r.Value, r.Headers
@@ -53,8 +53,8 @@ func rejectedPart(r *kgo.Record) (key, value []byte, headers []kgo.RecordHeader)
 	return key, CutUTF8(r.Value, room-len(key)), headers
 }
 
-// firstHeaders returns the headers that fit into room, the last one possibly cut, and the room that
-// is left.
+// firstHeaders returns the headers that fit into room, the last one possibly cut, and the rest of
+// it.
 func firstHeaders(all []kgo.RecordHeader, room int) ([]kgo.RecordHeader, int) {
 	for i, h := range all {
 		need := perHeader + len(h.Key) + len(h.Value)

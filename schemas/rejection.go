@@ -105,9 +105,9 @@ func nearest(name string) string {
 	return best
 }
 
-// addressed fills in the rejection's id and topic, as far as the record's are usable. A record that names
-// no target is one for the intake's own. An intake speaks for its allowed targets only: a rejection for
-// any other target is about the record alone, and its reason says what the record claims.
+// addressed fills in the rejection's id and topic, as far as the record's are usable. A record
+// without a target is for the intake's own. An intake speaks for its allowed targets only: for any
+// other target, a rejection is about the record alone, and its reason repeats the record's claim.
 func (r *Rejection) addressed(rec *kgo.Record, l *Limits) *Rejection {
 	named, topic := "", l.Target
 	if v, ok := only(rec.Headers, HeaderTopic); ok {

@@ -16,12 +16,10 @@ const MaxReportError = 4 << 10
 // NoRetryAfter is the RetryAfter of a report that leaves the pause to the task's backoff.
 const NoRetryAfter time.Duration = -1
 
-// maxDeliveryKey is far above the length of a DeliveryKey. It keeps out values that no delivery
-// had.
+// maxDeliveryKey is far above the length of a DeliveryKey. It keeps out values of no delivery.
 const maxDeliveryKey = 255
 
-// Status is the outcome of a delivery at its consumer. The zero value is invalid, so that a
-// forgotten status is not an "ok".
+// Status is a delivery's outcome at its consumer. The zero value is invalid: no forgotten "ok".
 type Status uint8
 
 const (
@@ -48,9 +46,8 @@ type Report struct {
 	RetryAfter time.Duration // pause before the next attempt, instead of the backoff; required by StatusSnooze; NoRetryAfter: none given
 	Error      string        // at most MaxReportError bytes
 
-	// Delivery is the idempotency key of the delivery. With it, the report is about exactly that
-	// delivery. Without it, a late report about an earlier task may be applied to a newer task of
-	// the same id.
+	// Delivery is the idempotency key of the delivery. With it, the report is about exactly one
+	// delivery. Without it, a late report on an earlier task may be applied to a newer one.
 	Delivery string
 }
 
@@ -76,10 +73,10 @@ func EncodeReport(topic string, r Report) *kgo.Record {
 	return rec
 }
 
-// DecodeReport reads a report record. It accepts the headers of the delivery, so that a consumer
-// can send back the headers it got. Any other notyet- header that is no part of a report is an
-// error, as in a request. RetryAfter is rounded up to a millisecond. With an error, which wraps a
-// *Rejection, the report has the topic and the id if these can be read.
+// DecodeReport reads a report record. It accepts the headers of the delivery, so a consumer can
+// send back all headers. Any other notyet- header that is no part of a report is an error, as in a
+// request. RetryAfter is rounded up to a millisecond. With an error, which wraps a *Rejection, the
+// report has a readable topic and id.
 func DecodeReport(rec *kgo.Record) (Report, error) {
 	r, rej := decodeReport(rec)
 	if rej == nil {
@@ -160,13 +157,13 @@ func (r *Report) set(name header, v []byte) *Rejection {
 	return nil
 }
 
-// ReportCauses are what ReportCause returns: for metrics.
+// ReportCauses are the results of ReportCause: for metrics.
 func ReportCauses() []string {
 	return []string{"unknown header", "misplaced header", "missing header", "repeated header", HeaderTopic, HeaderID, HeaderAttempt, HeaderStatus, HeaderRetryAfter, HeaderDelivery}
 }
 
-// ReportCause names what is wrong with a report: the header whose value is wrong, or what is wrong with a
-// header as such.
+// ReportCause names what is wrong with a report: the header with a wrong value, or a header's
+// fault.
 func (r *Rejection) ReportCause() string {
 	switch {
 	case lookup(r.Header) == 0:

@@ -13,8 +13,7 @@ type Request struct {
 	Op    Op
 	Topic string // target topic; of an HTTP callback (see Settings.Callback) its URL's origin
 
-	// ID names the task together with its target. If a schedule request gives none, it is the
-	// DefaultID.
+	// ID names the task together with its target. Default, in a schedule request: the DefaultID.
 	ID      string
 	GivenID bool
 
@@ -22,8 +21,8 @@ type Request struct {
 	// before 1970: deliver at once. It is 0 for every op but schedule.
 	Due int64
 
-	// Delay is only for callers. If it is not 0, Record writes notyet-delay, which counts from the
-	// intake record's timestamp, instead of notyet-at. Decode leaves it 0.
+	// Delay is only for callers. If not 0, Record writes notyet-delay, which counts from the intake
+	// record's timestamp, instead of notyet-at. Decode leaves it 0.
 	Delay time.Duration
 
 	// Accepted is the intake record's timestamp in Unix ms.
@@ -35,11 +34,11 @@ type Request struct {
 	Settings Settings
 
 	// MaxValue is the largest value in bytes that merging may produce (notyet-if-exists merge): the
-	// limit of the intake that accepted the request. 0 means DefaultMaxValueBytes.
+	// accepting intake's limit. 0 means DefaultMaxValueBytes.
 	MaxValue int
 
 	// Key, Value and Headers are the business's own. They are delivered byte for byte, null as
-	// null, headers in their order. Decode lets them share the record's memory.
+	// null, headers in order. Decode lets them share the record's memory.
 	Key, Value []byte
 	Headers    []kgo.RecordHeader
 
@@ -50,8 +49,7 @@ type Request struct {
 // NoVersion is the Version of a request without one.
 const NoVersion int64 = -1
 
-// NewRequest returns a request with the contract's defaults. With an empty id the scanner makes
-// one.
+// NewRequest returns a request with the contract's defaults. For an empty id the scanner makes one.
 func NewRequest(op Op, topic, id string) Request {
 	r := Request{Op: op, Topic: topic, ID: id, GivenID: id != "", Version: NoVersion, Settings: DefaultSettings()}
 	r.Settings.Events = DefaultEvents(r.GivenID)
@@ -61,7 +59,7 @@ func NewRequest(op Op, topic, id string) Request {
 // Record returns the request as a record for the given intake topic. It decodes the record again to
 // find mistakes now and not as a rejection event: such an error is a *Rejection. It does not know
 // the installation's Limits (horizon, size, allowed targets). The record's timestamp is Accepted,
-// or unset if that is 0.
+// or unset for 0.
 //
 // Headers may hold the caller's own headers. Key, value and header values are shared, not copied.
 func (r Request) Record(intake string) (*kgo.Record, error) {
@@ -79,8 +77,7 @@ func (r Request) Record(intake string) (*kgo.Record, error) {
 	return rec, nil
 }
 
-// namedByURL reports whether the target is named by the URL of the callback alone. Another topic
-// beside it is written, too, and refused.
+// namedByURL: only the callback's URL names the target. Another topic is written too, and refused.
 func (r Request) namedByURL() bool {
 	if r.Settings.Callback.URL == "" || r.Op != OpSchedule && r.Op != OpTimer {
 		return false

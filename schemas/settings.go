@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Settings control a task's delivery and what follows it. The zero value is not the default: start
+// Settings control a task's delivery and its consequences. The zero value is not the default: start
 // from DefaultSettings. After decoding, all durations are whole milliseconds (rounded up).
 type Settings struct {
 	// Priority orders tasks that are due together.
@@ -17,27 +17,26 @@ type Settings struct {
 	// Ack is what completes the task.
 	Ack Ack
 
-	// AckTimeout is how long a delivery waits for its report, at least MinAckTimeout. Default 1m; 30s for an HTTP callback,
-	// whose request it limits as well. Otherwise only with AckReport.
+	// AckTimeout is how long a delivery waits for its report, at least MinAckTimeout. Default 1m;
+	// 30s for an HTTP callback, whose request it limits as well. Otherwise only with AckReport.
 	AckTimeout time.Duration
 
 	// MaxAttempts is the total number of deliveries, 1 to MaxAttempts. Default 16.
 	MaxAttempts int
 
-	// Backoff is the pause before the next attempt, counted from the report or from the end of
-	// AckTimeout.
+	// Backoff is the pause before the next attempt, from the report or the end of AckTimeout on.
 	Backoff Backoff
 
-	// MaxLateness is how late the task may be delivered. After that it is dead ("expired"). Default
-	// 0: no limit.
+	// MaxLateness bounds the lateness of a delivery; then the task is dead ("expired"). Default 0:
+	// none.
 	MaxLateness time.Duration
 
-	// Tag is up to MaxTags tags, comma-separated, by which lists, forecasts, cancels and replays select.
-	// Default none.
+	// Tag is up to MaxTags tags, comma-separated, by which lists, forecasts, cancels and replays
+	// select. Default none.
 	Tag string
 
-	// Events selects what goes to the results topic. Default: EventsFinal for a task with an id
-	// given by its caller, EventsNone for others. See DefaultEvents.
+	// Events selects events for the results topic. Default: EventsFinal for a task with a caller's
+	// id, EventsNone for others. See DefaultEvents.
 	Events Events
 
 	// MaxWait limits how far merging may move the due time, counted from the first schedule.
@@ -50,23 +49,23 @@ type Settings struct {
 	// Merge is how values are merged. Only with IfExists Merge.
 	Merge MergeMode
 
-	// Callback is set for a task that is delivered as an HTTP request. AckTimeout then also limits
-	// that request. Start from CallbackSettings.
+	// Callback is set for a task delivered as an HTTP request, which AckTimeout then limits too.
+	// Start from CallbackSettings.
 	Callback Callback
 
-	// Run is set by notyet for a task that is a run of a timer. No request can set it.
+	// Run is set by notyet for a timer's run. No request can set it.
 	Run Run
 }
 
-// Run says of a task that it is a run of a timer.
+// Run marks a task as a timer's run.
 type Run struct {
 	Timer    string // the timer's id; "": the task is no run
 	DropFrom int64  // see timer.Schedule.DropFrom
 	Alone    bool   // it is dropped while an earlier run is unfinished: notyet-overlap skip
 }
 
-// defaults are part of the contract and of the body's format. A body stores only what differs from
-// them, so changing a default needs a new format version.
+// defaults are part of the contract and of the body's format. A body stores only other settings, so
+// changing a default needs a new format version.
 var defaults = Settings{
 	AckTimeout:  time.Minute,
 	MaxAttempts: 16,
@@ -74,11 +73,10 @@ var defaults = Settings{
 	Events:      EventsFinal,
 }
 
-// DefaultSettings returns the settings of a task with an id given by its caller when a request sets
-// nothing.
+// DefaultSettings returns the settings of a task with a caller's id whose request sets nothing.
 func DefaultSettings() Settings { return defaults }
 
-// DefaultEvents returns what goes to the results topic if a request does not say.
+// DefaultEvents returns the events for the results topic if a request does not say.
 func DefaultEvents(givenID bool) Events {
 	if givenID {
 		return EventsFinal
@@ -142,7 +140,7 @@ func (s *Settings) setMaxAttempts(v []byte) *Rejection {
 	return nil
 }
 
-// Bounds of a request's settings. A version before had none, so stored settings may lie beyond: see clamp.
+// Bounds of a request's settings. Older versions had none, so stored settings need clamp.
 const (
 	// MaxAttempts is the highest Settings.MaxAttempts.
 	MaxAttempts = 10_000
@@ -152,7 +150,7 @@ const (
 	attemptsFix = "write an integer from 1 to 10000"
 )
 
-// beyond returns what is wrong with a setting that a request has set.
+// beyond returns what is wrong with a request's setting.
 func (s *Settings) beyond(h header, v []byte) *Rejection {
 	switch {
 	case h == hMaxAttempts && s.MaxAttempts > MaxAttempts:
@@ -168,9 +166,9 @@ func (s *Settings) clamp() {
 	s.MaxAttempts, s.AckTimeout = min(s.MaxAttempts, MaxAttempts), max(s.AckTimeout, MinAckTimeout)
 }
 
-// Pause returns the pause after the n-th attempt, n from 1, of which so many were snoozed and do not
-// lengthen the backoff. asked is what takes the backoff's place; NoRetryAfter: nothing does. A task that
-// comes again and again may not do so all the time: from the 10th attempt on, a pause is at least 100 ms.
+// Pause returns the pause after the n-th attempt, n from 1. snoozed of the attempts do not lengthen
+// the backoff. asked replaces the backoff; NoRetryAfter: nothing does. No task may come again all
+// the time: from the 10th attempt on, a pause is at least 100 ms.
 func (s *Settings) Pause(attempt, snoozed int, asked time.Duration) time.Duration {
 	if asked < 0 {
 		asked = s.Backoff.Pause(attempt - snoozed)
@@ -200,7 +198,7 @@ func setFromZero(h header, v []byte, into *time.Duration) *Rejection {
 }
 
 // longestWhole is the longest duration of whole milliseconds. A duration within it stays within it
-// when it is rounded up, so a body or a waiting request that holds it can be read again.
+// when rounded up, so a body or a waiting request with it can be read again.
 const longestWhole = math.MaxInt64 / time.Millisecond * time.Millisecond
 
 // parsePositive reads a duration above 0 and rounds it up to a millisecond.
@@ -218,8 +216,7 @@ func parsePositive(v []byte) (time.Duration, string) {
 	return time.Duration(CeilMillis(d)) * time.Millisecond, ""
 }
 
-// appendHeaders adds a header for each setting that differs from its default. events is the default
-// for Events.
+// appendHeaders adds a header for each setting other than its default, events for Events.
 func (s Settings) appendHeaders(dst []kgo.RecordHeader, events Events) []kgo.RecordHeader {
 	add := func(differs bool, name string, value func() string) {
 		if differs {

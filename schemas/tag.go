@@ -25,7 +25,7 @@ func HasTag(text, tag string) bool { return slices.Contains(Tags(text), tag) }
 
 const tagFix = "write 1 to 4 tags with commas between, each 1 to 64 letters, digits or -_.:"
 
-// tagRejection returns what is wrong with the header. A tag that is named twice is harmless.
+// tagRejection returns what is wrong with the header. A repeated tag is harmless.
 func tagRejection(v []byte) *Rejection {
 	tags := bytes.Split(v, []byte(","))
 	for _, tag := range tags {
@@ -54,7 +54,7 @@ func tagProblem(tag []byte) string {
 	return ""
 }
 
-// BodyTag reads Settings.Tag alone from what EncodeBody wrote; "" if there is none.
+// BodyTag reads Settings.Tag alone from a body; "" if there is none.
 func BodyTag(b []byte) string {
 	if len(b) == 0 || b[0] != bodyVersion {
 		return ""

@@ -9,29 +9,27 @@ import (
 
 // Timer says when a timer runs.
 type Timer struct {
-	// Cron has 5 fields, or 6 with seconds first, or is a nickname such as @daily. Decode does not
-	// read it: the timer package does. Exactly one of Cron and Every is set.
+	// Cron has 5 fields, or 6 with seconds first, or is a nickname such as @daily. The timer
+	// package reads it, not Decode. Exactly one of Cron and Every is set.
 	Cron string
 
 	// Every is the time from one run to the next, at least 1 s. Runs are at From + k × Every.
 	Every time.Duration
 
-	// Timezone is the IANA name of Cron's zone. Default UTC. Decode checks it against the program's
-	// time zone data.
+	// Timezone is the IANA name of Cron's zone. Default UTC. Decode checks it against its own data.
 	Timezone string
 
-	// From and Until are the first and the last instant at which a run may be, in Unix ms. nil: when
-	// the request was accepted, and for ever.
+	// From and Until are the first and the last instant at which a run may be, in Unix ms. nil:
+	// when the request was accepted, and for ever.
 	From, Until *int64
 
 	// Jitter is how much later than planned a run is due, at most. Default 0.
 	Jitter time.Duration
 
-	// Misfire is what happens to missed runs.
+	// Misfire is the fate of missed runs.
 	Misfire Misfire
 
-	// Overlap is what happens to a run that is due while an earlier one is unfinished. Only with
-	// AckReport.
+	// Overlap is the fate of a run due while an earlier one is unfinished. Only with AckReport.
 	Overlap Overlap
 }
 
@@ -76,7 +74,6 @@ func (t *Timer) setEvery(v []byte) *Rejection {
 	return nil
 }
 
-// addHeaders writes what differs from the defaults.
 func (t *Timer) addHeaders(add func(present bool, name, value string)) {
 	add(t.Cron != "" || t.Every == 0, HeaderCron, t.Cron)
 	add(t.Every != 0, HeaderEvery, t.Every.String())
@@ -139,7 +136,7 @@ func (d *decoder) timer(l *Limits) *Rejection {
 	return nil
 }
 
-// String gives the form in which a task's body holds it.
+// String gives the form in a task's body.
 func (r Run) String() string {
 	alone := ""
 	if r.Alone {

@@ -17,7 +17,7 @@ const (
 )
 
 // DefaultID returns the id of a task whose request gives none: "<intake
-// topic>/<partition>/<offset>". It is also the key of a rejection that has no usable id.
+// topic>/<partition>/<offset>". It is also the key of a rejection without a usable id.
 func DefaultID(topic string, partition int32, offset int64) string {
 	b := make([]byte, 0, len(topic)+32)
 	b = append(b, topic...)

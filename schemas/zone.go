@@ -7,16 +7,15 @@ import (
 	_ "time/tzdata" // zones are the same on machines that have none
 )
 
-// zoneName is the form of IANA's names. Package time opens whatever file a name leads to, so one zone
-// would have any number of names: Europe/./Berlin.
+// zoneName is the form of IANA's names. Package time opens any file that a name leads to, so one
+// zone would have any number of names: Europe/./Berlin.
 var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$`)
 
-// machineZones are files that stand among IANA's zones on some machines. They mean another zone on
-// another machine, or exist on no other, or count leap seconds.
+// machineZones are files among IANA's zones on some machines. They mean another zone on another
+// machine, or exist on no other, or count leap seconds.
 var machineZones = regexp.MustCompile(`(?i)^(local|localtime|posixrules|(posix|right)/.*)$`)
 
-// zones keeps what was read once: package time reads a zone's file each time it is asked. There are as
-// many as zones, at most.
+// zones caches at most all zones: package time reads a zone's file each time.
 var zones sync.Map
 
 func parseZone(v []byte) (*time.Location, *Rejection) {

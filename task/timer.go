@@ -369,8 +369,7 @@ func (t *Timer) task(body schemas.Body, run, due, dropFrom, now int64) *Task {
 	}
 }
 
-// RunAgain returns the task of an earlier run, as then, without its seq; nil if no run is due
-// there.
+// RunAgain returns a run's task as made before, without its seq; nil: it is not still to be made.
 func (t *Timer) RunAgain(run, now int64) *Task {
 	if t.State != TimerEnabled || run < t.Next {
 		return nil
