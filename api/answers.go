@@ -140,8 +140,7 @@ func (a *Answers) answer(ctx context.Context, w *waiter, request string) (schema
 	}
 }
 
-// start makes sure of a reader, from the present end of the results topic or from an earlier
-// position.
+// start makes sure of a reader, from the present end of the results topic or earlier.
 func (a *Answers) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()

@@ -33,8 +33,7 @@ type Config struct {
 	// Intakes returns the intake topics with their present limits. The first is the default for
 	// requests without one. Bodies are bounded by the limits of the start. Default none.
 	Intakes func() []Intake
-	// Answers finds the answers for waiting callers. nil: nobody waits; ?wait= returns as if no
-	// answer had come in time.
+	// Answers finds the answers for waiting callers. nil: nobody waits, and ?wait= times out.
 	Answers *Answers
 }
 
@@ -51,7 +50,6 @@ func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
 	s.refuseOthers(mux)
 }
 
-// mount adds all operations, each with role, path, purpose and handler.
 func (s *server) mount(mux *http.ServeMux, version string) {
 	s.huma = s.describe(mux, version)
 	s.memory = newMemory(s.huma, s.intakes())
@@ -158,7 +156,7 @@ func (s *server) refuseOthers(mux *http.ServeMux) {
 }
 
 // refuseMethod names the methods of a path, and, for a possible change, the changing operations
-// below the path.
+// below.
 func refuseMethod(all map[string][]string, path string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		detail := "this path has no such method: send " + strings.Join(all[path], " or ")

@@ -92,7 +92,6 @@ func (in *targetInput) scope(c access.Caller) error {
 	return withinTarget(c, in.Body.Topic, in.Body.URL)
 }
 
-// pathTarget is a Target whose topic and id are in the path.
 type pathTarget struct {
 	Waiting
 	Named

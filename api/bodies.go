@@ -29,8 +29,8 @@ func newMemory(api huma.API, intakes []Intake) *memory {
 	for _, in := range intakes {
 		value = max(value, in.Limits.MaxValueBytes)
 	}
-	// The largest value in either form (base64 takes 4/3; escaped text up to 6 bytes for one), with
-	// its headers.
+	// The largest value in any form, with headers: base64 takes 4/3, escaped text up to 6 bytes for
+	// one.
 	largest := 6*int64(value) + 1<<20
 	bodies := max(bodyBudget, largest)
 	return &memory{api, largest, share.NewTurns(bodies, largest, bodies), share.NewTurns(answerBudget, contentPageBytes, answerBudget)}
@@ -70,7 +70,6 @@ const (
 	thingBytes = schemas.MaxValueBytes + 1<<20
 )
 
-// onePage bounds the answers with a page of a list.
 func (m *memory) onePage(op *huma.Operation) {
 	m.sending(op, func(ctx huma.Context) int64 {
 		if ctx.Query("content") != "" {
@@ -80,7 +79,6 @@ func (m *memory) onePage(op *huma.Operation) {
 	})
 }
 
-// oneThing bounds the answers with a task, a timer or a dead letter.
 func (m *memory) oneThing(op *huma.Operation) {
 	m.sending(op, func(huma.Context) int64 { return thingBytes })
 }

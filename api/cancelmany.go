@@ -66,8 +66,7 @@ func (r *CancelMany) check() error {
 	return nil
 }
 
-// CancelsConfig says how many tasks are cancelled: scanners decide, by way of a topic of notyet's
-// own.
+// CancelsConfig bounds cancels. Scanners decide, by way of a topic of notyet's own.
 type CancelsConfig struct {
 	Topic string                                     // takes the cancels
 	Kafka func(context.Context) (*kgo.Client, error) // returns a client that writes it; required
@@ -75,8 +74,7 @@ type CancelsConfig struct {
 	Ahead int                                        // records of one request that may wait to be decided
 }
 
-// ErrUndecided means: no scanner has decided cancels in time. Scanners will do so as soon as they
-// can.
+// ErrUndecided means: no scanner has decided cancels in time. Scanners will as soon as they can.
 var ErrUndecided = errors.New("the cancels are published, and no scanner has decided them in time: see that scanners of this version run, and send the request again, which is harmless")
 
 // CancelMany cancels the stored and matching tasks, a page at a time, in turn with other callers'
@@ -162,8 +160,8 @@ func (c *canceller) run(ctx context.Context) error {
 }
 
 // next publishes the cancels of the next page with tasks. A dry run counts instead: each of its
-// pages is one of the few lists allowed at a time, and a rest follows each, so neither cancels nor
-// lists are delayed.
+// pages is one of the few lists allowed at a time, with a rest after it, and delays neither cancels
+// nor lists.
 func (c *canceller) next(ctx, turn context.Context) error {
 	bound, cancel := context.WithDeadline(ctx, c.ends.Add(cancelPatience))
 	defer cancel()

@@ -37,8 +37,7 @@ type ClientConfig struct {
 	TLS *tls.Config
 }
 
-// maxAnswer limits the size of a response. The largest is a page of dead letters with their
-// content.
+// maxAnswer limits the size of a response. The largest is a page of dead letters with content.
 const maxAnswer = 1 << 30
 
 // NewClient makes a Client. The first call connects.
@@ -57,8 +56,7 @@ func NewClient(cfg ClientConfig) *Client {
 	return &Client{base: scheme + cfg.Addr + "/api/v1", token: cfg.Token, user: printable(cfg.User), http: &http.Client{Timeout: 60 * time.Second, Transport: transport, CheckRedirect: none}}
 }
 
-// get asks with the query parameters of an input; nil: none. missing is the error for a missing
-// thing.
+// get asks with the query parameters of an input; nil: none. missing is the error of a 404.
 func get[T any](ctx context.Context, c *Client, path string, input any, missing error) (T, error) {
 	return do[T](ctx, c, http.MethodGet, path+parameters(input), nil, missing)
 }

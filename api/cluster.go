@@ -136,8 +136,7 @@ func (c *Cluster) anonymous() {
 }
 
 // shows reports whether a caller may know of a read topic. Intakes are known to the users of their
-// targets: often intakes have the names of teams. An intake without targets of its own is
-// everybody's.
+// targets: often intakes have the names of teams. An intake without own targets is everybody's.
 func (s *server) shows(c access.Caller, topic string) bool {
 	in, isIntake := pick(s.intakes(), topic)
 	if c.AllTopics() || !isIntake || len(in.Limits.AllowedTargets) == 0 {

@@ -73,7 +73,6 @@ func (c *cursors) seal(ctx context.Context, list, place string) (string, error) 
 	return base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, text, of(ctx, list))), nil
 }
 
-// open returns the place of a cursor.
 func (c *cursors) open(ctx context.Context, list, cursor string) (string, error) {
 	if cursor == "" {
 		return "", nil

@@ -13,8 +13,8 @@ import (
 )
 
 // This file writes the causes of refusals into /openapi.json. The API does not go by them:
-// schemas.Decode refuses the same with better reasons. So they stand in extensions of the schemas,
-// ignored by huma.
+// schemas.Decode refuses the same with better reasons. So they stand in extensions, ignored by
+// huma.
 
 // Arrays in answers are never null, and a null in a request is refused.
 func init() { huma.DefaultArrayNullable = false }
@@ -103,8 +103,7 @@ func (h headerSchemas) narrow(field *huma.Schema, one headerSchema) {
 // told describes the headers of refusals.
 var told = map[string]string{"Allow": "the methods that the path has", "Retry-After": "seconds after which another try makes sense"}
 
-// exactlyOne requires one of two fields. With oneOf, generators would make unions of types without
-// other fields.
+// exactlyOne requires one of two fields. With oneOf, generators would make unions.
 func exactlyOne(s *huma.Schema, this, that string) {
 	has := func(name string) map[string]any { return map[string]any{"required": []string{name}} }
 	extend(s, "if", has(this))

@@ -20,8 +20,7 @@ import (
 // ErrUnknownOutcome means: Kafka has not answered in time. The request may still arrive.
 var ErrUnknownOutcome = errors.New("kafka has not acknowledged in time, the request may still arrive: send it again with the same id, which is harmless")
 
-// ErrBusy means: the requests waiting for Kafka fill the memory set aside for them. The request was
-// not sent.
+// ErrBusy means: waiting requests fill the memory set aside for them. The request was not sent.
 var ErrBusy = errors.New("kafka does not take requests at the moment, this one was not sent: try again")
 
 // ErrAudit means: the audit log could not be written. The request was not sent.
@@ -49,7 +48,6 @@ func problem(err error) error {
 	return huma.NewError(http.StatusServiceUnavailable, err.Error())
 }
 
-// wrong returns a mistake in a field of a request.
 func wrong(field, value, problem string) error {
 	return &deadletter.FieldError{Field: field, Value: value, Problem: problem}
 }
@@ -74,16 +72,15 @@ func bad(field, value, message string) error {
 	return huma.Error422UnprocessableEntity(field+" "+message, detail)
 }
 
-// longestEcho limits the repetition of a request in a problem document: enough to recognise a
-// field, never a body.
+// longestEcho limits a problem document's echo: enough to recognise a field, never a body.
 const longestEcho = 100
 
 // maxMistakes limits how many mistakes a problem document names.
 const maxMistakes = 20
 
 // shapeProblem makes a problem document name the fields and the fixes in its detail too, and keeps
-// the document short: repeated values are cut, or dropped unless single, and only the first
-// mistakes are named.
+// the document short: repeated values are cut, or dropped unless single, and late mistakes left
+// out.
 func (s *server) shapeProblem(ctx huma.Context, _ string, v any) (any, error) {
 	p, ok := v.(*huma.ErrorModel)
 	if !ok {

@@ -34,7 +34,6 @@ func (f LetterFilter) store(limit int, after int64) letters.Filter {
 	return letters.Filter{IDs: f.IDs, Kind: f.Kind, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, Tag: f.Tag, Reason: f.Reason, Since: f.Since.Millis(), Until: f.Until.Millis(), Replayed: f.Replayed, After: after, Limit: limit}
 }
 
-// selects reports whether the filter selects fewer than all letters.
 func (f LetterFilter) selects() bool {
 	return len(f.IDs) > 0 || f.Kind != "" || f.Topic != "" || f.TaskID != "" || f.Tag != "" || f.Reason != "" || f.Since != (Instant{}) || f.Until != (Instant{})
 }
@@ -140,7 +139,6 @@ type Count struct {
 	Cursor string `json:"cursor,omitempty" doc:"there was no time for more: give it back and add what is answered; absent: all are counted"`
 }
 
-// countFor is how long one request counts.
 const countFor = 2 * time.Second
 
 type countInput struct {

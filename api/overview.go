@@ -106,8 +106,8 @@ const (
 	// overviewTimeout limits one reading, and partTimeout each of the parts, read side by side.
 	overviewTimeout = 5 * time.Second
 	partTimeout     = 3 * time.Second
-	// overdueAfter is how long a task may be due before it counts as overdue: deliveries are
-	// settled well before.
+	// overdueAfter is how long a task may be due before it counts as overdue: deliveries settle
+	// well before.
 	overdueAfter = 5 * time.Second
 	// overviewCounted is up to where tasks and dead letters are counted.
 	overviewCounted = 10_000
@@ -284,8 +284,7 @@ const (
 // last is the last minute to show.
 func last(now time.Time) int64 { return now.Add(-arrival).Unix()/60 - 1 }
 
-// read reads the unknown minutes, the latest first. After a failure on the way, the next call goes
-// on.
+// read reads the unknown minutes, the latest first. After a failure, the next call goes on.
 func (s *series) read(ctx context.Context, now time.Time) error {
 	newest := last(now)
 	oldest, final := newest-admin.FiguresMemory+1, newest-figures.FinalAfter

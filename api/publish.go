@@ -78,8 +78,7 @@ func NewPublisher(client, alone *kgo.Client) *Publisher {
 }
 
 // Publish returns when Kafka has acknowledged the record, or when ctx ends. In the latter case the
-// outcome is unknown. The record is still sent, because cancelling it could fail the records of
-// other callers.
+// outcome is unknown. The record is still sent, because a cancel could fail other callers' records.
 func (p *Publisher) Publish(ctx context.Context, r *kgo.Record) (Published, error) {
 	err := produce(ctx, p.client, r, func() {})
 	if errors.Is(err, kerr.MessageTooLarge) && p.alone != p.client {
@@ -105,8 +104,7 @@ func (p *Publisher) produceAlone(ctx context.Context, r *kgo.Record) error {
 	}
 }
 
-// produce calls done when the client has finished with the record, maybe after produce has
-// returned.
+// produce calls done when the client has finished with the record, maybe after the return.
 func produce(ctx context.Context, client *kgo.Client, r *kgo.Record, done func()) error {
 	acked := make(chan error, 1)
 	client.TryProduce(context.WithoutCancel(ctx), r, func(_ *kgo.Record, err error) {
@@ -153,8 +151,7 @@ const (
 )
 
 // auditor writes the entries about requests through Kafka, before the sending. Callers that come
-// while one statement runs share the next one. So any number of callers use one connection to the
-// database.
+// while one statement runs share the next one. So all callers use one connection to the database.
 type auditor struct {
 	audit func(context.Context, []admin.AuditEntry) error
 
@@ -192,7 +189,6 @@ func (a *auditor) write(ctx context.Context, e admin.AuditEntry) error {
 	}
 }
 
-// run writes until nothing waits.
 func (a *auditor) run() {
 	for {
 		a.mu.Lock()
@@ -220,7 +216,6 @@ func (a *auditor) run() {
 	}
 }
 
-// request notes a record for an intake topic.
 func (a *auditor) request(ctx context.Context, r *kgo.Record) error {
 	actor, _ := admin.ActorFrom(ctx)
 	e, err := Requested(r)

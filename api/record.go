@@ -191,7 +191,6 @@ func (i *Instant) UnmarshalJSON(b []byte) error {
 // Schema describes the type to huma.
 func (Instant) Schema(r huma.Registry) *huma.Schema { return TimeText("").Schema(r) }
 
-// checkTag finds mistakes in a filter.
 func checkTag(tag string) error {
 	if tag == "" || schemas.ValidTag(tag) {
 		return nil

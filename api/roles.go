@@ -86,8 +86,7 @@ func withinTarget(c access.Caller, topic, url string) error {
 // userHeader names the user of a calling command.
 const userHeader = "Notyet-User"
 
-// actor puts the change's actor into the context: the token with its intakes, and the user of a
-// command with that token.
+// actor puts the change's actor into the context: the token with its intakes, and a command's user.
 func (s *server) actor(ctx huma.Context, next func(huma.Context)) {
 	c := access.From(ctx.Context())
 	a := admin.Actor{Who: c.Name, Via: admin.ViaAPI, User: printable(ctx.Header(userHeader))}

@@ -25,8 +25,7 @@ type option func(*huma.Operation)
 
 func accepted(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }
 
-// scoped is an input with known topics. scope refuses a caller without the right to see or change
-// them.
+// scoped is an input with known topics. scope refuses a caller without rights to them.
 type scoped[I any] interface {
 	*I
 	scope(c access.Caller) error
@@ -45,8 +44,7 @@ type nothing struct{}
 
 func (*nothing) scope(access.Caller) error { return nil }
 
-// valuable is a response with task content, hidden from the role read. All keys, values and headers
-// belong to the business.
+// valuable is a response with task content (key, value and headers), hidden from the role read.
 type valuable interface{ withhold() }
 
 type body[T any] struct{ Body T }

@@ -19,8 +19,8 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
-// This file refuses ambiguous requests. The schemas and the handlers see only things said once, in
-// UTF-8 and with a value.
+// This file refuses ambiguous requests. The schemas see only things said once, in UTF-8 and with a
+// value.
 
 // A field in another case is an unknown one.
 func init() { huma.ValidateStrictCasing = true }
@@ -49,8 +49,7 @@ func jsonFormats() map[string]huma.Format {
 // schema: shapeProblem tells the mistake.
 type mistake struct{ location, message string }
 
-// findMistake returns an untyped nil for a body without one. An error means: the body is no JSON,
-// or too much.
+// findMistake returns an untyped nil for a body without one. An error: no JSON, or too much.
 func findMistake(body []byte) (any, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	for values := 0; ; {
@@ -113,8 +112,7 @@ func located(err error) error {
 	return fmt.Errorf("%s is of another type: see /openapi.json", pointed(semantic.JSONPointer))
 }
 
-// Encode returns the JSON of a request. Text beyond UTF-8, which another encoder would replace, is
-// a *MistakeError.
+// Encode returns the JSON of a request. Text beyond UTF-8 is a *MistakeError, and never replaced.
 func Encode(request any) ([]byte, error) {
 	data, err := json.Marshal(request, jsonv1.OmitEmptyWithLegacySemantics(true))
 	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {

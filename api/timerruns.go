@@ -304,7 +304,6 @@ func (l *Local) auditTimer(ctx context.Context, topic, id string, f TimerAuditFi
 	return out, err
 }
 
-// tell fills in the facts of the run's task.
 func (r *AuditedRun) tell(t *task.Timer, made look.Run, now int64) {
 	r.Due = made.Due
 	if made.Dropped {

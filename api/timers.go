@@ -228,7 +228,6 @@ func (t *SetTimer) Record(topic, id string, in Intake) (*kgo.Record, error) {
 	return r, err
 }
 
-// schedule computes the runs of a request for a timer.
 func schedule(r *kgo.Record, in Intake) (timer.Schedule, error) {
 	request, err := schemas.Decode(r, in.Limits)
 	if err != nil {

@@ -33,14 +33,13 @@ func (c *circuit) wait(now time.Time) time.Duration {
 	return 0
 }
 
-// enter notes a sent request, and returns whether this request asks an open origin. wait must have
-// returned 0.
+// enter notes a sent request, and whether it probes an open origin. wait must have returned 0.
 func (c *circuit) enter() (probe bool) {
 	c.probing = c.probing || c.open
 	return c.open
 }
 
-// change is the effect of an outcome to a circuit.
+// change is the effect of an outcome on a circuit.
 type change uint8
 
 const (
@@ -49,7 +48,6 @@ const (
 	closed
 )
 
-// leave notes the outcome of a request.
 func (c *circuit) leave(o Outcome, probe bool, now time.Time) change {
 	if probe {
 		c.probing = false

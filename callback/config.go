@@ -28,8 +28,8 @@ type Config struct {
 	// Sender.Share), and the connections to the origin. Default 64.
 	MaxInFlight int
 
-	// MaxInFlightTotal limits the requests to all origins at a time, and the idle connections.
-	// Default 2048.
+	// MaxInFlightTotal likewise limits the requests to all origins, and idle connections. Default
+	// 2048.
 	MaxInFlightTotal int
 
 	// MaxTimeout limits the time of one request. Without this bound a task with notyet-ack-timeout

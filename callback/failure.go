@@ -32,7 +32,6 @@ func failed(origin string, err error, sent bool, timeout time.Duration) (Outcome
 	return Outcome{Verdict: Retry, Sent: sent, Reason: origin + " " + text}, kind
 }
 
-// refusal is the outcome of a request not allowed by this installation.
 func refusal(reason string) Outcome {
 	return Outcome{Verdict: Dead, Kind: schemas.KindCallback, Reason: reason}
 }

@@ -115,8 +115,7 @@ func (g *Guard) allowsHost(host string) bool {
 	})
 }
 
-// allowsLiteral reports whether a literal address, or a name of fixed meaning, may be called. Any
-// other name passes.
+// allowsLiteral judges a literal address, or a name of fixed meaning. Any other name passes.
 func (g *Guard) allowsLiteral(host string) bool {
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // RFC 6761: always loopback
 		v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()

@@ -16,8 +16,7 @@ type metrics struct {
 	circuits prometheus.Counter
 }
 
-// results are the values of the label, there from the start: a rate misses the first step of a new
-// series.
+// results are the label's values from the start: a rate misses the first step of a new series.
 var results = []string{
 	"2xx", "3xx", "4xx", "408", "425", "429", "5xx", "other",
 	failedDNS, failedTLS, failedConnect, failedTimeout, failedOther, "refused", "interrupted",

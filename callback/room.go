@@ -110,8 +110,7 @@ func (r *room) blocked(origin, tenant string, now time.Time) (why string, wait t
 	return "", 0
 }
 
-// leave gives a seat back. down is how long the origin's circuit lets nothing through; 0: the
-// circuit is closed.
+// leave gives a seat back. down is how long the origin's circuit lets nothing through; 0: closed.
 func (r *room) leave(p permit, o Outcome, now time.Time) (did change, down time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

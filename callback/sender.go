@@ -33,8 +33,7 @@ type limited struct {
 	transport       *http.Transport
 }
 
-// New checks the configuration and reads the secrets. New connects to nothing. Close frees the
-// connections.
+// New checks the configuration, reads the secrets and connects to nothing.
 func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Sender, error) {
 	guard, err := NewGuard(cfg.URLRules)
 	if err != nil {

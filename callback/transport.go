@@ -18,8 +18,7 @@ const handshakeTimeout = 10 * time.Second
 // requestKey is the key of a request's context in the context of its dial.
 type requestKey struct{}
 
-// withRequest returns ctx with ctx itself as a value. The transport keeps a dial's values and drops
-// its cancellation.
+// withRequest returns ctx with ctx itself as a value: dials keep values, and lose the cancellation.
 func withRequest(ctx context.Context) context.Context {
 	return context.WithValue(ctx, requestKey{}, ctx)
 }

@@ -58,7 +58,6 @@ func isPage(path string) bool {
 	return !slices.ContainsFunc(others, func(other string) bool { return strings.HasPrefix(path, other) })
 }
 
-// maxForm limits the body of a form.
 const maxForm = 1 << 20
 
 func (c *Console) page(h handler) http.Handler {
@@ -80,7 +79,6 @@ func (c *Console) page(h handler) http.Handler {
 	})
 }
 
-// needs refuses callers without the role.
 func needs(r *http.Request, role access.Role) error {
 	if access.From(r.Context()).May(role) {
 		return nil

@@ -8,7 +8,6 @@ import (
 	"github.com/notyet/notyet/api"
 )
 
-// findData is a search with its result.
 type findData struct {
 	Q, Topic, Tag, State string
 	Ended                bool

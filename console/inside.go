@@ -78,7 +78,6 @@ func (in *inside) call(ctx context.Context, method, path string, request, into a
 	return out.status, json.Unmarshal(out.body.Bytes(), into)
 }
 
-// answer keeps a response.
 type answer struct {
 	status int
 	header http.Header

@@ -11,7 +11,6 @@ import (
 	"github.com/notyet/notyet/internal/access"
 )
 
-// letterKinds are the kinds of dead letters.
 var letterKinds = []string{"dead", "undeliverable", "expired", "rejected", "callback"}
 
 type lettersData struct {
@@ -21,7 +20,6 @@ type lettersData struct {
 	Next    string
 }
 
-// letterFilter is the typed filter.
 type letterFilter struct{ api.LetterFilter }
 
 func readFilter(r *http.Request) letterFilter {

@@ -34,8 +34,7 @@ const (
 func (c *Console) overview(r *http.Request) (view, error) {
 	ctx := r.Context()
 	d := &overviewData{Topic: r.FormValue("topic")}
-	// One after the other: lists are few at a time, and one operator's look must not crowd out
-	// others.
+	// One by one: lists are few at a time, and one operator must not crowd out others.
 	var forecast api.Forecast
 	begin := time.Now().Truncate(time.Minute)
 	q := url.Values{"from": {ms(begin)}, "to": {ms(begin.Add(chartMinutes * time.Minute))}, "step": {"1m"}}

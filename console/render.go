@@ -36,7 +36,6 @@ func parsePages() map[string]*template.Template {
 	return out
 }
 
-// view is a handler's result.
 type view struct {
 	page  string // name of the template
 	title string
@@ -45,7 +44,6 @@ type view struct {
 	bare  bool   // only the content, for the script
 }
 
-// shown is a template's data.
 type shown struct {
 	Title    string
 	Page     string
@@ -109,8 +107,7 @@ func write(w http.ResponseWriter, status int, v view, s shown) {
 	_, _ = w.Write(out.Bytes())
 }
 
-// protect limits a browser's rights in a page: run our script, show our styles, send forms to us,
-// and nothing else.
+// protect limits a page: run our script, show our styles, send forms to us, and nothing else.
 func protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// maxCookie is how long a sealed value may be. Browsers keep 4096 bytes of a cookie, with name and
-// attributes.
+// maxCookie bounds a sealed value. Browsers keep 4096 bytes of a cookie, with name and attributes.
 const maxCookie = 3800
 
 var errCookieTooLarge = errors.New("there is no room for it in a cookie")
@@ -178,15 +177,13 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), commonWithin)
 }
 
-// Names of cookies. Over HTTPS they have the prefix __Host-: no other host of the domain can set
-// them.
+// Names of cookies. Over HTTPS with the prefix __Host-: no other host of the domain can set them.
 const (
 	sessionCookie = "notyet_session"
 	attemptCookie = "notyet_sign_in"
 	hostPrefix    = "__Host-"
 )
 
-// cookie returns the value of a cookie from the browser.
 func (s *Sessions) cookie(r *http.Request, name string) (value string, ok bool) {
 	cookie, err := r.Cookie(hostPrefix + name)
 	if err != nil && !s.secure(r) {

@@ -58,7 +58,6 @@ type Sessions struct {
 	failedRest        time.Duration // for which a sign-in that fails keeps its place: guesses fail
 }
 
-// session is the content of the cookie.
 type session struct {
 	ID       string           `json:"id"`
 	Token    string           `json:"token,omitempty"`
@@ -164,8 +163,7 @@ func (s *Sessions) opened(r *http.Request) (*session, error) {
 	return &x, nil
 }
 
-// resume returns the request's session, and the present rights of the caller. No session: nobody is
-// signed in.
+// resume returns the request's session, and the caller's present rights. nil: nobody is signed in.
 func (s *Sessions) resume(r *http.Request) (*session, access.Caller, error) {
 	x, err := s.opened(r)
 	if x == nil || err != nil {
@@ -207,8 +205,7 @@ func (x *session) end() time.Time {
 	return end
 }
 
-// begin gives the browser a new session of a caller. The id begins with the owner: see
-// Common.EndSession.
+// begin gives the browser a new session. The id begins with the owner: see Common.EndSession.
 func (s *Sessions) begin(w http.ResponseWriter, r *http.Request, caller string, x session) error {
 	owner := sha256.Sum256([]byte(caller))
 	x.ID, x.Began = hex.EncodeToString(owner[:8])+"."+rand.Text(), time.Now()

@@ -25,8 +25,7 @@ const (
 	// maxEnding is how many sign-ins may ask the issuer at a time, and peerEnding how many of one
 	// peer. Others wait for their turn.
 	maxEnding, peerEnding = 16, 4
-	// maxSpent is how many spent attempts are remembered. Beyond it, older attempts are not
-	// accepted any more.
+	// maxSpent is how many spent attempts are remembered. Older attempts are not accepted any more.
 	maxSpent = 10_000
 )
 
@@ -86,7 +85,6 @@ func (s *Sessions) turn(w http.ResponseWriter, r *http.Request, of *share.Turns,
 	return leave, err == nil
 }
 
-// start sends the browser to the issuer.
 func (s *Sessions) start(w http.ResponseWriter, r *http.Request) {
 	next := local(r.FormValue("next"))
 	// Our own page leads here. A page of another site may not begin a sign-in over a session.
@@ -161,7 +159,6 @@ func (s *Sessions) callback(w http.ResponseWriter, r *http.Request) {
 	s.page(w, http.StatusOK, view{page: "signedin", title: "You are signed in", data: local(a.Next)})
 }
 
-// failed shows why nobody is signed in.
 func (s *Sessions) failed(w http.ResponseWriter, next string, err error) {
 	status := access.StatusOf(err)
 	switch {

@@ -17,7 +17,6 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// taskData is one task.
 type taskData struct {
 	Task    api.Task
 	Why     string // it is not delivered yet; empty: it has ended
@@ -90,7 +89,6 @@ type confirmation struct {
 
 type field struct{ Name, Value string }
 
-// outcome is the winner.
 type outcome struct {
 	Text string
 	Bad  bool

@@ -16,7 +16,6 @@ type timersData struct {
 	Form          timerForm
 }
 
-// timerForm is the typed timer.
 type timerForm struct {
 	Topic, ID, Cron, Every, Timezone, Key, Value string
 	Preview                                      previewData

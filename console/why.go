@@ -44,8 +44,7 @@ func (c *Console) surroundings(ctx context.Context, t *api.Task) surroundings {
 
 func (s *surroundings) late(t *api.Task) time.Duration { return s.now.Sub(time.UnixMilli(t.Next)) }
 
-// why names the cause of a task's wait, so that nobody has to look in four places. Empty: the task
-// has ended.
+// why names the cause of a task's wait, to spare a look in four places. Empty: the task has ended.
 func (s *surroundings) why(t *api.Task) string {
 	switch t.State {
 	case "pending":

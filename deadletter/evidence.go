@@ -95,7 +95,6 @@ func (e *evidence) note(entry sendlog.Entry) {
 	}
 }
 
-// acknowledged notes an answer of Kafka.
 func (e *evidence) acknowledged(subject sendlog.Subject, attempt int32, at int64) {
 	s := e.tasks[subject]
 	if _, refused := e.refused[subject]; attempt < s.proven || attempt == s.proven && !refused {

@@ -21,8 +21,7 @@ import (
 type Reconcile struct {
 	// Logs are the send log directories of all dispatchers.
 	Logs []string
-	// Since is the time of the first log entries to read. Default: an hour before the database's
-	// last claim.
+	// Since is the time of the first entries to read. Default an hour before the last claim.
 	Since time.Time
 	// Topics lets the run search the target topics for deliveries of tasks in doubt.
 	Topics bool
@@ -189,7 +188,6 @@ func (l *Local) restoreRuns(ctx context.Context, known *evidence) error {
 	return err
 }
 
-// settleSent settles the rows left by the repeated requests.
 func (l *Local) settleSent(ctx context.Context, known *evidence) error {
 	return l.unsent(ctx, known, seqsOf(known.proven()), func(tasks []task.Task) error {
 		now, err := l.store.Time(ctx)
@@ -313,8 +311,7 @@ func (l *Local) lookOnTopics(ctx context.Context, client *kgo.Client, kcfg kafka
 	return found, err
 }
 
-// forgetIndex makes the dispatchers load the index anew, because the index is newer than the
-// restored database.
+// forgetIndex makes dispatchers load the index anew: it is newer than the restored database.
 func (l *Local) forgetIndex(ctx context.Context) {
 	if l.index == nil {
 		return

@@ -49,8 +49,7 @@ type Local struct {
 	log   *zap.Logger
 }
 
-// NewLocal returns a Local. ix may be nil. by is the replaying person where the context has no
-// actor.
+// NewLocal returns a Local. ix may be nil. by replays where the context has no actor.
 func NewLocal(st *store.Store, ix Index, by string, log *zap.Logger) *Local {
 	return &Local{store: st, index: ix, by: by, log: log}
 }

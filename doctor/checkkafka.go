@@ -10,7 +10,6 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// role is a topic's purpose.
 type role int
 
 const (
@@ -47,7 +46,6 @@ func grant(rights ...string) string {
 	return "grant " + strings.Join(names, " and ") + " on it to notyet's user"
 }
 
-// fix is a command to change a setting of the topic.
 func (t topic) fix(setting string) string {
 	return "kafka-configs.sh --alter --entity-type topics --entity-name " + t.name + " --add-config " + setting
 }
@@ -192,8 +190,7 @@ func messageSize(c Config, t topic) []Finding {
 	return nil
 }
 
-// LargestRequest is the size of a batch with the largest request of an intake topic, without
-// compression.
+// LargestRequest is the size of a batch with an intake's largest request, without compression.
 func LargestRequest(l schemas.Limits) int {
 	const framing = 8 << 10 // the batch's own 61 bytes, and the lengths of a record with 128 headers
 	return l.MaxValueBytes + schemas.MaxKeyBytes + schemas.MaxHeaderBytes + framing

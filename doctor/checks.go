@@ -10,8 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 )
 
-// check is one question about the answers. Without an answer of the server in question there are no
-// findings.
+// check is one question about the answers, without findings if its server gave none.
 type check struct {
 	name  string
 	judge func(f facts) []Finding
@@ -125,7 +124,6 @@ func installation(f facts) []Finding {
 	return out
 }
 
-// settings are the open points of the configuration.
 func settings(f facts) (out []Finding) {
 	for _, p := range f.Settings.Open() {
 		out = append(out, Finding{Where: p.Key, Level: Warning, Found: p.Problem, Fix: p.Fix})

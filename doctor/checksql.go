@@ -169,8 +169,7 @@ func databaseClock(_ Config, d *database, where string) []Finding {
 	return clock(where, d.Ahead, d.Within)
 }
 
-// services looks for live services. A service at its own start does not judge: others may start
-// later.
+// services looks for live services, but not at a service's own start: others may start later.
 func services(c Config, d *database, where string) []Finding {
 	if c.Running || d.migrated != nil {
 		return nil

@@ -102,7 +102,6 @@ func Look(ctx context.Context, cfg Config, log *zap.Logger) []Finding {
 
 func rank(l Level) int { return slices.Index([]Level{Failure, Warning, Note, OK}, l) }
 
-// ask asks all servers side by side.
 func (f facts) ask(ctx context.Context, log *zap.Logger) [][]Finding {
 	out := make([][]Finding, len(servers))
 	var group sync.WaitGroup

@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	lookBoxes = 10_000
-	// forgetTimeout limits one attempt to forget.
+	lookBoxes     = 10_000
 	forgetTimeout = 10 * time.Second
 )
 
@@ -64,8 +63,7 @@ type leftovers struct {
 	due  []outbox.Box // seen at two looks, without their events, in order
 }
 
-// look reads the rest of the outbox. A box seen for the first time may be on its way, from this
-// process or another.
+// look reads the rest of the outbox. A new box may be on its way, from this process or another.
 func (p *Publisher) look(ctx context.Context, l *leftovers) {
 	p.forget(ctx)
 	sources := p.cfg.Sources()

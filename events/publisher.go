@@ -32,8 +32,7 @@ type Config struct {
 	// and 16 MiB: more than a second of 5,000 deliveries, each with two events.
 	MaxRecords int
 	MaxBytes   int
-	// Sources returns the outbox sources of leftovers to publish here, anew at each look. Default
-	// none.
+	// Sources returns the outbox sources of leftovers to publish, anew at each look. Default none.
 	Sources func() []int
 	// LookEvery is the time between two looks at the outbox. Only a box seen at two looks is
 	// published: at the first the box may be on its way from another process. Default 5 s.
@@ -117,8 +116,7 @@ func (p *Publisher) Publish(events []schemas.Event, done func(error)) bool {
 }
 
 // Stored sends the events of boxes in the outbox. A box is deleted once all its events are
-// acknowledged. A box without room stays in the outbox. Run publishes the box later, in this
-// process or another.
+// acknowledged. A box without room stays in the outbox. Run, in any process, publishes it later.
 func (p *Publisher) Stored(boxes []outbox.Box) {
 	for _, box := range boxes {
 		p.tryStored(box)
@@ -217,8 +215,7 @@ func (p *Publisher) acknowledged(e schemas.Event, err error) {
 	}
 }
 
-// Unanswered returns for how long the results topic has acknowledged nothing. 0: nothing is
-// waiting.
+// Unanswered returns for how long the topic has acknowledged nothing. 0: nothing is waiting.
 func (p *Publisher) Unanswered() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

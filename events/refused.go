@@ -23,8 +23,7 @@ func (p *Publisher) wasRefused(box outbox.Box) bool {
 	return p.refused[keyOf(box)]
 }
 
-// forgetRefused forgets refused boxes outside the outbox. With an empty outbox nothing waits for
-// the topic.
+// forgetRefused forgets boxes outside the outbox. Without any inside, nothing waits for the topic.
 func (p *Publisher) forgetRefused(outbox map[key]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"github.com/notyet/notyet/internal/command"
 )
 
-// app is a command's environment.
 type app struct{ *command.App }
 
 // asking holds the flags of printing commands with servers.

@@ -23,7 +23,6 @@ type auditFilter struct {
 	To    string `help:"Only changes before, in the forms of --from." placeholder:"TIME"`
 }
 
-// auditPage is how many changes are read at once.
 const auditPage = 1000
 
 // each passes every change selected by the flags to f, the latest first, until f returns false.

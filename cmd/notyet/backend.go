@@ -33,8 +33,7 @@ type deadLetters interface {
 	CountLetters(ctx context.Context, f letters.Filter) (int64, error)
 }
 
-// installation answers questions about changes and running services, and changes the number of
-// slots.
+// installation tells changes and running services, and changes the number of slots.
 type installation interface {
 	Audit(ctx context.Context, f api.AuditFilter) (api.AuditLog, error)
 	Cluster(ctx context.Context) (api.Cluster, error)
@@ -133,8 +132,7 @@ func show[T any](a *app, c asking, ask func(*backend) (T, error), print func(T))
 	return nil
 }
 
-// listed reads pages up to the wanted number, or to the end. page takes the room left, and the
-// previous page's cursor.
+// listed reads pages up to the wanted number, or to the end. page takes the room left and a cursor.
 func listed[T any](want int, page func(room int, cursor string) (found []T, next string, err error)) ([]T, error) {
 	out, cursor := []T{}, ""
 	for {
@@ -149,8 +147,7 @@ func listed[T any](want int, page func(room int, cursor string) (found []T, next
 	}
 }
 
-// instant parses RFC 3339, Unix milliseconds, or a duration from now in the given direction. "" is
-// none.
+// instant parses RFC 3339, Unix ms, or a duration from now in the given direction. "" is none.
 func instant(flag, text string, direction time.Duration) (at api.Instant, err error) {
 	if text == "" {
 		return at, nil

@@ -308,8 +308,7 @@ func (b *backend) selected(ctx context.Context, f letters.Filter) (int64, error)
 	return n, err
 }
 
-// bar shows a person the progress of a long command, until end. Without a terminal on standard
-// error nothing is shown.
+// bar shows the progress of a long command, until end, on a terminal at standard error only.
 func (a *app) bar(b *backend, what string, f letters.Filter) (show func(deadletter.Progress), end func()) {
 	show, end = func(deadletter.Progress) {}, func() {}
 	if !command.IsTerminal(a.Stderr) {

@@ -69,8 +69,7 @@ func (c *devCmd) Run(a *app) error {
 	return service.Dev(a.App, cfg, log, func(addr string, intakes []api.Intake) { c.greet(a, cfg, addr, intakes) })
 }
 
-// directory returns where everything is kept: the given directory, or a temporary one, removed at
-// the end.
+// directory returns the place of all data: the given directory, or a temporary one until the end.
 func (c *devCmd) directory() (dir string, remove func(), err error) {
 	if c.Data != "" {
 		if err := cmp.Or(os.MkdirAll(c.Data, 0o700), closeToOthers(c.Data)); err != nil {
@@ -171,8 +170,7 @@ or with any Kafka client:
 `, kept, broker, addr, a.Program, elsewhere, asked, in.Topic, fromEnvironment(cfg, a.Environ))
 }
 
-// fromEnvironment returns the variables used and ignored by dev: a shell may still have some for a
-// real installation.
+// fromEnvironment returns the used and ignored variables: a shell may have a real installation's.
 func fromEnvironment(cfg *config.Config, environ []string) string {
 	var used, ignored []string
 	for _, key := range config.Keys() {

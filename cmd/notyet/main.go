@@ -23,7 +23,6 @@ func main() {
 	os.Exit(a.run(os.Args[1:]))
 }
 
-// cli is the whole command line.
 type cli struct {
 	Dev        devCmd        `cmd:"" help:"Run everything in one process, for trying out and development."`
 	Scanner    scannerCmd    `cmd:"" help:"Run a scanner: stores requests from the intake in the database."`
@@ -63,7 +62,6 @@ Settings come from the file that --config (or NOTYET_CONFIG) names, then the env
 
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration.`
 
-// run runs the program: arguments in, exit code out.
 func (a *app) run(args []string) int {
 	a.Ctx = admin.WithActor(a.Ctx, admin.Actor{Who: operator(), Via: admin.ViaCLI})
 	return a.Run(args, command.Grammar{Commands: &cli{}, Description: description, Bind: a, IsMistake: isMistake})
@@ -90,8 +88,7 @@ Examples:
   notyet completion --code fish | source`
 }
 
-// benchCmd becomes notyet-bench, the measuring program: its plotting libraries are no part of every
-// service.
+// benchCmd becomes notyet-bench: its plotting libraries are no part of every service.
 type benchCmd struct {
 	Args []string `arg:"" help:"Command and flags of notyet-bench; none: its help." optional:""`
 }

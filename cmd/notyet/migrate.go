@@ -246,8 +246,7 @@ func topicSpecs(cfg *config.Config) []kafka.TopicSpec {
 	return specs
 }
 
-// wakesSpec is the topic for waking dispatchers (index.kind mysql). Records there are worth nothing
-// after seconds.
+// wakesSpec is the topic for wakes (index.kind mysql). Records are worth nothing after seconds.
 func wakesSpec(cfg *config.Config) kafka.TopicSpec {
 	return kafka.TopicSpec{Name: cfg.Wakes.Topic, Partitions: 1, Replication: int16(cfg.Migrate.Replication), Configs: map[string]string{
 		"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete", "retention.ms": "600000", "segment.ms": "600000", "retention.bytes": "268435456", "segment.bytes": "67108864",

@@ -73,8 +73,7 @@ func rough(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + "d"
 }
 
-// content prints key, headers and value: as text if a terminal can show it, otherwise quoted or in
-// base64.
+// content prints key, headers and value: as text for a terminal, otherwise quoted or in base64.
 func content(w io.Writer, c *deadletter.Content) {
 	if c == nil {
 		return

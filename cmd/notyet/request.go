@@ -250,7 +250,6 @@ func (a *app) publishing(s command.Settings, more command.Servers, name, topic, 
 	return cfg, in, nil
 }
 
-// publish connects, sends and disconnects.
 func publish(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Record, timeout time.Duration) (api.Published, error) {
 	client, err := service.Publisher(ctx, cfg, log)
 	if err != nil {

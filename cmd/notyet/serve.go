@@ -12,14 +12,12 @@ var (
 	dispatcherServers = append(scannerServers, "zookeeper.servers")
 )
 
-// serving holds the flags of a service.
 type serving struct {
 	command.Settings
 	command.Servers
 }
 
-// serve runs a service. The required settings must be set, because their defaults are only for
-// trying notyet out.
+// serve runs a service. required settings must be set: their defaults are only for trying out.
 func (c *serving) serve(a *app, name string, required []string, parts ...func(*service.Service) error) error {
 	return service.Serve(a.App, name, func() (*config.Config, error) {
 		return a.Load(c.Settings, c.Servers, config.Sources{Require: required})

@@ -62,7 +62,6 @@ func (a *app) task(t api.Task) {
 	content(a.Stdout, t.Content)
 }
 
-// eventLine is an event of a task on one line.
 func eventLine(e api.TaskEvent) string {
 	words := []string{string(e.State)}
 	if e.At != 0 {

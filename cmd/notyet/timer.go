@@ -28,7 +28,6 @@ type timerCmd struct {
 	Backfill timerBackfillCmd `cmd:"" help:"Make the runs of a range that do not exist, and print how many."`
 }
 
-// definition holds the flags of a timer's expression.
 type definition struct {
 	Cron     string `help:"Cron expression: 5 fields, 6 with seconds in front, or a nickname such as @daily." placeholder:"EXPR" xor:"when"`
 	Every    string `help:"Time from one run to the next, at least 1s: 90s, PT30M. Runs are at --from plus a multiple of it." placeholder:"DURATION" xor:"when"`
@@ -205,7 +204,6 @@ func (a *app) timer(t api.Timer) {
 	content(a.Stdout, t.Content)
 }
 
-// timerName names a timer.
 type timerName struct {
 	asking
 	arguments

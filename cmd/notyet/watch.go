@@ -81,8 +81,7 @@ func (c *watchCmd) wanted(e event) bool {
 	return (c.Topic == "" || e.Topic == schemas.TargetName(c.Topic)) && (c.ID == "" || e.ID == c.ID) && (len(c.State) == 0 || slices.Contains(c.State, string(e.State)))
 }
 
-// tail reads the results topic from a position fixed before the request is sent, so that no answer
-// is missed.
+// tail reads the results topic from before the request, so that no answer is missed.
 type tail struct {
 	client *kgo.Client
 	topic  string
@@ -174,7 +173,6 @@ func (t *tail) failed(ctx context.Context, fetches kgo.Fetches) error {
 	return nil
 }
 
-// until waits for the first wanted event.
 func (t *tail) until(ctx context.Context, wanted func(event) bool) (event, error) {
 	for {
 		e, err := t.next(ctx)
@@ -184,8 +182,7 @@ func (t *tail) until(ctx context.Context, wanted func(event) bool) (event, error
 	}
 }
 
-// outcome prints the final event of a request or its task, and fails unless the event has a wanted
-// state.
+// outcome prints the final event of a request or task, and fails unless its state is wanted.
 func (a *app) outcome(e event, asJSON bool, wanted ...schemas.State) error {
 	if err := a.event(e, asJSON); err != nil {
 		return err
@@ -196,7 +193,6 @@ func (a *app) outcome(e event, asJSON bool, wanted ...schemas.State) error {
 	return nil
 }
 
-// event prints one event.
 func (a *app) event(e event, asJSON bool) error {
 	if asJSON {
 		return a.Line(e.raw)

@@ -27,8 +27,8 @@ const (
 	None Role = iota
 	// Read sees tasks and dead letters without their content.
 	Read
-	// Operate also sees content, and may schedule, cancel, stop, fire, replay and change settings
-	// at run time.
+	// Operate also sees content, and may schedule, cancel, stop, fire, replay and change live
+	// settings.
 	Operate
 	// Admin may do everything, including deletion.
 	Admin
@@ -53,11 +53,9 @@ func ParseRole(name string) (Role, error) {
 type Caller struct {
 	Name string
 	Role Role
-	// Topics are patterns (path.Match) of the target topics and origins open to the caller. Default
-	// none.
+	// Topics are patterns (path.Match) of the caller's target topics and origins. Default none.
 	Topics []string
-	// Intakes are the intake topics whose targets are all the caller's, and so the dead letters
-	// too.
+	// Intakes are the intake topics, and their dead letters, with only the caller's targets.
 	Intakes []string
 	// Until is when the token ends. The zero time: never.
 	Until time.Time
@@ -75,8 +73,7 @@ type way struct {
 	intake string
 }
 
-// Through reports whether requests for a topic may go through an intake. A caller of no entry may
-// use any intake.
+// Through reports whether requests for a topic may go through an intake. No entry: any intake.
 func (c Caller) Through(topic, intake string) bool {
 	return c.ways == nil || slices.ContainsFunc(c.ways, func(w way) bool {
 		return (w.intake == "" || w.intake == intake) && matches(w.topics, topic)
@@ -117,8 +114,7 @@ func (c Caller) Ended(now time.Time) bool { return !c.Until.IsZero() && !now.Bef
 // May reports whether the caller has the role.
 func (c Caller) May(r Role) bool { return c.Role >= r && r > None }
 
-// Everything are the topics of a caller for all topics and origins, and for facts about the whole
-// installation.
+// Everything stands for all topics and origins, and for facts about the whole installation.
 var Everything = []string{all}
 
 const all = "*"
@@ -126,8 +122,7 @@ const all = "*"
 // AllTopics reports whether the caller may use every topic.
 func (c Caller) AllTopics() bool { return slices.Contains(c.Topics, all) }
 
-// Topic reports whether the caller may see and change the tasks of a target topic. No topic stands
-// for all of them.
+// Topic reports whether the caller may see and change a target topic's tasks. "": those of all.
 func (c Caller) Topic(topic string) bool { return matches(c.Topics, topic) }
 
 func matches(patterns []string, topic string) bool {

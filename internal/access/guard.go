@@ -71,8 +71,7 @@ func (g *Guard) Caller(ctx context.Context, token string) (Caller, error) {
 	return g.tokens.Caller(ctx, token)
 }
 
-// SignIn returns the caller for a typed token. A refused token is counted and logged, and the error
-// gives the reason.
+// SignIn returns the caller for a typed token. A refused one is counted and logged, with an error.
 func (g *Guard) SignIn(r *http.Request, token string) (Caller, error) {
 	c, err := g.Caller(r.Context(), token)
 	if err != nil {
@@ -189,8 +188,7 @@ var forwarding = map[string]bool{
 	"X-Envoy-External-Address": true, "True-Client-Ip": true, "Cf-Connecting-Ip": true, "Fastly-Client-Ip": true,
 }
 
-// toLoopback reports whether the connection came to a loopback address, in reach of this machine
-// only.
+// toLoopback reports whether the connection came to a loopback address: only this machine can.
 func toLoopback(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
@@ -225,8 +223,7 @@ func Refuse(w http.ResponseWriter, status int, detail string) {
 	}{http.StatusText(status), status, detail})
 }
 
-// CrossOrigin prevents pages of other sites, opened in an operator's browser, from changing
-// anything.
+// CrossOrigin keeps pages of other sites, in an operator's browser, from changing anything.
 func CrossOrigin(next http.Handler) http.Handler {
 	p := http.NewCrossOriginProtection()
 	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -18,19 +18,18 @@ import (
 
 // JWT names the issuer of accepted JSON Web Tokens. The zero value accepts none.
 type JWT struct {
-	// Issuer is the URL of an OpenID provider, exactly as in the provider's tokens and discovery
-	// document. Default none.
+	// Issuer is the URL of an OpenID provider, exactly as in the provider's documents. Default
+	// none.
 	Issuer string
-	// Audience is the audience required in a token. Default none: no token is accepted, but
-	// operators may sign in.
+	// Audience is the audience required in a token. Default none: no token, but operators may sign
+	// in.
 	Audience string
 	// GroupsClaim is the claim with the caller's groups. If no claim has the name, dots lead into
 	// objects: realm_access.roles.
 	GroupsClaim string
 	// NameClaim is the claim with the caller's name.
 	NameClaim string
-	// KeysMaxAge is how old the issuer's keys may get while the issuer does not answer. Default 1
-	// h.
+	// KeysMaxAge is how old keys may get while the issuer does not answer. Default 1 h.
 	KeysMaxAge time.Duration
 	// TLS gives each connection to the issuer a configuration. Default the system's authorities.
 	TLS func() *tls.Config
@@ -75,7 +74,6 @@ var (
 	errNoRole       = &refusal{"no_role", http.StatusForbidden, "none of the groups in the JWT has a role: add an entry with group and role to the file in http.tokens"}
 )
 
-// issuer judges JSON Web Tokens.
 type issuer struct {
 	cfg  JWT
 	keys *issuerKeys
@@ -169,8 +167,7 @@ func (i *issuer) named(claims map[string]any, all entries) (Caller, error) {
 	return c, nil
 }
 
-// isAccessToken refuses tokens for other purposes, such as a notice of a sign-out. Many issuers
-// name no kind, or JWT.
+// isAccessToken refuses tokens for other purposes, such as a sign-out. Many have no kind, or JWT.
 func isAccessToken(h jose.Header) bool {
 	typ, _ := h.ExtraHeaders[jose.HeaderType].(string)
 	switch strings.TrimPrefix(strings.ToLower(typ), "application/") {
@@ -212,8 +209,7 @@ func claim(claims map[string]any, name string) any {
 	return claim(inner, rest)
 }
 
-// groups returns the groups in a list or in one text. OAuth's scopes are one text with blanks in
-// between.
+// groups returns the groups in a list or in one text; OAuth's scopes have blanks in between.
 func (i *issuer) groups(claims map[string]any) (out []string) {
 	switch v := claim(claims, i.cfg.GroupsClaim).(type) {
 	case string:

@@ -23,8 +23,7 @@ import (
 const (
 	// keysEvery is how often the keys are read, asked for or not.
 	keysEvery = 4 * time.Minute
-	// keysYoung is up to which age keys are used without a look at the issuer. A revoked key is
-	// accepted for so long.
+	// keysYoung is up to which age keys, even revoked ones, are used without a look at the issuer.
 	keysYoung = 5 * time.Minute
 	// keysPause lies between two attempts, for any number of callers.
 	keysPause   = 10 * time.Second
@@ -62,8 +61,7 @@ func newIssuerKeys(cfg JWT, now func() time.Time, log *zap.Logger) *issuerKeys {
 	return k
 }
 
-// find returns the key with the id. If the id is unknown, or the keys are old, find waits for an
-// attempt to read keys.
+// find returns the key with the id. For an unknown id, or old keys, find waits for an attempt.
 func (k *issuerKeys) find(ctx context.Context, id, algorithm string) (*jose.JSONWebKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,7 +82,6 @@ func (k *issuerKeys) has(id, algorithm string) bool {
 	return k.known(id, algorithm) != nil
 }
 
-// discovered returns the discovery document.
 func (k *issuerKeys) discovered(ctx context.Context) (discovery, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -149,8 +146,7 @@ func (k *issuerKeys) keep(ctx context.Context) {
 	}
 }
 
-// known returns the key with the id for the algorithm. A token without an id is signed with the
-// only key.
+// known returns the key with the id for the algorithm. Without an id, the only key counts.
 func (k *issuerKeys) known(id, algorithm string) *jose.JSONWebKey {
 	if id == "" && len(k.keys) != 1 {
 		return nil
@@ -164,7 +160,6 @@ func (k *issuerKeys) known(id, algorithm string) *jose.JSONWebKey {
 	return nil
 }
 
-// refresh is one attempt.
 func (k *issuerKeys) refresh() {
 	ctx, cancel := context.WithTimeout(context.Background(), k.timeout)
 	defer cancel()
@@ -207,8 +202,7 @@ type discovery struct {
 	ahead, within time.Duration // the issuer's clock is ahead of ours by at least ahead, and at most within more; within 0: not known
 }
 
-// trusted reports whether an address named by the issuer can be used: nobody in between can change
-// the issuer's answers.
+// trusted reports whether an address of the issuer is safe: nobody in between can change answers.
 func (k *issuerKeys) trusted(at string) bool {
 	return strings.HasPrefix(at, "https://") || strings.HasPrefix(at, "http://") && strings.HasPrefix(k.issuer, "http://")
 }
@@ -222,7 +216,6 @@ func (k *issuerKeys) client() *http.Client {
 	}
 }
 
-// askIssuer reads the discovery document and the keys.
 func (k *issuerKeys) askIssuer(ctx context.Context) (found discovery, keys []jose.JSONWebKey, err error) {
 	client := k.client()
 	at := strings.TrimSuffix(k.issuer, "/") + "/.well-known/openid-configuration"
@@ -259,8 +252,7 @@ func (k *issuerKeys) askIssuer(ctx context.Context) (found discovery, keys []jos
 	return found, keys, nil
 }
 
-// get reads a JSON document. date is the server's own time of the answer; zero: the server does not
-// tell.
+// get reads a JSON document. date is the server's own time of the answer; zero: not told.
 func get(ctx context.Context, client *http.Client, at string, into any) (date time.Time, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {

@@ -117,7 +117,6 @@ func (g *Guard) EachRefused(keep func([]Refused) error) error {
 	return err
 }
 
-// refusalOf returns why a token is refused.
 func refusalOf(err error) *refusal {
 	if no, ok := errors.AsType[*refusal](err); ok {
 		return no

@@ -45,8 +45,7 @@ var (
 	errSignInEnded  = &refusal{"expired", http.StatusUnauthorized, "the sign-in has ended"}
 )
 
-// Attempt is a begun sign-in. The browser keeps the attempt, and can neither read nor change the
-// content.
+// Attempt is a begun sign-in. The browser keeps, but can neither read nor change the attempt.
 type Attempt struct {
 	Issuer   string `json:"issuer"`
 	State    string `json:"state"`
@@ -81,8 +80,7 @@ func (g *Guard) ClientSecret() string {
 	return g.signIn.Secret()
 }
 
-// BeginSignIn returns the issuer's page for the sign-in of an operator. A failure is counted and
-// logged.
+// BeginSignIn returns the issuer's page for an operator. A failure is counted and logged.
 func (g *Guard) BeginSignIn(r *http.Request) (to string, a Attempt, err error) {
 	if g.SignsInAt() == "" {
 		return "", a, errNotBegun
@@ -97,8 +95,7 @@ func (g *Guard) BeginSignIn(r *http.Request) (to string, a Attempt, err error) {
 	return cfg.AuthCodeURL(a.State, oauth2.S256ChallengeOption(a.Verifier), oauth2.SetAuthURLParam("nonce", a.Nonce)), a, nil
 }
 
-// EndSignIn returns the person named by the issuer in the answer r to the attempt. A failure is
-// counted and logged.
+// EndSignIn returns the person in the issuer's answer r. A failure is counted and logged.
 func (g *Guard) EndSignIn(r *http.Request, a Attempt) (Identity, error) {
 	out, err := g.endSignIn(r.Context(), r.URL.Query(), a)
 	if err != nil {
@@ -116,8 +113,7 @@ func (g *Guard) endSignIn(ctx context.Context, answer url.Values, a Attempt) (Id
 		return Identity{}, err
 	}
 	i := g.tokens.issuer
-	// RFC 9207: without this check another issuer's answer to our attempt would take the code
-	// there.
+	// RFC 9207: otherwise another issuer's answer to our attempt would take the code there.
 	if from := answer.Get("iss"); a.Issuer != i.cfg.Issuer || from != "" && from != a.Issuer || from == "" && found.NamesItself {
 		return Identity{}, errOtherIssuer
 	}
@@ -196,8 +192,7 @@ func (g *Guard) Known(id Identity) (Caller, error) {
 	return c, nil
 }
 
-// identity returns the person named by an ID token from the issuer itself, for our client and this
-// sign-in.
+// identity returns the person in an ID token from the issuer, for our client and this sign-in.
 func (i *issuer) identity(ctx context.Context, token, client, nonce string, all entries) (Identity, error) {
 	claims, _, err := i.verify(ctx, token, client)
 	switch {

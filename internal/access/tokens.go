@@ -27,8 +27,7 @@ import (
 // gives nobody more than a whole one.
 type Entry struct {
 	Topics []string `json:"topics" yaml:"topics,flow"` // Everything: all
-	// Expires is when the token ends: RFC 3339, or a date, for the date's beginning in UTC. Absent:
-	// never.
+	// Expires is when the token ends: RFC 3339, or a date for its beginning in UTC. Absent: never.
 	Expires string `json:"expires,omitempty" yaml:"expires,omitempty"`
 	Name    string `json:"name"              yaml:"name,omitempty"`
 	SHA256  string `json:"sha256"            yaml:"sha256,omitempty"` // of the token, in hexadecimal
@@ -37,8 +36,8 @@ type Entry struct {
 	Tenant string `json:"tenant,omitempty" yaml:"tenant,omitempty"`
 	// Intake is the only intake topic for the token's requests. Absent: any.
 	Intake string `json:"intake,omitempty" yaml:"intake,omitempty"`
-	// RequestsPerSecond bounds the requests of the token, or of the whole group, at each service.
-	// Absent: no bound.
+	// RequestsPerSecond bounds a token's, or a whole group's, requests at each service. Absent:
+	// none.
 	RequestsPerSecond *int   `json:"requests-per-second,omitempty" yaml:"requests-per-second,omitempty"`
 	Role              string `json:"role"                          yaml:"role"`
 }
@@ -76,8 +75,7 @@ var (
 	errUnusable   = &refusal{"unusable", http.StatusUnauthorized, "no token is accepted, because the file in http.tokens cannot be used: the service's log says why"}
 )
 
-// Tokens are the tokens of a file, read again on a change, and those of an issuer with groups in
-// the file.
+// Tokens are the tokens of a file, read again on a change, and those of an issuer's groups.
 type Tokens struct {
 	entries *reload.Value[entries]
 	issuer  *issuer // nil: none
@@ -112,8 +110,7 @@ func OpenTokens(cfg Config, log *zap.Logger) (*Tokens, error) {
 	return t, nil
 }
 
-// Caller returns the token's caller, or the reason of a refusal. Every wrong token of the file
-// takes the same time.
+// Caller returns the token's caller, or a refusal. Every wrong token takes the same time.
 func (t *Tokens) Caller(ctx context.Context, token string) (Caller, error) {
 	all, unusable := t.entries.Age()
 	if unusable >= tokensGrace {
@@ -264,10 +261,8 @@ func (e Entry) check() (out entry, err error) {
 	return entry{sum: [sha256.Size]byte(sum), caller: c}, err
 }
 
-// maxPace is the largest requests-per-second.
 const maxPace = 1_000_000
 
-// rights gives a caller the entry's rights.
 func (e Entry) rights(c *Caller) (err error) {
 	c.Topics, c.ways, c.pace = e.Topics, []way{{e.Topics, e.Intake}}, rate.NewLimiter(rate.Inf, 0)
 	if c.Role, err = ParseRole(e.Role); err != nil {

@@ -85,8 +85,8 @@ func (e UsageError) Unwrap() error { return e.Err }
 // Usage makes a UsageError.
 func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// ErrReported means: the command has failed and has already printed why. Within a UsageError the
-// mistake is the caller's.
+// ErrReported means: the failure is already printed. Within a UsageError it is the caller's
+// mistake.
 var ErrReported = errors.New("failed")
 
 // Grammar is the command line of one program.

@@ -55,8 +55,7 @@ func KafkaConfig(cfg *config.Config, log *zap.Logger) (kafka.Config, error) {
 	return out, nil
 }
 
-// APIConfig returns how commands reach the API of a service. user is the commands' operating system
-// user.
+// APIConfig returns how commands reach the API of a service. user is the command's user.
 func APIConfig(cfg *config.Config, user string) (api.ClientConfig, error) {
 	h := cfg.HTTP
 	out := api.ClientConfig{Addr: h.Addr, Token: h.Token, User: user}
@@ -148,7 +147,6 @@ func (t source) read() (string, error) {
 // identity is a user with a password. session goes with temporary credentials only.
 type identity struct{ user, password, session string }
 
-// identities returns the identity now in the files.
 type identities func() identity
 
 func (now identities) pair() (user, password string) {
@@ -175,7 +173,6 @@ func watched(name string, user, password, session source, log *zap.Logger) (iden
 	}, log, given(user.File, password.File, session.File)...)
 }
 
-// given leaves out files without a name.
 func given(files ...string) []string {
 	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
 }

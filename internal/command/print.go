@@ -62,8 +62,7 @@ func (a *App) Table(head []any, rows [][]any) {
 	t.Render()
 }
 
-// Plain quotes text with power over a terminal's cursor or lines. Already quoted text stays
-// unchanged.
+// Plain quotes text with power over a terminal. Already quoted text stays unchanged.
 func Plain(s string) string {
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)

@@ -48,7 +48,7 @@ func (l *loader) check(c *Config) {
 	}
 }
 
-// restricting finds closing keys set to nothing, as by an empty variable: nothing must not mean
+// restricting finds closing keys set to nothing, maybe by an empty variable: that must not mean
 // all.
 func (l *loader) restricting(c *Config) {
 	for _, f := range fields {
@@ -59,7 +59,6 @@ func (l *loader) restricting(c *Config) {
 	}
 }
 
-// bad adds a problem with the key's value.
 func (l *loader) bad(key, value, problem, fix string) {
 	if f, _ := find(fields, key); f.secret {
 		value = ""
@@ -320,7 +319,6 @@ func (l *loader) topics(c *Config) {
 	}
 }
 
-// target checks an intake's own target.
 func (l *loader) target(in Intake, own []string) (ok bool) {
 	const key = "intake.topics"
 	switch {

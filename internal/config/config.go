@@ -46,11 +46,10 @@ type Config struct {
 
 	// Slots is the number of slots of an empty database at migrate. Default 64.
 	Slots int `key:"slots"`
-	// Window is how long before their due time tasks are in the Redis index, with index.kind redis
-	// only. Default 2h.
+	// Window is how long before the due time a task is in the Redis index (index.kind redis).
+	// Default 2h.
 	Window time.Duration `key:"window"`
-	// StopTimeout limits the whole stop of a service. The successor does the unfinished rest.
-	// Default 30s.
+	// StopTimeout limits the whole stop of a service. The successor does the rest. Default 30s.
 	StopTimeout time.Duration `key:"stop-timeout"`
 
 	set    map[string]Origin // where each key was set
@@ -60,8 +59,7 @@ type Config struct {
 // IsSet reports whether a key was set in the file, the environment or by a flag.
 func (c *Config) IsSet(key string) bool { return c.set[key].Kind != "" }
 
-// Origin returns where a key was set: the name of the file or of the variable, or "flag". "": the
-// key was not set.
+// Origin returns where a key was set: the file's or the variable's name, or "flag"; "": not set.
 func (c *Config) Origin(key string) string { return c.set[key].String() }
 
 // Kafka is how to connect to Kafka.
@@ -83,7 +81,7 @@ type SASL struct {
 	User string `key:"user"`
 	// UserFile is a file with the user. A changed file is read again. Default none.
 	UserFile string `key:"user-file"`
-	// Password belongs to User: a password, the client's secret, or the secret access key. Default
+	// Password belongs to User: a password, a client's secret, or a secret access key. Default
 	// none.
 	Password string `key:"password" secret:"yes"`
 	// PasswordFile is a file with the password, read again likewise. Default none.
@@ -93,7 +91,7 @@ type SASL struct {
 	TokenURL string `key:"token-url"`
 	// Scopes are asked for at TokenURL. Default none.
 	Scopes []string `key:"scopes"`
-	// TokenFile is a file with the token of OAUTHBEARER, in place of TokenURL, read again likewise.
+	// TokenFile is a file with an OAUTHBEARER token, instead of TokenURL, read again likewise.
 	// Default none.
 	TokenFile string `key:"token-file" secret:"in file"`
 	// SessionToken is the token of temporary credentials, with AWS_MSK_IAM. Default none.
@@ -106,15 +104,13 @@ type SASL struct {
 type TLS struct {
 	// Enabled turns TLS on. Default false: plain TCP.
 	Enabled bool `key:"enabled"`
-	// CA is a PEM file of the authorities to trust. A changed file is read again. Default the
-	// system's.
+	// CA is a PEM file of authorities to trust. A changed file is read again. Default the system's.
 	CA string `key:"ca"`
 	// Cert is a PEM file of the client's certificate, read again likewise. Default none.
 	Cert string `key:"cert"`
 	// Key is the PEM file of the certificate's private key, read again likewise. Default none.
 	Key string `key:"key" secret:"in file"`
-	// ServerName is the name expected in the server's certificate. Default the host of the
-	// connection.
+	// ServerName is the name expected in the server's certificate. Default the connection's host.
 	ServerName string `key:"server-name"`
 }
 
@@ -122,11 +118,10 @@ type TLS struct {
 type MySQL struct {
 	// DSN is user:password@tcp(host:port)/database. Default none.
 	DSN string `key:"dsn" secret:"yes"`
-	// DSNFile is a file with the DSN. A changed file is read again; then only user and password may
-	// be others. Default none.
-	DSNFile string `key:"dsn-file"`
-	// PasswordFile is a file with the password of a DSN without one, read again likewise. Default
+	// DSNFile is a file with the DSN, read again for a change of user or password only. Default
 	// none.
+	DSNFile string `key:"dsn-file"`
+	// PasswordFile is a file with the password for DSN, read again likewise. Default none.
 	PasswordFile string `key:"password-file" secret:"in file"`
 	TLS          TLS    `key:"tls"`
 	// MaxConns limits the open connections of one process. Default 16.
@@ -146,11 +141,9 @@ type Redis struct {
 	PasswordFile string `key:"password-file"`
 	// SentinelUser is the name to sign in to the sentinels with. Default none.
 	SentinelUser string `key:"sentinel-user"`
-	// SentinelPassword belongs to SentinelUser, or is the sentinels'. Default none: sentinels ask
-	// for no password.
+	// SentinelPassword belongs to SentinelUser, or is the sentinels'. Default none: no sign-in.
 	SentinelPassword string `key:"sentinel-password" secret:"yes"`
-	// SentinelPasswordFile is a file with the sentinels' password, read again likewise. Default
-	// none.
+	// SentinelPasswordFile is a file with SentinelPassword, read again likewise. Default none.
 	SentinelPasswordFile string `key:"sentinel-password-file"`
 	// DB is the number of the database. Default 0.
 	DB int `key:"db"`
@@ -175,8 +168,7 @@ type ZooKeeper struct {
 	// Auth is user:password for digest authentication. Then only the user can read and write below
 	// Root; all dispatchers need the same. Default none: every connection has access.
 	Auth string `key:"auth" secret:"yes"`
-	// AuthFile is a file with Auth, read at the start only: znodes keep the user of their creation.
-	// Default none.
+	// AuthFile is a file with Auth, read at the start only: znodes keep their user. Default none.
 	AuthFile string `key:"auth-file"`
 	TLS      TLS    `key:"tls"`
 	// SessionTimeout is how long an unresponsive dispatcher keeps its slots. Default 4s.
@@ -188,8 +180,7 @@ type Election struct {
 	// Kind is zookeeper, or mysql: through the database, without ZooKeeper. All dispatchers need
 	// the same. Default zookeeper.
 	Kind string `key:"kind"`
-	// SessionTimeout is how long an unresponsive dispatcher keeps slots, with kind mysql. Default
-	// 4s.
+	// SessionTimeout is how long an unresponsive dispatcher keeps slots (kind mysql). Default 4s.
 	SessionTimeout time.Duration `key:"session-timeout"`
 }
 
@@ -232,8 +223,8 @@ type HTTP struct {
 	// more may be open. One without a request of an admitted caller gives way to a new one. Default
 	// 1000.
 	MaxConns int `key:"max-conns"`
-	// AccessLog writes a line of JSON to standard output for each request of API and console.
-	// Default false.
+	// AccessLog writes a JSON line to standard output for each request of API and console. Default
+	// false.
 	AccessLog bool `key:"access-log"`
 	// Pprof serves Go's profiles under /debug/pprof. Default false.
 	Pprof bool `key:"pprof"`
@@ -258,8 +249,8 @@ type JWT struct {
 	// KeysMaxAge is how old the issuer's keys may get while the issuer does not answer; then no JWT
 	// is accepted until the next answer. Otherwise the keys are read every 4 minutes. Default 1h.
 	KeysMaxAge time.Duration `key:"keys-max-age"`
-	// CA is a PEM file of the authorities to trust for the issuer. A changed file is read again.
-	// Default the system's.
+	// CA is a PEM file of authorities for the issuer. A changed file is read again. Default the
+	// system's.
 	CA string `key:"ca"`
 }
 
@@ -269,8 +260,7 @@ type JWT struct {
 type SignIn struct {
 	// ClientID is notyet's name at the issuer. Default none: the console asks for a token.
 	ClientID string `key:"client-id"`
-	// ClientSecret is notyet's secret at the issuer. A change ends the sessions of signed-in
-	// operators.
+	// ClientSecret is notyet's secret at the issuer. A change ends sessions of signed-in operators.
 	ClientSecret string `key:"client-secret" secret:"yes"`
 	// ClientSecretFile is a file with the secret. A changed file is read again.
 	ClientSecretFile string `key:"client-secret-file"`
@@ -294,8 +284,8 @@ type HTTPTLS struct {
 
 // Ops serves health and metrics.
 type Ops struct {
-	// Addr is host:port for health and metrics alone, always plain HTTP. Default none: http.addr
-	// serves both.
+	// Addr is host:port for health and metrics alone, always plain HTTP. Default none: at
+	// http.addr.
 	Addr string `key:"addr"`
 }
 
@@ -316,7 +306,7 @@ type Scanner struct {
 // Dispatcher delivers tasks.
 type Dispatcher struct {
 	// MemberID names this process among the dispatchers. Default host, process id and a random
-	// part.
+	// text.
 	MemberID string `key:"member-id"`
 	// LookAhead is how long before the due time a task is claimed. From then on a cancel is too
 	// late. Default 400ms.
@@ -362,8 +352,8 @@ type Metrics struct {
 
 // DeadLetters configures the dead letters in the database.
 type DeadLetters struct {
-	// Retention is how long a dead letter is kept, counted from its task's death, replayed or not.
-	// Default 0s: no limit.
+	// Retention is how long a dead letter, replayed or not, is kept after the death. Default 0s: no
+	// limit.
 	Retention time.Duration `key:"retention"`
 }
 
@@ -386,8 +376,7 @@ type SendLog struct {
 
 // Migrate configures the creations of the command of the same name. Existing topics stay unchanged.
 type Migrate struct {
-	// DSN is the DSN of migrate for the database of mysql.dsn, with a user who may change tables.
-	// Default mysql.dsn.
+	// DSN is migrate's DSN for the database, with a user who may change tables. Default mysql.dsn.
 	DSN string `key:"dsn" secret:"yes"`
 	// DSNFile is a file with the DSN. Default none.
 	DSNFile string `key:"dsn-file"`

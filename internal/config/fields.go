@@ -8,10 +8,8 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// envPrefix starts the name of each variable.
 const envPrefix = "NOTYET_"
 
-// field is one setting.
 type field struct {
 	key    string // such as kafka.sasl.password
 	index  []int  // for reflect's FieldByIndex

@@ -27,7 +27,7 @@ type Intakes struct {
 	MaxValueBytes Size `key:"max-value-bytes" live:"yes"`
 	// Aliases are other schedulers with understood records: etf1, nats. Default none.
 	Aliases []string `key:"aliases" live:"yes"`
-	// RequestsPerSecond is the quota of each intake topic, 1 to 1000000, for all scanners together.
+	// RequestsPerSecond is the quota of each intake, 1 to 1000000, of all scanners together.
 	// Default none.
 	RequestsPerSecond int `key:"requests-per-second" live:"number" restricts:"write a number"`
 	// PendingTasks is likewise the quota of pending tasks, 1 to 1000000000. Default none.
@@ -71,8 +71,7 @@ type Intake struct {
 	own map[string]bool // the keys that the entry itself has
 }
 
-// Limits returns the limits of the named intake topic. ok is false if the topic is not one of our
-// intakes.
+// Limits returns the limits of the named intake topic. false: the topic is none of our intakes.
 func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 	for _, in := range c.Intake.Topics {
 		if in.Topic == topic {
@@ -88,8 +87,7 @@ func (c *Config) Limits(topic string) (l schemas.Limits, ok bool) {
 	return schemas.Limits{}, false
 }
 
-// Unrestricted returns the intake topics without allowed-targets: writers may use every target
-// topic.
+// Unrestricted returns the intake topics without allowed-targets: open to every target topic.
 func (c *Config) Unrestricted() []string {
 	var names []string
 	for _, in := range c.Intake.Topics {

@@ -29,8 +29,7 @@ type Sources struct {
 	Environ []string
 	// Flags are keys and their values as text.
 	Flags map[string]string
-	// Defaults are a command's own defaults. Everything else takes precedence. Such defaults do not
-	// count as set.
+	// Defaults are a command's own, behind everything else. They do not count as set.
 	Defaults map[string]string
 	// Ignore lists keys, or sections with a final dot, not to read from file or environment. A
 	// program with its own servers thus never reaches real ones.
@@ -40,7 +39,6 @@ type Sources struct {
 	Require []string
 }
 
-// loader collects values and mistakes.
 type loader struct {
 	values   *koanf.Koanf
 	origin   map[string]Origin // where each key was set

@@ -113,8 +113,7 @@ func (c *Config) setting(key, from string, value any) Setting {
 	return out
 }
 
-// shown returns a value as text, number, bool or list, without the credentials of a misplaced URL
-// or DSN.
+// shown returns a value for people, without the credentials of a misplaced URL or DSN.
 func shown(v any) any {
 	switch v := v.(type) {
 	case bool, int:

@@ -53,8 +53,7 @@ func explain(err error) error {
 	return err
 }
 
-// authenticate sends the user and password. The server accepts any; a wrong password shows when a
-// znode refuses access.
+// authenticate sends any user and password; a wrong password shows when a znode refuses access.
 func (t *znodes) authenticate() error {
 	if t.m.cfg.Auth == "" {
 		return nil

@@ -32,8 +32,7 @@ func assign(prev map[int]string, members []string, slots int) map[int]string {
 	return next
 }
 
-// shares returns how many slots each member gets: slots/n, and one more for the slots%n largest
-// owners.
+// shares returns each member's number of slots: slots/n, plus one for the slots%n largest owners.
 func shares(kept map[string][]int, members []string, slots int) map[string]int {
 	ranked := slices.Clone(members)
 	slices.SortStableFunc(ranked, func(a, b string) int { return cmp.Compare(len(kept[b]), len(kept[a])) })
@@ -47,8 +46,7 @@ func shares(kept map[string][]int, members []string, slots int) map[string]int {
 	return share
 }
 
-// fill assigns the free slots, lowest first, to the members in need. missing adds up to the number
-// of free slots.
+// fill assigns the free slots, lowest first, to members in need. missing adds up to their number.
 func fill(next map[int]string, members []string, missing map[string]int, slots int) {
 	i := 0
 	for slot := range slots {

@@ -43,8 +43,7 @@ type Config struct {
 	// member has joined, so their slots do not wait for a session. Never name a process that only
 	// seems to have ended: others would take slots on which the process still acts. Default none.
 	Ended []string
-	// Dial makes connections instead of a net.Dialer, with TLS too. Default TCP; a test in virtual
-	// time has its own.
+	// Dial makes connections, with TLS too. Default TCP; a test in virtual time has its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// SessionTimeout is how long the ensemble keeps an unresponsive member. The servers limit the
 	// time to 2–20 of their ticks; if they grant less, TrustWindow shrinks in proportion. Default

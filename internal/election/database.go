@@ -27,20 +27,16 @@ type Roll interface {
 	Read(ctx context.Context) (roll.Page, error)
 	// Remove removes a candidate with this Beat, and tells whether there was one.
 	Remove(ctx context.Context, c roll.Candidate) (bool, error)
-	// Leave removes a candidate unless its Beat is later: a late statement removes nobody who has
-	// joined anew.
+	// Leave removes a candidate unless its Beat is later: nobody who has joined anew.
 	Leave(ctx context.Context, c roll.Candidate) error
-	// Publish replaces the assignment of the epoch before, in the name of a candidate, and tells
-	// whether both were there.
+	// Publish replaces the assignment of epoch before in a candidate's name; false: one was missing.
 	Publish(ctx context.Context, by roll.Candidate, before, epoch int64, data []byte) (bool, error)
 }
 
-// lookEvery is the longest pause between two rounds: nothing wakes a member when the database has
-// changed.
+// lookEvery is the longest pause between rounds: no change of the database wakes a member.
 const lookEvery = 500 * time.Millisecond
 
-// NewDatabase validates cfg and prepares a member with an election through the database, not asked
-// before Run.
+// NewDatabase validates cfg and prepares a member. Run is the first to ask the database.
 func NewDatabase(cfg Config, r Roll, epochs Epochs, log *zap.Logger) (*Member, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -65,8 +61,7 @@ func (g *register) open(ctx context.Context, _ int) (*term, error) {
 	return r.term, nil
 }
 
-// othersWork asks the database whether another member works. Without an answer the database cannot
-// be joined either.
+// othersWork asks whether another member works. Without an answer, nobody can join either.
 func (g *register) othersWork(ctx context.Context) bool {
 	alive, err := beating(ctx, g.roll, g.m.cfg.SessionTimeout, 1, func(d memberData) bool { return d.ID != g.m.cfg.MemberID && !d.Failing })
 	return err != nil || len(alive) > 0
@@ -83,8 +78,7 @@ var _ seat = (*row)(nil)
 
 func (r *row) connected() error { return nil }
 
-// join also looks whether an earlier process with our id has died: maybe nobody else is there to
-// look.
+// join also looks whether an earlier process with our id has died: maybe nobody else looks.
 func (r *row) join() error {
 	s, err := r.look()
 	if err != nil {
@@ -309,8 +303,7 @@ func (w *watch) left() time.Duration {
 	return least
 }
 
-// sessionOf is the candidate's own session: its trust lasts for two thirds, under any settings of
-// other members.
+// sessionOf is the candidate's own session: trust lasts for two thirds of it.
 func (w *watch) sessionOf(c roll.Candidate) time.Duration {
 	if own := time.Duration(candidateOf(c).Session) * time.Millisecond; own > 0 {
 		return own
@@ -331,8 +324,7 @@ func Beating(ctx context.Context, r Roll, session time.Duration) ([]string, erro
 	return ids, nil
 }
 
-// beating waits until enough of the wanted members have shown a sign of life, or all, or until a
-// session has passed.
+// beating waits for signs of life of enough wanted members, or of all, or until a session's end.
 func beating(ctx context.Context, r Roll, session time.Duration, enough int, wanted func(memberData) bool) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, session+time.Second)
 	defer cancel()

@@ -5,8 +5,7 @@ import "context"
 // Assignment is one published distribution of the slots, in the view of one member. An Assignment
 // is a snapshot: do not modify the slices.
 type Assignment struct {
-	// Epoch rises strictly over the life of the installation. 0 means that nothing has been
-	// assigned yet.
+	// Epoch rises strictly over the life of the installation. 0: nothing is assigned yet.
 	Epoch int64
 	// Slots are the slots assigned to this member, ascending, the kept ones included.
 	Slots []int

@@ -20,8 +20,8 @@ type Examined struct {
 	// Installation is the id of the root's installation; "" where none is noted.
 	Installation string
 	Members      []string
-	// Ahead is how far the ensemble's clock is ahead of this machine's, at least; Within is the
-	// round trip.
+	// Ahead is the least lead of the ensemble's clock over this machine's; Within is the round
+	// trip.
 	Ahead, Within time.Duration
 }
 

@@ -13,10 +13,9 @@ import (
 const (
 	// joinDelay delays a distribution needed by new members only: with a common start, slots then
 	// move once. A departure is handled at once, because nobody serves the slots.
-	joinDelay = 200 * time.Millisecond
-	// databaseTimeout limits one query to the database.
+	joinDelay       = 200 * time.Millisecond
 	databaseTimeout = 5 * time.Second
-	// epochPause is the pause before asking again after an epoch below the published one.
+	// epochPause is the pause before asking again after an epoch not above the published one.
 	epochPause = 10 * time.Millisecond
 )
 
@@ -166,8 +165,8 @@ func (l *leader) consult(ctx context.Context, withEpoch bool) (a answer) {
 	return a
 }
 
-// collect takes the database's answer, if there is one. A failure changes nothing; the next query
-// follows a round later.
+// collect takes the database's answer, if any. After a failure the next query follows a round
+// later.
 func (l *leader) collect() {
 	select {
 	case a := <-l.answers:

@@ -31,8 +31,7 @@ func NewLocal(memberID string, slots func(ctx context.Context) (int, error), epo
 	return l
 }
 
-// Run allocates an epoch and holds all slots until ctx ends. Only a failure of the database at the
-// start is an error.
+// Run allocates an epoch and holds all slots until ctx ends. It fails only at the start.
 func (l *Local) Run(ctx context.Context) error {
 	if err := l.refresh(ctx); err != nil {
 		if ctx.Err() != nil {

@@ -21,8 +21,7 @@ const (
 	maxPause = time.Second
 )
 
-// Member is the Source of one member among several. A member lives through many terms; the view
-// keeps the knowledge.
+// Member is the Source of one member among several. It lives through many terms; view remembers.
 type Member struct {
 	cfg      Config
 	epochs   Epochs
@@ -40,18 +39,15 @@ type Member struct {
 
 var _ Source = (*Member)(nil)
 
-// ground is where an election keeps candidates and the assignment: an ensemble of ZooKeeper, or the
-// database.
+// ground keeps an election's candidates and assignment: an ensemble of ZooKeeper, or the database.
 type ground interface {
 	// open begins the nth term.
 	open(ctx context.Context, nth int) (*term, error)
-	// othersWork asks whether another member works, for a member after leaving. true also means
-	// "unknown".
+	// othersWork asks, after leaving, whether another member works. true also means "unknown".
 	othersWork(ctx context.Context) bool
 }
 
-// NewZooKeeper validates cfg and prepares a member with an election through ZooKeeper, not
-// connected before Run.
+// NewZooKeeper validates cfg and prepares a member. Run is the first to connect.
 func NewZooKeeper(cfg Config, epochs Epochs, log *zap.Logger) (*Member, error) {
 	cfg, err := cfg.withDefaults()
 	if err == nil {

@@ -22,8 +22,7 @@ const (
 	// hurryEvery is the longest pause while a new assignment is due, for hurryFor.
 	hurryEvery = 100 * time.Millisecond
 	hurryFor   = 2 * time.Second
-	// shortest is the shortest pause.
-	shortest = 10 * time.Millisecond
+	shortest   = 10 * time.Millisecond
 )
 
 var (
@@ -63,8 +62,7 @@ type seat interface {
 	// read shows that we live, and reads everything anew: the assignment first, then the
 	// candidates, the oldest first.
 	read() (snapshot, error)
-	// publish writes a new distribution, if our candidate exists and nobody has written since s was
-	// read: errOutrun.
+	// publish writes a new distribution, unless our candidate is gone or s outdated: errOutrun.
 	publish(s snapshot, next sharing) error
 	// say changes the data of our candidate.
 	say(data memberData) error
@@ -74,8 +72,7 @@ type seat interface {
 	follow(before candidate) error
 	// remove removes a left-over candidate of this process or of an ended one.
 	remove(name string) error
-	// leave removes our candidate. cut ends all connections without a word. unwind waits for the
-	// remaining calls.
+	// leave removes our candidate. cut ends all connections without a word. unwind waits for calls.
 	leave()
 	cut()
 	unwind()
@@ -210,7 +207,6 @@ func (t *term) stranger(c candidate) bool {
 	return c.ID == t.m.cfg.MemberID && c.Instance != t.m.instance && !t.ended(c)
 }
 
-// dropEnded removes the candidates of ended processes.
 func (t *term) dropEnded(candidates []candidate) (living []candidate, err error) {
 	for _, c := range candidates {
 		if !t.ended(c) {

@@ -85,8 +85,7 @@ func (v *view) lapsed() {
 	signal(v.watch)
 }
 
-// fresh needs mu. A step of the wall clock changes nothing. A suspended machine's time counts: the
-// ensemble's went on.
+// fresh needs mu. Steps of the wall clock do not count. A suspended machine's time does.
 func (v *view) fresh() bool {
 	return !v.heard.Time.IsZero() && machine.Exact().Elapsed(v.heard) < v.window
 }

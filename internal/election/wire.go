@@ -24,7 +24,6 @@ func (b *byName) Next() (string, bool) {
 	return server, again
 }
 
-// clientLog passes the client's log to zap.
 type clientLog struct{ log *zap.Logger }
 
 func (l clientLog) Printf(format string, args ...any) {

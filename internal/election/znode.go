@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// paths are the znodes of one installation.
 type paths struct {
 	root         string
 	all          []string // persistent ones, parents first
@@ -46,13 +45,11 @@ type memberData struct {
 	Installation string `json:"installation,omitempty"`
 	// Failing means: the process cannot do the work of an owner at present.
 	Failing bool `json:"failing,omitempty"`
-	// Session is for how long, in ms, a member in the database lives without a sign of life. Trust
-	// lasts for two thirds.
+	// Session is for how many ms a silent member in the database lives. Trust lasts for two thirds.
 	Session int64 `json:"session,omitempty"`
 }
 
-// sharing is the content of the assignment znode. An empty or unreadable one is the zero sharing,
-// with epoch 0.
+// sharing is the content of the assignment znode. Unreadable: the zero sharing, with epoch 0.
 type sharing struct {
 	Epoch   int64    `json:"epoch"`
 	Members []string `json:"members"`
@@ -103,8 +100,7 @@ func (s sharing) owners() map[int]string {
 	return m
 }
 
-// of returns one member's view of the sharing. A share of another process start with the same id
-// does not count.
+// of returns one member's view. A share of another process start with the same id does not count.
 func (s sharing) of(member, instance string) Assignment {
 	a := Assignment{Epoch: s.Epoch, Members: s.Members}
 	for slot, i := range s.Owners {
@@ -115,7 +111,6 @@ func (s sharing) of(member, instance string) Assignment {
 	return a
 }
 
-// candidate is one ephemeral znode below members.
 type candidate struct {
 	name  string
 	seq   int32
@@ -123,8 +118,7 @@ type candidate struct {
 	memberData
 }
 
-// sequence returns the number appended by the server: a wrapping int32, negative after 2^31
-// candidates.
+// sequence returns the server's number: a wrapping int32, negative after 2^31 candidates.
 func sequence(name string) (int32, bool) {
 	i := strings.LastIndex(name, "-"+candidatePrefix)
 	if i < 0 {

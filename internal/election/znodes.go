@@ -43,8 +43,7 @@ func (q *quorum) open(ctx context.Context, nth int) (*term, error) {
 	return t.term, nil
 }
 
-// othersWork asks the ensemble whether another member works. Without an answer the ensemble cannot
-// be joined either.
+// othersWork asks whether another member works. Without an answer, nobody can join either.
 func (q *quorum) othersWork(ctx context.Context) bool {
 	bound, cancel := context.WithTimeout(ctx, q.m.cfg.FailingAfter)
 	defer cancel()
@@ -316,8 +315,7 @@ func (t *znodes) read() (snapshot, error) {
 	return s, nil
 }
 
-// missing explains the loss of a path created by join: the ensemble lost its data, and we are no
-// member.
+// missing explains the loss of a path of join: the ensemble lost its data, and we are no member.
 func (t *znodes) missing(err error) error {
 	if errors.Is(err, zk.ErrNoNode) {
 		return fmt.Errorf("%w: %w", errEvicted, err)

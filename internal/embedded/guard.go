@@ -21,8 +21,7 @@ const (
 	// idleTimeout is how long a connection may be idle between requests: Kafka's own default
 	// (connections.max.idle.ms). Clients reconnect by themselves.
 	idleTimeout = 10 * time.Minute
-	// partTimeout is how long a connection may send nothing in the middle of a request, or before
-	// the first one.
+	// partTimeout is how long a connection may be silent within a request, or before the first one.
 	partTimeout = 30 * time.Second
 )
 

@@ -133,11 +133,9 @@ func options(cfg Config, log *zap.Logger) []kfake.Opt {
 			// a group that was away for a week.
 			"log.retention.ms":          "-1",
 			"offsets.retention.minutes": "5256000", // 10 years
-			// Enforce a topic's limits within a minute. The default is an hour, in which memory can
-			// run full.
+			// Enforce a topic's limits within a minute. In the default hour memory can run full.
 			"log.cleaner.backoff.ms": "60000",
-			// Retention frees memory by whole segments, which are 100 MiB by
-			// default.
+			// Retention frees memory by whole segments, by default of 100 MiB.
 			"log.segment.bytes": "4194304",
 			"message.max.bytes": strconv.Itoa(maxBatch),
 		}),

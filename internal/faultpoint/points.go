@@ -15,14 +15,13 @@ const (
 	// StoreBuried: dead letters are written and not yet committed
 	// (store/internal/handle/deadletters.go). Error: the transaction fails.
 	StoreBuried = "store.buried"
-	// ScannerStored: a batch is committed (scanner/worker.go). Error: the reply to the commit is
-	// lost.
+	// ScannerStored: a batch is committed (scanner/worker.go). Error: the commit's reply is lost.
 	ScannerStored = "scanner.stored"
 	// ScannerRemoving: entries of cancelled or replaced tasks are about to be removed from the
 	// index (scanner/index.go). Error: Redis refuses.
 	ScannerRemoving = "scanner.removing"
-	// ScannerIndexed: the group's offset is about to be committed (scanner/commits.go). Error:
-	// Kafka refuses.
+	// ScannerIndexed: the group's offset is to be committed (scanner/commits.go). Error: Kafka
+	// refuses.
 	ScannerIndexed = "scanner.indexed"
 	// DispatcherAcquired: slots are acquired in the database and not yet in memory
 	// (dispatcher/ownership.go). Error: the reply is lost.
@@ -42,8 +41,7 @@ const (
 	// DispatcherClaimed: the claim has advanced and nothing is read yet (dispatcher/claim.go).
 	// Error: the reply is lost.
 	DispatcherClaimed = "dispatcher.claimed"
-	// DispatcherLogged: intents are in the send log (dispatcher/fetchbodies.go). Error: writing
-	// failed.
+	// DispatcherLogged: intents are in the log (dispatcher/fetchbodies.go). Error: writing failed.
 	DispatcherLogged = "dispatcher.logged"
 	// DispatcherTrusted: the election is trusted, and a due task is about to be passed to the
 	// producer (dispatcher/send.go). Error: the producer refuses it.
@@ -57,8 +55,8 @@ const (
 	// DispatcherNoted: outcomes are in the send log and about to be settled (dispatcher/settle.go).
 	// Error: the database refuses.
 	DispatcherNoted = "dispatcher.noted"
-	// DispatcherSettled: a settlement is committed (dispatcher/settle.go). Error: the reply to the
-	// commit is lost.
+	// DispatcherSettled: a settlement is committed (dispatcher/settle.go). Error: the reply is
+	// lost.
 	DispatcherSettled = "dispatcher.settled"
 	// DispatcherMarked: settled tasks are about to be removed from the index
 	// (dispatcher/indexer.go). Error: Redis refuses.

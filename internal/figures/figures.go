@@ -19,7 +19,6 @@ import (
 	"slices"
 )
 
-// version of the documents.
 const version = 1
 
 // Counted things. A name is for all time: documents of other processes have it.
@@ -64,8 +63,7 @@ const (
 	TokensUnusable = "tokens_unusable" // seconds for which the file of tokens cannot be used
 )
 
-// Counts is the work of some time. The zero value is none. The content never changes, so copies may
-// share it.
+// Counts is the work of some time; zero: none. Its content never changes, so copies may share it.
 type Counts struct {
 	N        map[string]int64 `json:"n,omitempty"`
 	Lateness Histogram        `json:"lateness,omitempty"` // of deliveries

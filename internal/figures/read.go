@@ -131,8 +131,7 @@ func whole(v float64) int64 {
 	return int64(min(v, 1<<51))
 }
 
-// histogram takes a histogram of the known bounds. Other bounds give nothing, rather than counts in
-// wrong buckets.
+// histogram takes a histogram of the known bounds. Others give nothing, rather than wrong counts.
 func histogram(from *dto.Histogram) Histogram {
 	if len(from.GetBucket()) != bounds {
 		return nil

@@ -95,8 +95,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// read hands on a reading each cfg.Every, on a goroutine of its own: a hanging metric cannot be
-// called off.
+// read hands on a reading each cfg.Every, on its own goroutine: a hanging metric cannot be stopped.
 func (r *Recorder) read(ctx context.Context, out chan<- dated) {
 	tick := time.NewTicker(r.cfg.Every)
 	defer tick.Stop()
@@ -123,8 +122,7 @@ func (r *Recorder) readNow() dated {
 	return d
 }
 
-// take makes the document of the last minute. The first reading is compared with nothing: a process
-// begins at zero.
+// take makes the document of the last minute. The first reading counts from zero, a process' start.
 func (r *Recorder) take(d dated) {
 	if len(r.readings) == 0 {
 		r.readings = append(r.readings, dated{at: d.at.Add(-r.cfg.Every)})

@@ -42,8 +42,7 @@ func (t *Total) Add(n Now) {
 // Targets returns the names of the targets without an answer, in order.
 func (t *Total) Targets() []string { return slices.Sorted(maps.Keys(t.targets)) }
 
-// most are levels of which the processes' highest counts: a level of the whole installation, or a
-// state without a sum.
+// most are levels of which the highest counts: of the whole installation, or without a sum.
 var most = map[string]bool{
 	Unclaimed: true, Unsettled: true, Standing: true, QuotaWait: true, LetterBytes: true, SendLogFull: true, Unanswered: true, Overdue: true, TokensUnusable: true,
 }

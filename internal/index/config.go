@@ -48,15 +48,14 @@ type Config struct {
 	// Cluster means: Addrs name nodes of a Redis Cluster. The number of addresses is no sign of a
 	// cluster. Default false.
 	Cluster bool
-	// MasterName, if set, is the name by which the sentinels at Addrs know the master. A MasterName
-	// excludes Cluster.
+	// MasterName, if set, is the sentinels' name of the master, and excludes Cluster.
 	MasterName string
 	// TLS, if set, is asked for the configuration of each new connection. Default plain TCP.
 	TLS func() *tls.Config
 	// Dial opens connections. Default TCP; a test in virtual time sets its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Prefix is how all keys begin. No braces (they would move the hash tag) and no white space.
-	// Default "notyet".
+	// Prefix begins all keys, without braces (they would move the hash tag) or blanks. Default
+	// "notyet".
 	Prefix string
 	// Installation is the id of the installation, and separates installations with the same server
 	// and prefix. Default none: the same prefix means the same keys.
@@ -114,8 +113,7 @@ func (x *Index) explain(err error) error {
 	return err
 }
 
-// namespace begins all keys and the channel. 32 bits of the id are enough: two equal ones would
-// cost time, and no task.
+// namespace begins keys and channel. 32 bits of the id are enough: equal ones cost time, no task.
 func (c Config) namespace() string {
 	if c.Installation == "" {
 		return c.Prefix + ":"

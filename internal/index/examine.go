@@ -13,8 +13,7 @@ import (
 type Examined struct {
 	// Version and Policy (maxmemory-policy) are empty where the user may not ask (INFO).
 	Version, Policy string
-	// Ahead is how far the server's clock is ahead of this machine's, at least; Within is the round
-	// trip.
+	// Ahead is the least lead of the server's clock over this machine's; Within is the round trip.
 	Ahead, Within time.Duration
 }
 

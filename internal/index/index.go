@@ -35,8 +35,7 @@ type Index struct {
 	secured bool // with TLS
 }
 
-// New checks cfg and returns an Index. There is no connection yet: Redis may become available
-// later.
+// New checks cfg and returns an Index, not yet connected: Redis may become available later.
 func New(cfg Config, log *zap.Logger) (*Index, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

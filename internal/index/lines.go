@@ -16,8 +16,7 @@ import (
 
 // Lines are the slots' lines in the database.
 type Lines interface {
-	// Beyond returns, for each of the places, the next place with a task in the same slot, if there
-	// is one.
+	// Beyond returns, for each place, the next place with a task in the same slot, if any.
 	Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error)
 	// Counts returns how many tasks the slots have in total in (bounds[i], bounds[i+1]]. Of many,
 	// only the nearest are read.
@@ -61,8 +60,7 @@ const (
 	wakeAnew = 20
 )
 
-// Close closes the connections, after a moment for wakes under way. The channels of Wakes close
-// with their contexts.
+// Close closes the connections after pending wakes. Channels of Wakes close with their contexts.
 func (d *Database) Close() {
 	d.mu.Lock()
 	client := d.producer
@@ -192,8 +190,7 @@ func (d *Database) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Next returns, for each of the slots, the lowest position above its Pos. Slots without one are
-// left out.
+// Next returns, for each of the slots, the lowest position above its Pos, if any.
 func (d *Database) Next(ctx context.Context, from []SlotPos) ([]SlotPos, error) {
 	return d.Beyond(ctx, from)
 }

@@ -71,8 +71,7 @@ func forward(ctx context.Context, said <-chan string, out chan<- []SlotPos) {
 	}
 }
 
-// wakes are merged wakes: the lowest position of each slot's tasks, and, kept apart, whether timers
-// of the slot changed.
+// wakes are merged wakes: the lowest position of each slot, and apart whether its timers changed.
 type wakes map[wakeKey]int64
 
 type wakeKey struct {

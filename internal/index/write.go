@@ -55,8 +55,7 @@ func (x *Index) Remove(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// Trim removes from each slot every entry with a position up to and including
-// Pos.
+// Trim removes from each slot all entries with positions up to and including Pos.
 func (x *Index) Trim(ctx context.Context, upTo []SlotPos) error {
 	for part := range chunks(upTo) {
 		_, err := x.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {

@@ -35,16 +35,14 @@ type Config struct {
 	ClientID string
 	// TLS, when set, is asked for the configuration of each new connection. Default plain TCP.
 	TLS func() *tls.Config
-	// SASL is the mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM.
-	// Default none.
+	// SASL is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM. Default none.
 	SASL string
 	// Credentials are asked for each authentication of a connection. Required with PLAIN and SCRAM.
 	Credentials func() (user, password string)
 	// Token is asked likewise, and required with OAUTHBEARER. The function may take time, within a
 	// bound of its own: see NewTokens.
 	Token func(context.Context) (string, error)
-	// AWS is asked likewise, and required with AWS_MSK_IAM. session is "" unless the credentials
-	// are temporary.
+	// AWS is asked likewise, required with AWS_MSK_IAM. session is for temporary credentials.
 	AWS func() (key, secret, session string)
 	// Dial makes connections. Default TCP; a test in virtual time brings its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -169,8 +167,7 @@ func Logger(log *zap.Logger) kgo.Logger {
 // pingNext is how long a ping waits for one broker before it asks the next one too.
 const pingNext = 300 * time.Millisecond
 
-// Ping says whether any broker answers. A broker on a lost host may answer nothing, so the others
-// are asked beside it.
+// Ping says whether any broker answers. A lost broker may hang, so others are asked beside it.
 func Ping(ctx context.Context, client *kgo.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

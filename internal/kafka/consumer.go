@@ -18,8 +18,8 @@ func BoundFetches() ([]kgo.Opt, error) {
 	}
 	return []kgo.Opt{
 		kgo.WithDecompressor(decompressor),
-		// Uncompressed data grow too: records of a few bytes take thirty times as many. So 4 MiB
-		// are 128 MiB at most.
+		// Uncompressed data grow too: tiny records take thirty times as many. So 4 MiB are 128 MiB
+		// at most.
 		kgo.FetchMaxBytes(4 << 20),
 		kgo.FetchMaxPartitionBytes(1 << 20),
 	}, nil

@@ -22,15 +22,13 @@ const (
 	maxHeldBytes = 96 << 20
 )
 
-// The library's overhead for a record and for a header. A record of seven bytes takes more than
-// 200.
+// The library's overhead of a record and a header: a record of seven bytes takes more than 200.
 const (
 	recordBytes = int(unsafe.Sizeof(kgo.Record{}) + unsafe.Sizeof((*kgo.Record)(nil)))
 	headerBytes = int(unsafe.Sizeof(kgo.RecordHeader{})) + 16 // its name is a copy
 )
 
-// ErrHeld is a fetch's error while earlier decompressed batches take too much memory. The client
-// fetches the batch again.
+// ErrHeld: earlier decompressed batches take too much memory. The client fetches the batch again.
 var ErrHeld = errors.New("the batches that were fetched before are still in memory")
 
 // bounded is a decompressor that bounds one batch, and all decompressed batches that the client

@@ -9,7 +9,6 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// A dial function makes a connection.
 type dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 const (

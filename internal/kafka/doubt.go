@@ -44,8 +44,7 @@ func (l *LostConnections) pause(failures int) time.Duration {
 // before a record is produced.
 func (l *LostConnections) Count() int64 { return l.n.Load() }
 
-// Judge returns the error of a record. NotSent holds for that error only without a retry since
-// before.
+// Judge returns a record's error. NotSent holds for it only without a retry since before.
 func (l *LostConnections) Judge(err error, before int64) error {
 	if err == nil || !refused(err) || l.Count() == before {
 		return err

@@ -52,8 +52,7 @@ func Since(ctx context.Context, client *kgo.Client, at time.Time, topics ...stri
 	})
 }
 
-// list also returns the answers of the other partitions, if some, without a leader for example,
-// fail.
+// list also returns the answers of other partitions when some fail, without a leader for example.
 func list(ctx context.Context, client *kgo.Client, topics []string, ask func(context.Context, ...string) (kadm.ListedOffsets, error)) (Offsets, error) {
 	known, err := TopicIDs(ctx, client, topics...)
 	if err != nil || len(known) == 0 {

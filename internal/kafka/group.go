@@ -13,8 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// GroupMembers returns the client ids and hosts of a consumer group's members; a missing group has
-// none.
+// GroupMembers returns client ids and hosts of a group's members; a missing group has none.
 func GroupMembers(ctx context.Context, client *kgo.Client, group string) ([]string, error) {
 	groups, err := kadm.NewClient(client).DescribeGroups(ctx, group)
 	if err == nil {

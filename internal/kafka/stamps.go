@@ -33,8 +33,7 @@ type giveUp struct {
 	until time.Time // ctx is for records that are produced before
 }
 
-// OnProduceRecordBuffered implements kgo.HookProduceRecordBuffered. The hook of stamps comes
-// before.
+// OnProduceRecordBuffered implements kgo.HookProduceRecordBuffered, after the hook of stamps.
 func (b *giveUp) OnProduceRecordBuffered(r *kgo.Record) { r.Context = b.context(time.Now()) }
 
 func (b *giveUp) context(now time.Time) context.Context {

@@ -49,7 +49,7 @@ func makeTokens(e TokenEndpoint) *tokens {
 	}
 }
 
-// tokens keeps one token. Whoever has the turn reads and writes all fields.
+// tokens keeps one token. The holder of the turn reads and writes all fields.
 type tokens struct {
 	turn        chan struct{}
 	credentials func() (id, secret string)

@@ -127,8 +127,7 @@ func LookUp(ctx context.Context, client *kgo.Client, create bool, topics ...stri
 	return out, nil
 }
 
-// describe asks a broker about topics. kadm would return nothing of the others if one may not be
-// described.
+// describe asks a broker about topics. kadm returns nothing at all if one may not be described.
 func describe(ctx context.Context, client kmsg.Requestor, create bool, topics ...string) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = create

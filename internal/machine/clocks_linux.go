@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// together is the longest time between the two readings: a thread that loses its processor in
-// between reads again.
+// together bounds the time between two readings. A thread without its processor reads again.
 const together = 20 * time.Microsecond
 
 // clocks reads how far the monotonic clock is ahead of its oscillator, and how long it stood.

@@ -19,11 +19,9 @@ import (
 type Instant struct {
 	// Time is the wall clock, and the monotonic one.
 	Time time.Time
-	// Slewed is how far the monotonic clock is ahead of the machine's oscillator, from some
-	// beginning.
+	// Slewed is the lead of the monotonic clock over the machine's oscillator, from some beginning.
 	Slewed time.Duration
-	// Slept is for how long the monotonic clock stood because the machine was suspended, from some
-	// beginning.
+	// Slept is for how long the monotonic clock stood in suspends, from some beginning.
 	Slept time.Duration
 }
 

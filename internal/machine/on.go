@@ -10,8 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/machine/clockfile"
 )
 
-// variable names the file of the simulated clocks. It is taken out of the environment, being no
-// setting.
+// variable names the file of the simulated clocks. init takes the variable out of the environment.
 const variable = "NOTYET_FAULT_CLOCKS"
 
 var simulated *clockfile.File

@@ -22,8 +22,7 @@ const (
 	strangersAtOnce    = 100
 )
 
-// accessLog writes a line for each served request. A line holds nothing of a path, a query, a body
-// or a credential.
+// accessLog writes a line for each request, without anything of path, query, body or credential.
 type accessLog struct {
 	log       *zap.Logger
 	strangers *rate.Limiter // of lines about requests that were not admitted
@@ -42,8 +41,7 @@ type admission struct {
 
 type admissionKey struct{}
 
-// admitted notes the caller and the route for the access log. It stands between the guard and the
-// mux.
+// admitted, between guard and mux, notes the caller and the route for the access log.
 func admitted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a, ok := r.Context().Value(admissionKey{}).(*admission); ok {

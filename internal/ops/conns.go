@@ -21,11 +21,10 @@ const reserveConns = 64
 // reserveShare: a sixteenth of the connections at work is administrators' alone.
 const reserveShare = 16
 
-// conns bounds the connections of an address. Requests of admitted callers may be at work on at
-// most most connections, shared by tenants and tokens; further requests get 503. reserveConns more
-// connections may be open. Beyond that number, a connection without a request gives way to a new
-// one: of the peer with the most, the longest waiting one. So a peer with many silent or slow
-// connections shuts nobody out.
+// conns bounds the connections of an address. Requests of admitted callers may be at work on as many
+// as most says, shared by tenants and tokens; further requests get 503. reserveConns more may be
+// open. Beyond that number, a connection without a request gives way to a new one: of the peer with
+// the most, the longest waiting one. So a peer with many silent or slow ones shuts nobody out.
 type conns struct {
 	most   int
 	places *share.Turns // of requests at work
@@ -50,7 +49,6 @@ func newConns(most int, open prometheus.Gauge, shed prometheus.Counter) *conns {
 	return &conns{most: most, places: share.NewTurns(int64(most-reserve), int64(reserve), int64(most)), open: open, shed: shed, all: map[*conn]bool{}}
 }
 
-// listener accepts connections for conns.
 type listener struct {
 	net.Listener
 	conns *conns

@@ -19,8 +19,7 @@ func (s *Server) Check(name string, run func(ctx context.Context) error) {
 	s.checks = append(s.checks, check{name: name, run: run})
 }
 
-// Hint adds a dispensable dependency: without it the service works less well. /readyz reports it
-// and stays 200.
+// Hint adds a dispensable dependency. /readyz reports its failure and stays 200.
 func (s *Server) Hint(name string, run func(ctx context.Context) error) {
 	s.checks = append(s.checks, check{name: name, run: run, hint: true})
 }

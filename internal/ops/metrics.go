@@ -13,8 +13,7 @@ import (
 // encode and compress the metrics of many targets takes milliseconds.
 const exposeEvery = time.Second
 
-// exposition gives all askers within exposeEvery the same answer, so that a slow reader keeps
-// nothing of his own.
+// exposition gives the same answer within exposeEvery: a slow reader keeps nothing of his own.
 type exposition struct {
 	from http.Handler
 

@@ -38,8 +38,7 @@ import (
 type Config struct {
 	// Addr is host:port to listen on; port 0 takes any free one. Default 127.0.0.1:8080.
 	Addr string
-	// OpsAddr is host:port for health and metrics alone, without TLS. Default none: Addr serves
-	// them.
+	// OpsAddr is host:port for health and metrics alone, without TLS. Default none: at Addr.
 	OpsAddr string
 	// Guard admits requests to the mounted handlers. Default: loopback only.
 	Guard *access.Guard

@@ -82,7 +82,6 @@ func (v *Value[T]) look(now time.Time) {
 	}
 }
 
-// stamp tells one content of the files from another.
 type stamp [sha256.Size]byte
 
 // sum looks at the content of the files. Their times say too little: where Kubernetes replaces a
@@ -102,8 +101,7 @@ const (
 	maxText = 64 << 10 // of a password, or of a token
 )
 
-// read returns the content of a regular file. Others, such as a pipe, give their content only once
-// and are not read.
+// read returns the content of a regular file. Others, such as a pipe, give theirs only once.
 func read(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -121,8 +119,7 @@ func begin(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// ReadFile returns the content of a file. More than most bytes are an error: the path may be wrong,
-// and lead to a device.
+// ReadFile returns a file's content, up to most bytes: a wrong path may lead to a device.
 func ReadFile(path string, most int64) ([]byte, error) {
 	content, err := begin(path, most+1)
 	if err == nil && int64(len(content)) > most {

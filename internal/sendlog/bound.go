@@ -19,8 +19,7 @@ import (
 const (
 	// keptAtLeast is the least age of a batch to go for want of room.
 	keptAtLeast = time.Hour
-	// checkedEvery is how much is written, as a part of the bound, before the room is measured
-	// again.
+	// checkedEvery is the part of the bound written between two measurements of the room.
 	checkedEvery = 64
 )
 
@@ -46,8 +45,7 @@ func (l *Log) Full() error {
 		ErrFull, l.Bytes(), l.cfg.MaxBytes, keptAtLeast)
 }
 
-// keepWithin measures the log when enough was written, or the log was full, and makes room. Of the
-// committer.
+// keepWithin, of the committer, measures after enough writing or when full, and makes room.
 func (l *Log) keepWithin(written int) {
 	l.room.written += int64(written)
 	if l.room.written < l.cfg.MaxBytes/checkedEvery && !l.room.full.Load() && l.room.bytes.Load() > 0 {

@@ -13,8 +13,7 @@ import (
 const (
 	// maxGroup bounds the bytes of one sync. pebble treats a batch of more than half a memtable (8
 	// MiB) differently, and slower.
-	maxGroup = 4 << 20
-	// pruneEvery is how often retention is applied.
+	maxGroup   = 4 << 20
 	pruneEvery = time.Hour
 )
 
@@ -39,8 +38,7 @@ func (l *Log) recycle(r *request) {
 	}
 }
 
-// append hands r to the committer and waits. A broken log ends both, because the committer may then
-// be parked inside pebble.
+// append hands r to the committer and waits. A broken log ends that: pebble may park the committer.
 func (l *Log) append(ctx context.Context, r *request) error {
 	if err := l.fault.err(); err != nil {
 		return err

@@ -26,8 +26,7 @@ type Examined struct {
 	Free int64
 }
 
-// Examine looks at the directory, and writes and removes a small file in it. A missing directory is
-// not made.
+// Examine looks at the directory, and tries a small file there. A missing one is not made.
 func Examine(dir string) (out Examined, err error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return out, nil

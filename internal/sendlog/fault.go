@@ -10,8 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrBroken says that the disk refused a write, or did not answer in time. The log takes no more in
-// this process.
+// ErrBroken says that the disk refused a write, or hung. The log takes no more in this process.
 var ErrBroken = errors.New("the send log is broken")
 
 // fault is where pebble's fatal errors end up.
@@ -68,7 +67,6 @@ func (f *fault) events() *pebble.EventListener {
 	}
 }
 
-// pebbleLog is pebble's logger.
 type pebbleLog struct{ *fault }
 
 func (p pebbleLog) Infof(format string, args ...any) {

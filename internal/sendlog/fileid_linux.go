@@ -13,8 +13,7 @@ import (
 // away from a living process without notice.
 var onDisks = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, 0x2fc12fc1 /* ZFS */}
 
-// fileID names the locked file, among all files of this machine; "" on file systems whose locks
-// prove nothing.
+// fileID names the locked file on this machine; "": the file system's locks prove nothing.
 func fileID(lock *flock.Flock) (string, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(lock.Path(), &fs); err != nil {

@@ -42,8 +42,7 @@ type Outcome struct {
 	Attempt int32 // as of the Intent
 	// Acked says that Kafka acknowledged the record, at Partition and Offset.
 	Acked bool
-	// Refused says that Kafka refused the record for good, and Error why. With neither, the attempt
-	// was to be sent again.
+	// Refused says that Kafka refused the record for good, see Error. Neither: to be sent again.
 	Refused   bool
 	Partition int32
 	Offset    int64
@@ -81,12 +80,10 @@ type Config struct {
 	// Installation is the id of the log's installation. Another installation's log is refused: its
 	// numbers mean other tasks here. Default none: any log is taken.
 	Installation string
-	// Now tells the time. A dispatcher sets the database's, the time of the tasks' places. Default
-	// time.Now.
+	// Now tells the time. A dispatcher sets the database's, as of tasks' places. Default time.Now.
 	Now func() time.Time
 
-	// Patience is how long the disk may leave an append, or Close, without an answer before the log
-	// is broken. Default 20 s.
+	// Patience is how long the disk may leave an append, or Close, without an answer. Default 20 s.
 	Patience time.Duration
 
 	// Disk is called with each write and runs it, or fails; then all its callers fail. Default:
@@ -149,8 +146,7 @@ type Log struct {
 	closeErr  error
 	committer sync.WaitGroup
 
-	// reading is held by readers and, for good, by Close: pebble must not be
-	// closed under a snapshot.
+	// reading is held by readers and, for good, by Close: no snapshot may outlive pebble.
 	reading sync.RWMutex
 	closed  bool
 
@@ -246,8 +242,7 @@ func (l *Log) options() *pebble.Options {
 	}
 }
 
-// position finds where to go on. Numbers up to the watermark that are missing in the database are
-// left out.
+// position finds where to go on, behind the watermark: lost numbers are not given out again.
 func (l *Log) position() error {
 	last, at, err := l.last()
 	if err != nil {
@@ -262,8 +257,7 @@ func (l *Log) position() error {
 	return nil
 }
 
-// last returns the number and the time of the last batch. Without any, it is the number before the
-// first kept one.
+// last returns number and time of the last batch. Without any: the number before the first kept.
 func (l *Log) last() (number uint64, at int64, err error) {
 	it, err := l.db.NewIter(batchKeys())
 	if err != nil {
@@ -302,8 +296,7 @@ func (l *Log) Close() error {
 	return l.closeErr
 }
 
-// patiently waits for a step of closing, for as long as the disk may be silent. After that the log
-// is broken.
+// patiently waits for a step of closing while the disk may be silent. Then the log breaks.
 func (l *Log) patiently(step func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- step() }()
@@ -317,7 +310,6 @@ func (l *Log) patiently(step func() error) error {
 	return l.fault.err()
 }
 
-// closeFiles waits for readers under way and closes the files.
 func (l *Log) closeFiles() error {
 	l.reading.Lock()
 	defer l.reading.Unlock()

@@ -22,8 +22,7 @@ type occupant struct {
 	Lock string `json:"lock"`
 }
 
-// mostBefore is how many starts are remembered. Each may have left something in the election, for a
-// session of seconds.
+// mostBefore is how many starts are remembered, for what they left in the election for seconds.
 const mostBefore = 16
 
 // Occupy notes the start of the process with the log, and returns the earlier starts, the latest
@@ -53,8 +52,8 @@ func (l *Log) Occupy(start string) (before []string, err error) {
 	return now.Before, nil
 }
 
-// write does not sync: after a stop that loses the note, the machine has another kernel, without
-// trust in the note.
+// write does not sync: a stop of the machine loses the note, and the next kernel distrusts it
+// anyway.
 func (o occupant) write(path string) error {
 	data, err := json.Marshal(o)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 )
 
-// pruneSometimes applies the retention.
 func (l *Log) pruneSometimes() {
 	now := l.cfg.Now()
 	if now.Before(l.nextPrune) {
@@ -39,7 +38,6 @@ func (l *Log) prune(before time.Time) error {
 	return l.dropBefore(first, keep)
 }
 
-// dropBefore drops [first, keep).
 func (l *Log) dropBefore(first, keep uint64) error {
 	batch := l.db.NewBatch()
 	err := errors.Join(

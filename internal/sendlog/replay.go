@@ -119,8 +119,7 @@ func (l *Log) replay(ctx context.Context, from int64, f func(Entry) error) error
 	return damage.orNil()
 }
 
-// pass reads from number on until the end, or until an unreadable table, and returns where to go
-// on.
+// pass reads from number on to the end, or to an unreadable table, and returns where to go on.
 func pass(ctx context.Context, snap *pebble.Snapshot, number, end uint64, damage *DamageError, f func(Entry) error) (next uint64, err error) {
 	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: batchKey(number), UpperBound: batchKey(end)})
 	if err != nil {

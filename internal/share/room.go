@@ -102,8 +102,7 @@ func (r *Room) Take(tenant, place *Holder, now time.Time) *Seat {
 	return s
 }
 
-// Leave takes a seat back. answered says that the place has given an answer, instead of running out
-// of time, for example.
+// Leave takes a seat back. answered says that the place has answered, in time.
 func (r *Room) Leave(s *Seat, answered bool, now time.Time) {
 	s.left = true
 	if r.count(s, -1); s.slow {

@@ -16,8 +16,7 @@ const Patience = 5 * time.Second
 // ErrTurn means: a request waited for its turn in vain. Nothing was done.
 var ErrTurn = errors.New("others are served before this request, and its turn did not come within " + Patience.String() + ": nothing was done, try again in a second")
 
-// Account is the taker of places. The zero Account has no share: it takes from the rest, the
-// reserve too.
+// Account is the taker of places. The zero Account takes from the rest and the reserve, unshared.
 type Account struct {
 	Tenant, Token string
 	// Reserve lets the account have the places kept free of all others.

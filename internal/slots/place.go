@@ -10,8 +10,7 @@ type Pos struct {
 // with no other: neither hides the other.
 const TimersChanged = -1
 
-// Place is where a task stands: slot, position in the order of the slot, and seq, the name of the
-// task and its version.
+// Place is where a task stands: slot, position in its order, and seq, which names task and version.
 type Place struct {
 	Slot int
 	Pos  int64

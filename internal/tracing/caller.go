@@ -46,7 +46,6 @@ func (t *Tracer) Caller(headers []kgo.RecordHeader) *Caller {
 	return &Caller{tracer: t, span: span}
 }
 
-// find returns the value of the first header of the name.
 func find(headers []kgo.RecordHeader, name string) []byte {
 	for i := range headers {
 		if headers[i].Key == name {

@@ -35,8 +35,7 @@ func wanted() bool {
 	return false
 }
 
-// forTraces reports whether a variable configures OTLP for traces, and not for metrics or logs
-// alone.
+// forTraces reports whether a variable configures OTLP for traces, not for metrics or logs alone.
 func forTraces(name string) bool {
 	rest, ok := strings.CutPrefix(name, envOTLP)
 	return ok && !strings.HasPrefix(rest, "METRICS_") && !strings.HasPrefix(rest, "LOGS_")

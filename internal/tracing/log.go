@@ -9,8 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// errorEvery is how often an error of the export is logged. A collector that is away fails every
-// batch.
+// errorEvery is how often an export's error is logged. An absent collector fails every batch.
 const errorEvery = time.Minute
 
 // errorLog logs errors of the export. It is otel.ErrorHandler.

@@ -82,8 +82,7 @@ type Delivery struct {
 	Failure string
 }
 
-// Sent makes the trace of a delivery to a topic. Of a failed one, partition and offset mean
-// nothing.
+// Sent makes the trace of a delivery to a topic; partition and offset count unless it failed.
 func (c *Caller) Sent(d Delivery, partition int32, offset int64) {
 	if c == nil {
 		return
@@ -129,8 +128,7 @@ func (c *Caller) delivered(d Delivery, request string, kind trace.SpanKind, attr
 	end(root, d.Answered, d.Failure)
 }
 
-// link leads to the caller's span. OTLP's exporter leaves the tracestate of a link out, so an
-// attribute has it.
+// link leads to the caller's span. OTLP's exporter omits its tracestate, so an attribute has it.
 func (c *Caller) link() trace.Link {
 	return trace.Link{SpanContext: c.span, Attributes: addText(nil, keyTracestate, c.span.TraceState().String())}
 }
@@ -180,8 +178,7 @@ func addText(to []attribute.KeyValue, key attribute.Key, value string) []attribu
 	return append(to, key.String(value))
 }
 
-// Failure returns the kind of a failed send, for Delivery: Kafka's name of the error for one of
-// Kafka's. nil: "".
+// Failure returns the kind of a failed send, for Delivery: Kafka's own name if any. nil: "".
 func Failure(err error) string {
 	var answered *kerr.Error
 	switch {

@@ -46,15 +46,13 @@ func Start(ctx context.Context, version string, log *zap.Logger) *Tracer {
 	return New(exporter, version)
 }
 
-// New returns a Tracer over an exporter. The sampler, the queue and the limits are those of the
-// OTEL_* variables.
+// New returns a Tracer over an exporter, with sampler, queue and limits of the OTEL_* variables.
 func New(exporter sdktrace.SpanExporter, version string) *Tracer {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(describe(version)))
 	return &Tracer{provider: provider, spans: provider.Tracer("github.com/notyet/notyet", trace.WithInstrumentationVersion(version), trace.WithSchemaURL(semconv.SchemaURL))}
 }
 
-// describe names this program. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES replace and add to
-// it.
+// describe names this program; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES replace and add.
 func describe(version string) *resource.Resource {
 	r, err := resource.New(context.Background(), resource.WithAttributes(semconv.ServiceName("notyet"), semconv.ServiceVersion(version)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())

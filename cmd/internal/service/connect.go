@@ -122,8 +122,7 @@ func Local(cfg *config.Config, st *store.Store, ix Index, who string, client fun
 	return local
 }
 
-// CheckKafka fails with admin.ErrOtherKafka if the database belongs to another Kafka cluster than
-// the client's.
+// CheckKafka fails with admin.ErrOtherKafka if the database belongs to another Kafka cluster.
 func CheckKafka(ctx context.Context, st *store.Store, client *kgo.Client, moved bool) error {
 	ctx, cancel := context.WithTimeout(ctx, command.DialTimeout)
 	defer cancel()
@@ -142,7 +141,6 @@ func callbackRules(c config.Callback) callback.URLRules {
 	return callback.URLRules{Enabled: c.Enabled, AllowHTTP: c.AllowHTTP, AllowedHosts: c.AllowedHosts, AllowedNetworks: c.Networks(), AllowedPorts: c.Ports()}
 }
 
-// callbackConfig configures the dispatcher's sender of HTTP callbacks.
 func callbackConfig(c config.Callback) (callback.Config, error) {
 	out := callback.Config{
 		URLRules: callbackRules(c), Secrets: c.Secrets, MaxInFlight: c.MaxInFlight, MaxInFlightTotal: c.MaxInFlightTotal,

@@ -51,8 +51,7 @@ func DoctorConfig(cfg *config.Config) (doctor.Config, error) {
 // examineEvery is how often a service looks at its servers again, since their settings can change.
 const examineEvery = time.Hour
 
-// selfExamination has a service look at its own servers, at the start and from time to time. Each
-// finding is logged once.
+// selfExamination has a service look at its own servers from time to time, and log new findings.
 type selfExamination struct {
 	cfg      doctor.Config
 	settings atomic.Pointer[config.Config] // that are in force

@@ -54,7 +54,6 @@ func (h *heartbeat) say(ctx context.Context) error {
 // leaveTimeout limits the last word of a process.
 const leaveTimeout = 2 * time.Second
 
-// leave notes the end of the process.
 func (h *heartbeat) leave() {
 	bound, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()

@@ -19,8 +19,7 @@ type part struct {
 	run  func(ctx context.Context) error
 }
 
-// lifecycle runs the parts of a service side by side. Parts stop one after the other, the last
-// first.
+// lifecycle runs the parts of a service side by side, and stops the last first, one by one.
 type lifecycle struct {
 	log         *zap.Logger
 	stopTimeout time.Duration // limit for the whole stop
@@ -38,8 +37,7 @@ type running struct {
 	done chan struct{}
 }
 
-// run returns when ctx has ended, or any part has ended by itself, and all parts have stopped or
-// stopTimeout is over.
+// run returns after ctx or any part has ended, and all parts have stopped or stopTimeout is over.
 func (l *lifecycle) run(ctx context.Context) error {
 	var group errgroup.Group
 	ended := make(chan error, len(l.parts))

@@ -162,7 +162,6 @@ func (s *Service) mountAPI() error {
 
 func (s *Service) onClose(f func()) { s.closes = append(s.closes, f) }
 
-// close closes everything opened, the last first.
 func (s *Service) close() {
 	for _, f := range slices.Backward(s.closes) {
 		f()
@@ -192,8 +191,7 @@ func (s *Service) run(ctx context.Context) error {
 	return err
 }
 
-// opsConfig configures the HTTP server of a service. common is asked once the service has its
-// store.
+// opsConfig configures a service's HTTP server. common is asked once the service has its store.
 func opsConfig(cfg *config.Config, common func() console.Common, log *zap.Logger) (ops.Config, error) {
 	h := cfg.HTTP
 	out := ops.Config{Addr: h.Addr, OpsAddr: cfg.Ops.Addr, MaxConns: h.MaxConns, Pprof: h.Pprof, GuardMetrics: cfg.Metrics.NeedToken}
@@ -243,8 +241,7 @@ func (s *Service) takeLimits(cfg *config.Config) error {
 	return nil
 }
 
-// Refused sign-ins and tokens are noted in the audit log once a minute, one entry for each kind. So
-// a flood fills nothing.
+// Refused sign-ins and tokens reach the audit log merged, once a minute: a flood fills nothing.
 const (
 	refusalsEvery   = time.Minute
 	refusalsTimeout = 5 * time.Second

@@ -40,8 +40,7 @@ func limits(intakes []api.Intake) map[string]schemas.Limits {
 	return out
 }
 
-// quotas are the intakes' quotas. Reconcile has none: its records have passed, or lie behind ones
-// that did.
+// quotas are the intakes' quotas. Reconcile has none: its records have passed, or follow such ones.
 func quotas(cfg *config.Config) map[string]scanner.Quota {
 	out := map[string]scanner.Quota{}
 	for _, in := range cfg.Intake.Topics {
@@ -82,7 +81,6 @@ func (s *Service) AddScanner() error {
 	return nil
 }
 
-// openSendLog opens the send log of a dispatcher.
 func (s *Service) openSendLog() (*sendlog.Log, error) {
 	sent, err := sendlog.Open(s.cfg.SendLog.Dir, sendlog.Config{Now: s.store.Clock().Now, Retention: s.cfg.SendLog.Retention, MaxBytes: int64(s.cfg.SendLog.MaxBytes), Installation: s.installation}, s.log)
 	if err != nil {

@@ -46,8 +46,8 @@ type Conn struct {
 	timeout  uint32
 }
 
-// New wraps tcp. granted is called once, on the reading goroutine, with the session timeout granted
-// by the server.
+// New wraps tcp. granted is called once, on the reading goroutine, with the granted session
+// timeout.
 func New(tcp net.Conn, granted func(sessionTimeout time.Duration)) *Conn {
 	return &Conn{Conn: tcp, granted: granted}
 }
@@ -91,7 +91,6 @@ func (c *Conn) follow(p []byte) error {
 
 func (c *Conn) end() int { return lengthEnds + int(c.length) }
 
-// header processes one byte of a packet's beginning.
 func (c *Conn) header(b *byte) {
 	switch {
 	case c.at < lengthEnds:
