@@ -64,7 +64,7 @@ func (p *Producer) TimerRecords(timers ...Timer) ([]*kgo.Record, error) {
 
 // SetTimer makes a timer, or replaces it, and waits until Kafka has acknowledged the request. For a
 // mistake it returns a *schemas.Rejection and sends nothing. The answer is an event on the results
-// topic: timer_set, stale or rejected. What a cron expression means is only checked there.
+// topic: timer_set, stale or rejected. Only the answer judges a cron expression.
 func (p *Producer) SetTimer(ctx context.Context, t Timer) (Ref, error) {
 	records, err := p.TimerRecords(t)
 	if err != nil {

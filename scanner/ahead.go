@@ -33,8 +33,8 @@ type cancelsAt struct {
 const (
 	// mostAhead is how many records of cancels a reading holds. Only a restored backup brings more.
 	mostAhead = 20
-	// aheadPatience limits the wait for cancels: the topic may be unreadable. After a wait in vain, partitions that begin within it do
-	// not wait.
+	// aheadPatience limits the wait for cancels: the topic may be unreadable. After a wait in vain,
+	// partitions that begin within the same time do not wait.
 	aheadPatience = 10 * time.Second
 )
 

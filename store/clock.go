@@ -31,12 +31,12 @@ type Clock struct {
 	warned  bool
 }
 
-// reading bounds what the database's clock showed at a moment of this machine.
+// reading bounds the database's clock at a moment of this machine.
 type reading struct {
 	at     machine.Instant
 	shown  time.Time // the database's time, at least
 	latest time.Time // and at most
-	// After the database's clock was set back, other processes may go by its old time until they
+	// After the database's clock was set back, other processes may go by the old time until they
 	// ask again. others is the latest time that they may show at `at`, until then.
 	others time.Time
 	until  time.Time
@@ -55,7 +55,7 @@ const (
 	skewWarning = 250 * time.Millisecond
 )
 
-// Clock returns the process's Clock of this database. It shows this machine's time until Start.
+// Clock returns the process's Clock of this database. Until Start, it shows this machine's time.
 func (s *Store) Clock() *Clock {
 	s.clockOnce.Do(func() {
 		now := machine.Now()

@@ -23,7 +23,7 @@ var (
 	errReplica = errors.New("another server than before answers as the database, and it is read-only: make it the primary, or lead connections to the primary")
 )
 
-// join takes in a connection that was begun at a count, and returns the count of its first use.
+// join takes in a connection begun at a count, and returns the count of its first use.
 func (l *lives) join(life string, readOnly bool, begun int64) (since int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ type session interface {
 	driver.NamedValueChecker
 }
 
-// conn is a connection that is used during the life in which it began.
+// conn is a connection for the life in which it began.
 type conn struct {
 	session
 	lives *lives
@@ -90,7 +90,7 @@ func (c *conn) judge(err error) error {
 	return err
 }
 
-// connector makes connections that know the life in which they began.
+// connector makes connections, each with the life in which it began.
 type connector struct {
 	driver.Connector
 	begin []string // statements for each connection

@@ -11,10 +11,10 @@ import (
 	"github.com/notyet/notyet/store/internal/dialect"
 )
 
-// Examined is what a database says of itself.
+// Examined is a database's description of itself.
 type Examined = dialect.Examined
 
-// Examine asks the database about itself. It changes nothing.
+// Examine asks the database about itself, and changes nothing.
 func (s *Store) Examine(ctx context.Context) (Examined, error) {
 	var out Examined
 	var err error

@@ -51,7 +51,7 @@ const (
 	lockMost = time.Minute
 )
 
-// up migrates. After a failed migration that is made by now, it goes on with the next.
+// up migrates. A failed migration that is made by now does not stop it.
 func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	versions, err := s.versions()
 	if err != nil {
@@ -89,8 +89,8 @@ func (s *Store) makeInstallation(ctx context.Context) error {
 }
 
 // Migrate brings the tables to this program's version, and makes the installation's id, the key of
-// its lanes, and slots 0..slots-1 if there are none. It never changes an existing number of slots.
-// It may be run again at any time.
+// its lanes, and slots 0..slots-1 if there are none. It never changes an existing number of slots,
+// and may be run again at any time.
 func (s *Store) Migrate(ctx context.Context, slots int) error {
 	if slots < 1 || slots > 4096 {
 		return fmt.Errorf("slots must be 1 to 4096, not %d", slots)

@@ -10,15 +10,15 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Roll keeps the election, where dispatchers elect through the database. It has its own connection:
-// tasks' use of the pool must not cost a dispatcher its slots. Each call is one statement, so a
-// process stopped in between holds no lock.
+// Roll keeps the election, where dispatchers elect through the database, over a connection beside
+// the pool: tasks' use of the pool must not cost a dispatcher its slots. Each call is one
+// statement, so a process stopped in between holds no lock.
 type Roll struct {
 	store *Store
 	db    *sql.DB // nil: the store's
 }
 
-// Roll opens it. Close it before the store.
+// Roll opens the Roll. Close it before the store.
 func (s *Store) Roll() *Roll {
 	r := &Roll{store: s}
 	if s.apart != nil {
@@ -36,7 +36,7 @@ func (r *Roll) Close() {
 	}
 }
 
-// exec runs a statement that writes, and returns how many rows it has found.
+// exec runs a writing statement, and returns how many rows it has found.
 func (r *Roll) exec(ctx context.Context, query string, args ...any) (int64, error) {
 	var res sql.Result
 	var err error

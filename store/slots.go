@@ -13,7 +13,7 @@ type SlotPos = handle.SlotPos
 // Change is where a slot stands while the number of slots changes.
 type Change = handle.Change
 
-// SlotEpoch is a slot that its owner holds under an epoch.
+// SlotEpoch is a slot held under an epoch.
 type SlotEpoch = handle.SlotEpoch
 
 // Place is where a task stands in the line, for the index.

@@ -49,8 +49,8 @@ type Config struct {
 	TLS func() *tls.Config
 	// MaxConns limits the open connections. Default 16. SQLite always has one writer at a time.
 	MaxConns int
-	// Connector, when set, replaces DSN: it makes the connections of an embedded database. It
-	// behaves as a server and handles contexts and concurrent writers itself. It is for tests.
+	// Connector, when set, replaces DSN, for tests: it makes the connections of an embedded
+	// database, and handles contexts and concurrent writers like a server.
 	Connector driver.Connector
 	// Clock is the clock of the server that Connector stands for. Default this machine's.
 	Clock func() time.Time
@@ -205,7 +205,7 @@ type mysqlLog struct{ log *zap.Logger }
 
 func (l mysqlLog) Print(v ...any) { l.log.Warn("mysql driver", zap.String("detail", fmt.Sprint(v...))) }
 
-// Time asks the database for its time. With SQLite, that is this machine's.
+// Time asks the database for its time: with SQLite, this machine's.
 func (s *Store) Time(ctx context.Context) (time.Time, error) { return s.h.Time(ctx) }
 
 // LaneKey returns the key of the hash in the installation's lanes. It never changes.
@@ -214,10 +214,10 @@ func (s *Store) LaneKey(ctx context.Context) (task.LaneKey, error) { return s.h.
 // SlotCount is the number of slots that are to have owners; 0 before Migrate.
 func (s *Store) SlotCount(ctx context.Context) (int, error) { return s.h.SlotCount(ctx) }
 
-// Slots reads all slots, in order: also those that were given up.
+// Slots reads all slots, in order, also given up ones.
 func (s *Store) Slots(ctx context.Context) ([]Slot, error) { return s.h.Slots(ctx, s.h.Reads()) }
 
-// Beyond returns, for each place, the first place behind it in its slot with a task, if any.
+// Beyond returns, for each place, the first place with a task behind it in the slot, if any.
 func (s *Store) Beyond(ctx context.Context, places []SlotPos) ([]SlotPos, error) {
 	return s.h.Beyond(ctx, s.h.Reads(), places)
 }

@@ -169,8 +169,8 @@ func (in Intake) livesFor(ctx context.Context, tx *sql.Tx, intake, topic string)
 	if err != nil {
 		return false, err
 	}
-	// Tasks that have ended stand in the lane too. Nothing but the first open place of the slots tells where they may be left out:
-	// done stays where it is while nobody uses a slot.
+	// Ended tasks stand in the lane too. Only the first open place of the slots tells where they
+	// may be left out: done stays where it is while nobody uses a slot.
 	done, first := make([]handle.SlotPos, len(slots)), int64(math.MaxInt64)
 	for i, s := range slots {
 		done[i] = handle.SlotPos{Slot: s.Slot, Pos: s.Done}

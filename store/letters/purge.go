@@ -8,8 +8,8 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// Last is the highest id of a dead letter; 0: there are none. A run over many pages ends at that
-// id, so it does not meet tasks that die meanwhile.
+// Last is the highest id of a dead letter; 0: there are none. A run over many pages ends there, so
+// tasks that die meanwhile are left out.
 func (ls Letters) Last(ctx context.Context) (int64, error) {
 	var id int64
 	if err := ls.h.Cold(ctx, "dead_letters").Select("COALESCE(MAX(id), 0)").Scan(&id).Error; err != nil {
@@ -20,8 +20,8 @@ func (ls Letters) Last(ctx context.Context) (int64, error) {
 
 // Purge deletes the first f.Limit dead letters (0: 1000) of the filter. It returns how many, and
 // the id after which the next call goes on; 0: none are left. A letter that is replayed meanwhile
-// stays, unless f.Replayed. The rows of dead tasks stay too: a cancel is still told that they are
-// dead, as long as they are remembered.
+// stays, unless f.Replayed. The rows of dead tasks stay too: as long as they are remembered, a
+// cancel gets the answer "dead".
 func (ls Letters) Purge(ctx context.Context, f Filter) (deleted, next int64, err error) {
 	if f.Limit <= 0 {
 		f.Limit = tables.MaxRows

@@ -71,8 +71,8 @@ type head struct {
 	matches bool
 }
 
-// stretch reads the next n letters of the index that the filter narrows most, and says behind which
-// id to go on; 0: these were the last.
+// stretch reads the next n letters of the index that the filter narrows most. next is the id behind
+// which to go on; 0: these were the last.
 func (ls Letters) stretch(ctx context.Context, f Filter, n int) (rows []head, next int64, err error) {
 	tagged := f.Tag != ""
 	if tagged {
@@ -111,8 +111,8 @@ func (ls Letters) PageQuery(f Filter, n int) (query string, a []any) {
 	return query, append(a, n)
 }
 
-// query is a query for the next letters of the index that the filter narrows most. The last
-// argument is their number.
+// query is a query for the next letters of the index that the filter narrows most. Their number is
+// the last argument.
 func (ls Letters) query(f Filter, columns string) (query string, a []any) {
 	for _, c := range f.match() {
 		a = append(a, c.args...)

@@ -46,7 +46,7 @@ func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, 
 	return nil
 }
 
-// refused is why slots were not claimed. One that is not held is fenced, whatever its turn.
+// refused is why slots were not claimed. One not held is fenced, whatever its turn.
 func (l Line) refused(ctx context.Context, tx *sql.Tx, slots []int, epoch, turn int64) error {
 	var held, turned int
 	a := append([]any{turn}, append(tables.Args(slots), epoch)...)
@@ -60,7 +60,7 @@ func (l Line) refused(ctx context.Context, tx *sql.Tx, slots []int, epoch, turn 
 	return handle.ErrFenced
 }
 
-// Next returns the slots, and the first place beyond claimed with a task, for each that has one.
+// Next returns the slots, and the first place with a task beyond claimed, for each that has one.
 // The task there falls due next, whatever any index says.
 func (l Line) Next(ctx context.Context, slots []int) ([]handle.Slot, []handle.SlotPos, error) {
 	if len(slots) == 0 {

@@ -19,14 +19,13 @@ type Done struct {
 	Tally
 }
 
-// Tally tells tasks from others: their number, and a sum over their seqs, which name the contents.
+// Tally tells tasks from others: their number, and a sum over the seqs, which name the contents.
 type Tally struct {
 	Count int
 	Sum   int64
 }
 
-// tallied is the modulus of seqs: the sum over a slot's claimed tasks stays far below the largest
-// int64.
+// tallied is the modulus of seqs: the sum over a slot's claimed tasks stays far below 1<<63.
 const tallied = 1<<31 - 1
 
 // Add counts a task.

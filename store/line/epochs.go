@@ -6,13 +6,12 @@ import (
 	"fmt"
 )
 
-// epochLeap is how many epochs NextEpoch skips in another life of the database: more than
-// forgotten.
+// epochLeap is how many epochs NextEpoch skips in a new life of the database: more than it forgot.
 const epochLeap = 1_000_000
 
 // NextEpoch allocates a fencing epoch. Each call returns a higher one, whatever else was lost or
-// rebuilt. After the database was set back, the epoch exceeds those of the slots, because their
-// owners have taken them anew, and the forgotten ones: see store/life.go.
+// rebuilt. After the database was set back, the epoch exceeds the slots' epochs, because owners
+// have taken the slots anew, and the forgotten ones: see store/life.go.
 func (l Line) NextEpoch(ctx context.Context) (int64, error) {
 	var epoch int64
 	name := []byte("epoch")

@@ -15,7 +15,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Entry is a task in the line without its body: what the (slot, pos) index alone can tell.
+// Entry is a task in the line without its body, by the (slot, pos) index alone.
 type Entry struct {
 	slots.Place
 	Lane task.Lane
@@ -55,8 +55,8 @@ func (l Line) Claimed(ctx context.Context, ranges []Range) ([]Entry, error) {
 // mostDues bounds the due times that Doubts reads: about 100 ms of work for the database.
 const mostDues = 20_000
 
-// Doubts reads what an owner finds claimed, with the due times of tasks that share a place. They
-// came to a claimed place, or were called back to it, and are to go in the order of due times.
+// Doubts reads an owner's claimed tasks, with the due times where several share a place. They came
+// to a claimed place, or were called back there, and are to go in the order of due times.
 func (l Line) Doubts(ctx context.Context, ranges []Range) ([]Entry, error) {
 	entries, err := l.Entries(ctx, ranges)
 	if err != nil {
@@ -158,7 +158,7 @@ func (l Line) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, err 
 }
 
 // Tasks reads tasks with their bodies, in the order of seq, until the bodies reach maxBytes. rest
-// are the seqs beyond that limit. A seq that no longer exists is in neither.
+// are the seqs beyond the limit. A seq that no longer exists is in neither.
 func (l Line) Tasks(ctx context.Context, seqs []int64, maxBytes int) (tasks []task.Task, rest []int64, err error) {
 	seqs = slices.Sorted(slices.Values(seqs))
 	for len(seqs) > 0 && maxBytes > 0 {

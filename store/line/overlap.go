@@ -40,12 +40,12 @@ const (
 //
 // A timer's row remembers one run that is released, whatever comes: the latest that had to be
 // alone, or the stand-in for runs dropped as missed. So every dropped run has a later one that is
-// delivered, however long its target's backlog is, and whoever owns the slot by then. Only a caller
-// can cancel that one. A remembered run keeps its place until it is delivered. Meanwhile later
-// missed runs are dropped for the latest of them, which nothing remembers: a run is released when
-// no later one is on its way.
+// delivered, however long the target's backlog is, and whoever owns the slot by then. Only a caller
+// can cancel the later one. A remembered run keeps its place until its delivery. Meanwhile later
+// missed runs are dropped for their latest, which nothing remembers: a run is released when no
+// later one is on its way.
 //
-// A started run is unfinished until its task has ended, also after its timer was deleted, or
+// A started run is unfinished until its task has ended, also after the timer was deleted, or
 // deleted and set again. Once a deleted timer is forgotten, its runs may be released.
 func (l Line) StartRuns(ctx context.Context, starts []Start, now int64, tolerance time.Duration) (refused map[int64]Refusal, err error) {
 	err = l.h.Transact(ctx, func(tx *sql.Tx) error {
@@ -85,7 +85,7 @@ type runTask struct {
 	sent       bool // it has ended, delivered
 }
 
-// laterThan: it is a later run of the same timer, and delivered or on its way.
+// laterThan: it is a later run of the same timer, delivered or on its way.
 func (t runTask) laterThan(r Start) bool {
 	id, run, ok := timer.SplitRunID(t.id)
 	return (t.unfinished || t.sent) && ok && id == r.Timer && run > r.Run
@@ -198,7 +198,7 @@ func scanStarting(r *sql.Rows, t *startingTimer) error {
 	return err
 }
 
-// of decides about one run: why it is dropped, and which run its timer is to remember from now on.
+// of decides about one run: why it is dropped, and which run the timer is to remember from now on.
 func (d *starting) of(ctx context.Context, r Start, behind []Start) (why Refusal, note runTask, err error) {
 	t := d.timer(r)
 	if t == nil {
@@ -240,8 +240,8 @@ func (t *startingTimer) skips(r Start) bool {
 }
 
 // standIn looks for a later run, delivered or on its way. found, without one: the timer has still
-// to make it. A disabled, deleted or replaced timer does not tell the runs it had made: others that
-// are missed too are in behind.
+// to make the run. A disabled, deleted or replaced timer does not tell its made runs: other missed
+// ones are in behind.
 func (d *starting) standIn(ctx context.Context, t *startingTimer, r Start, behind []Start) (later runTask, found bool, err error) {
 	runs, coming := t.StandIns(r.Run, d.now, d.tolerance)
 	if coming {

@@ -137,8 +137,8 @@ type Had struct {
 	Slot int
 	Pos  int64 // it was claimed up to there
 	Turn int64 // and was seen at this turn; 0: neither
-	// Reach is how far any owner can have claimed. Tasks that stand here again, because the
-	// database has forgotten their move, may be claimed up to there.
+	// Reach is how far any owner can have claimed. Tasks that stand here again after a forgotten
+	// move may be claimed up to there.
 	Reach int64
 }
 

@@ -16,9 +16,9 @@ import (
 
 // Transition moves one task out of its place. Its owner has claimed the task, or has set it aside
 // for a retry while Kafka had not answered. With a State in the line, the task goes to a later
-// place: Pos, or right behind claimed. StateLine: it was not sent, and keeps its state. With any
-// other State, the task has ended, with a dead letter if Dead is set. A task that has already left
-// its place is not changed.
+// place: Pos, or right behind claimed. StateLine: an unsent task keeps its state. With any other
+// State, the task has ended, with a dead letter if Dead is set. A task that has left its place
+// already is not changed.
 type Transition struct {
 	Seq     int64
 	Slot    int
@@ -34,9 +34,9 @@ type Transition struct {
 	// MaybeSent: an earlier owner may have sent the task that becomes a dead letter. A timer's run
 	// then counts one attempt at least, also after a purge of the letter: see task.WasDropped.
 	MaybeSent bool
-	// Recall brings forward a put off task beyond claimed: to Pos, or right behind claimed. It
-	// keeps its state. A task is not touched if it is gone, or has changed, or stands at another
-	// place than a set From, or where its split slot may have tasks of another slot.
+	// Recall brings forward a put off task beyond claimed: to Pos, or right behind claimed. The
+	// state stays. A task is not touched if it is gone, or has changed, or stands at another place
+	// than a set From, or where its split slot may have tasks of another slot.
 	Recall bool
 	Events []schemas.Event // told only if the task still stands as its owner knows it
 	// EndsWait: no report came in time. If one is there all the same, it decides instead.
@@ -45,8 +45,8 @@ type Transition struct {
 
 func (e Transition) inLine() bool { return e.State <= task.StateReport }
 
-// Applies tells whether the task still stands where its owner knows it. When a settlement is
-// repeated, the task may have left its place, and callers and consumers may have changed it since.
+// Applies tells whether the task still stands at the owner's known place. When a settlement is
+// repeated, the task may have left, and callers and consumers may have changed it since.
 func (e Transition) Applies(row task.Task, s handle.Slot) bool {
 	switch {
 	case row.Slot != e.Slot, row.Pos <= s.Done:
@@ -77,9 +77,9 @@ type Settled struct {
 	Ignored []int64
 }
 
-// Settle makes outcomes durable in one transaction: the tasks that leave their place, the events
-// about them, and the done offsets of their slots. Only the done offsets make other writers of
-// tasks wait. It may be repeated after an error whose outcome is unknown.
+// Settle makes outcomes durable in one transaction: the tasks that leave their place, their events,
+// and the done offsets of their slots. Only the done offsets make other writers of tasks wait. It
+// may be repeated after an error with an unknown outcome.
 //
 // now tells the time in Unix ms, once the rows are locked, as in Apply.
 func (l Line) Settle(ctx context.Context, done []Done, transitions []Transition, now func() int64) (Settled, error) {
@@ -146,7 +146,7 @@ func (l Line) Settle(ctx context.Context, done []Done, transitions []Transition,
 	return out, nil
 }
 
-// Row is what a settlement reads of each task: its place and its names.
+// Row is a task as a settlement reads it: its place and names.
 type Row struct {
 	task.Task
 	Ident [16]byte
@@ -222,7 +222,7 @@ func seqsOf(transitions []Transition) []any {
 	return out
 }
 
-// writeTransitions writes the transitions of tasks in their known places, and returns their events.
+// writeTransitions writes the transitions of tasks in known places, and returns their events.
 func (l Line) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition, rows map[int64]Row, slots map[int]handle.Slot, now int64, out *Settled) (told []schemas.Event, err error) {
 	var dead []*task.DeadLetter
 	waits := handle.Waits{}

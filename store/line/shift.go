@@ -12,7 +12,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Shift is how far the owner of a split slot has moved its tasks to where they belong. It begins at
+// Shift is how far the owner of a split slot has moved tasks to where they belong. It begins at
 // done, whatever an earlier owner has done, and again in each life of the database, which may have
 // forgotten moves. It is not safe for use by several goroutines.
 type Shift struct {
@@ -26,7 +26,7 @@ type Shift struct {
 	left  map[int64]bool // stay behind for now: their owner has them in flight, or waits for an answer about them
 }
 
-// NewShift begins to move tasks of a slot that its owner holds under an epoch.
+// NewShift begins to move tasks of a slot held under an epoch.
 func NewShift(slot int, epoch int64) *Shift {
 	return &Shift{Slot: slot, Epoch: epoch, left: map[int64]bool{}}
 }
@@ -59,8 +59,8 @@ const (
 )
 
 // MoveOn moves a page of a split slot's tasks to where they belong: the next due, then held ones,
-// then the others. waits names tasks whose owner waits for an answer: they stay for now. Repeat it
-// until Moved.Whole, also after errors. handle.ErrFenced: the slot has another owner, or is unsure.
+// then the others. waits names tasks whose owner waits for an answer: they stay for now. Repeat the
+// call until Moved.Whole, also after errors. handle.ErrFenced: another owner, or an unsure slot.
 func (l Line) MoveOn(ctx context.Context, sh *Shift, now int64, waits func(seq int64) bool) (Moved, error) {
 	var out Moved
 	var after Shift
@@ -204,7 +204,7 @@ func (m *shifter) shift(ctx context.Context, sh *Shift, leavers []leaver, held b
 }
 
 // lockShift locks the slot against others, and the leavers' slots against claims, all in one order.
-// It verifies that the owner holds the slot.
+// It verifies the owner.
 func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (map[int]handle.Slot, error) {
 	below, above := handle.SlotSet{}, handle.SlotSet{}
 	for _, l := range leavers {
@@ -277,7 +277,7 @@ func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
 // BringHome moves a page of tasks, and timers, out of a given up slot to where they belong. An
 // older program has placed them there, and nobody would deliver them. held tells whether the slot's
 // owner is alive, and delivers its claims. Any other owner loses the slot, and no caller can change
-// its claimed tasks: they may have been delivered. Repeat the call until nothing is moved.
+// the claimed tasks: some may be delivered. Repeat the call until nothing is moved.
 func (l Line) BringHome(ctx context.Context, slot int, held func(handle.Slot) bool) (Moved, error) {
 	var out Moved
 	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
@@ -342,8 +342,8 @@ func (m *shifter) bringHome(ctx context.Context, slot int, held func(handle.Slot
 	return m.moveTimers(ctx, timers, at)
 }
 
-// leaveOwner returns the leavers that the owner of the locked, given up slot does not deliver. A
-// dead owner loses the slot: its settlement would count what has left.
+// leaveOwner returns the leavers not delivered by the owner of the locked, given up slot. A dead
+// owner loses the slot: its settlement would count the tasks that left.
 func (m *shifter) leaveOwner(ctx context.Context, leavers []leaver, now handle.Slot, held func(handle.Slot) bool) ([]leaver, error) {
 	claimed := func(l leaver) bool { return l.pos <= now.Claimed }
 	if now.Owner != "" && held(now) {

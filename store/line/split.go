@@ -143,7 +143,7 @@ func seqsOfLeavers(leavers []leaver) []any {
 	return out
 }
 
-// write moves leavers to their locked slots, at the same place unless that was claimed there.
+// write moves leavers to their locked slots, at the same place unless claimed there.
 func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]handle.Slot) error {
 	type place struct {
 		slot  int
@@ -277,8 +277,8 @@ func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahea
 	return err
 }
 
-// nearest returns the tasks that move with a split, and how far: up to a place, but at most
-// splitMoves of them if they stand beyond least.
+// nearest returns the tasks to move with a split, and how far: up to a place, but beyond least at
+// most splitMoves of them.
 func nearest(near []leaver, to, least int64) ([]leaver, int64) {
 	slices.SortFunc(near, func(a, b leaver) int { return cmp.Compare(a.pos, b.pos) })
 	if len(near) <= splitMoves {
@@ -303,7 +303,7 @@ func (m *shifter) near(ctx context.Context, from, to int64, lock bool) ([]leaver
 	return m.lockRows(ctx, leavers)
 }
 
-// lockSplit locks the slot and its keys' new slots, and verifies that the slot can be split.
+// lockSplit locks the slot and its keys' new slots, and verifies that a split is possible.
 func (m *shifter) lockSplit(ctx context.Context, epoch, claimed int64, rows int) (map[int]handle.Slot, error) {
 	set := handle.SlotSet{}
 	set.Add(m.slot.Slot)
@@ -391,8 +391,8 @@ func (m *shifter) timersLeaving(ctx context.Context) ([]movingTimer, error) {
 	return out, nil
 }
 
-// moveTimers moves the timers that leave. None of their runs stands behind both its due time and
-// the first free place in the new slot. Later timers are read under the locks of the slots.
+// moveTimers moves the timers that leave. No run of theirs stands behind both its due time and the
+// first free place in the new slot. Later timers are read under the locks of the slots.
 func (m *shifter) moveTimers(ctx context.Context, known map[[16]byte]int, at map[int]handle.Slot) error {
 	leaving, err := m.timersLeaving(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 type TagPlace struct{ at handle.Tag }
 
 // SweepTags looks at the next rows of tags behind a place (nil: from the beginning), and deletes
-// those whose task or dead letter is gone. It returns how many, and where to go on; nil: these were
-// the last. So nobody who forgets a task needs to know its tags.
+// rows of tasks or dead letters that are gone. It returns how many, and where to go on; nil: these
+// were the last. So nobody who forgets a task needs to know its tags.
 func (l Line) SweepTags(ctx context.Context, after *TagPlace) (n int, next *TagPlace, err error) {
 	type row struct {
 		handle.Tag

@@ -72,7 +72,7 @@ type Server interface {
 	CheckPrimary(ctx context.Context, q Querier) error
 	// CheckRowLocks refuses servers that accept a lock on a row and do not hold it.
 	CheckRowLocks(ctx context.Context, db *sql.DB, probe Probe) error
-	// Examine adds what the server says of itself.
+	// Examine adds the server's description of itself.
 	Examine(ctx context.Context, q Querier, now Clock, out *Examined) error
 }
 

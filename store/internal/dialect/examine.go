@@ -9,9 +9,9 @@ import (
 	"github.com/notyet/notyet/internal/machine"
 )
 
-// Examined is what a database says of itself.
+// Examined is a database's description of itself.
 type Examined struct {
-	// Embedded: it is SQLite, in a file of this machine, and nothing else is known.
+	// Embedded: it is SQLite, in a file of this machine; nothing else is known.
 	Embedded bool
 	Version  string
 	// Variables are the server's known settings of examinedVariables, in lower case.
@@ -21,7 +21,7 @@ type Examined struct {
 	Ahead, Within time.Duration
 	// Schema is the version of the tables, 0 where there are none, and Wanted this program's.
 	Schema, Wanted int64
-	// Missing are needed rights on the database that its user has not; nil where a role gives them.
+	// Missing are needed rights that the user has not; nil where a role gives them.
 	Missing []string
 }
 

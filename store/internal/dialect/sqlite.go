@@ -12,8 +12,8 @@ import (
 	"github.com/notyet/notyet/internal/machine"
 )
 
-// SQLite is embedded: its clock is this machine's, and its write transactions are serial from the
-// first statement on. Memory keeps it in memory.
+// SQLite is embedded: it has this machine's clock, and write transactions are serial from the first
+// statement on. Memory keeps it in memory.
 type SQLite struct{ Memory bool }
 
 // Lock: serial transactions need no clause.

@@ -74,7 +74,7 @@ const (
 	noTable      = 1146
 )
 
-// dropsIdent is the migration that first looks whether its column or index is there.
+// dropsIdent is the migration whose DROP fails first if all of it is made.
 const dropsIdent = 11
 
 func partialError(failed error) (*goose.PartialError, bool) {

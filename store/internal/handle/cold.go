@@ -13,7 +13,7 @@ import (
 )
 
 // Cold begins a statement of gorm about a table with few writers. Its model is a struct with the
-// table's columns. Each statement needs its own call: gorm adds to what it has begun.
+// table's columns. Each statement needs its own call: gorm adds to begun ones.
 //
 // The server ends a read with ctx; see tables.Timely for the error.
 func (h *Handle) Cold(ctx context.Context, table string) *gorm.DB {

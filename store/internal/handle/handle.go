@@ -27,7 +27,7 @@ var ErrNotMigrated = errors.New("the database is not migrated: run `notyet migra
 // Handle is safe for use by several goroutines.
 type Handle struct {
 	Config
-	// Conditions are what writers rest on. Only tests change them.
+	// Conditions are the basis of writers. Only tests change them.
 	Conditions Conditions
 
 	lanes    atomic.Pointer[task.LaneKey]
@@ -52,7 +52,7 @@ type Config struct {
 // New makes a Handle.
 func New(cfg Config) *Handle { return &Handle{Config: cfg, Conditions: AllConditions()} }
 
-// Ref is a Handle that only the packages of the store can use. A type that embeds one is a Source.
+// Ref is a Handle for the packages of the store alone. A type that embeds a Ref is a Source.
 type Ref struct{ h *Handle }
 
 // Ref refers to the handle.
@@ -67,11 +67,11 @@ type Source interface{ handle() *Handle }
 func Of(s Source) *Handle { return s.handle() }
 
 // IdleTimeout is the silence after which the server drops a connection. Otherwise a process frozen
-// in a transaction, or gone with its machine, keeps its locks for the server's default of eight
-// hours and blocks its successor. The pool closes idle connections before that.
+// in a transaction, or gone with its machine, holds locks for the server's default of eight hours
+// and blocks its successor. The pool closes idle connections before.
 const IdleTimeout = 5 * time.Second
 
-// memory is what store/intake remembers in this process.
+// memory is store/intake's memory in this process.
 type memory struct {
 	once sync.Once
 	of   any
@@ -89,7 +89,7 @@ func (h *Handle) Memory(first func() any) any {
 // Reads is for single reading statements. Several about slots, lanes or tags need a View.
 func (h *Handle) Reads() dialect.Querier { return h.DB }
 
-// Time asks the database for its time. With SQLite, that is this machine's.
+// Time asks the database for its time: with SQLite, this machine's.
 func (h *Handle) Time(ctx context.Context) (time.Time, error) { return h.TimeIn(ctx, h.DB) }
 
 // TimeIn is Time in the caller's view or transaction, which must not wait for another connection.

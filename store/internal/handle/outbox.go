@@ -10,25 +10,25 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Box is a run of events of one transaction, which stores them until they are published. If the
-// process dies before, the next reader of the source publishes them.
+// Box is a run of events of one transaction, stored until published. If the process dies before,
+// the next reader of the source publishes them.
 type Box struct {
 	Source int
 	Seq    int64
 	Events []schemas.Event
 }
 
-// TransitionSource is the outbox source of tasks that left their line; slot 0's owner publishes it.
+// TransitionSource is the outbox source of tasks that left the line; slot 0's owner publishes it.
 const TransitionSource = 2
 
-// MaxBox keeps an outbox row below the 16 MiB of its column, and its statement below the server's
+// MaxBox keeps an outbox row below the 16 MiB of its column, and the statement below the server's
 // largest packet. JSON may write six bytes for one.
 const MaxBox = 2 << 20
 
 // EventSize estimates how many bytes an event takes in an outbox row.
 func EventSize(e schemas.Event) int { return 200 + len(e.Topic) + len(e.ID) + len(e.Reason) }
 
-// EventBoxes puts events about tasks that left their line into boxes of about MaxBox bytes at most.
+// EventBoxes puts events of tasks that left the line into boxes of about MaxBox bytes at most.
 func EventBoxes(events []schemas.Event, now int64) []Box {
 	var boxes []Box
 	seq := now<<20 | rand.Int64N(1<<20)

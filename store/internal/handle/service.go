@@ -1,6 +1,6 @@
 package handle
 
-// Service is a process that reports that it is alive.
+// Service is a process that reports itself alive.
 type Service struct {
 	ID      string `gorm:"size:255;serializer:text"`              // names this start of the process
 	Kind    string `gorm:"size:16;serializer:text"`               // scanner, dispatcher, all, dev
@@ -12,7 +12,7 @@ type Service struct {
 	Figures []byte // what it says of its work, at most MaxFigures bytes; empty: nothing
 }
 
-// ServiceLease is how long, in ms, a service counts as alive after a report. It makes three in it.
+// ServiceLease is how long, in ms, a service counts as alive after a report. Three reports fit in.
 const ServiceLease = 15_000
 
 // MaxServices is how many services are listed.

@@ -55,7 +55,7 @@ func (c Change) AllButAnswers() bool {
 	return c.Moved != math.MaxInt64 && c.Moved >= task.Held(0)-1 && c.MovedHeld == math.MaxInt64
 }
 
-// InPlace tells whether a task at this place of the slot stands where it belongs, for certain.
+// InPlace: a task at this place of the slot certainly stands where it belongs.
 func (c Change) InPlace(pos int64) bool {
 	if task.IsHeld(pos) {
 		return pos <= c.MovedHeld
@@ -69,21 +69,21 @@ func (c Change) Count() int { return max(c.Base, c.Target) }
 // GivenUp: the slot is to have no owner any more. Only ended tasks are remembered there.
 func (s Slot) GivenUp() bool { return s.Base > 0 && s.Slot >= s.Count() }
 
-// MayHaveMoved: the database may have forgotten that tasks of the slot had moved to another one,
-// whose owner has claimed them. The slot's owner knows nothing of the claim, so it takes the slot
-// anew instead of confirming it.
+// MayHaveMoved: the database may have forgotten moves of the slot's tasks to another one, whose
+// owner has claimed them. The slot's owner knows nothing of the claim, so it takes the slot anew
+// instead of confirming it.
 func (s Slot) MayHaveMoved() bool { return s.Unsure && s.Changing() }
 
 // SlotPos is a position in a slot's order.
 type SlotPos = slots.Pos
 
-// SlotEpoch is a slot that its owner holds under an epoch.
+// SlotEpoch is a slot held under an epoch.
 type SlotEpoch struct {
 	Slot  int
 	Epoch int64
 }
 
-// SlotColumns are those of slots that ScanSlot reads.
+// SlotColumns are ScanSlot's columns of slots.
 func (h *Handle) SlotColumns() string {
 	return "slot, epoch, owner, claimed, done, CASE WHEN doubt_epoch = epoch THEN doubt ELSE claimed END, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn"
 }
@@ -103,7 +103,7 @@ func ScanSlot(r *sql.Rows, s *Slot) error {
 	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Doubt, &s.Unsure, &s.Base, &s.Target, &s.Spread, &s.Moved, &s.MovedHeld, &s.Turn)
 }
 
-// NextTurn is the turn of slots that follows those of all the rows.
+// NextTurn is the turn after those of all rows.
 func NextTurn(rows []Slot) int64 {
 	turn := int64(0)
 	for _, r := range rows {
@@ -134,7 +134,7 @@ func (h *Handle) Slots(ctx context.Context, q dialect.Querier) ([]Slot, error) {
 
 // Beyond returns, for each place, the first place behind it in its slot with a task, if any. Each
 // costs one dive into the (slot, pos) index. The places are literals: from another table's column,
-// the server would read the slot from its beginning, with all that was ever settled in it.
+// the server would read the slot from its beginning, with all settled tasks.
 func (h *Handle) Beyond(ctx context.Context, q dialect.Querier, places []SlotPos) ([]SlotPos, error) {
 	type row struct {
 		slot int
@@ -213,7 +213,7 @@ func (h *Handle) LockSlotsThere(ctx context.Context, tx *sql.Tx, set SlotSet, cl
 type claimedHint [4096]atomic.Int64
 
 // LastClaimed is the last claimed offset seen of a slot. By it, most tasks get their final place
-// before the lock. It may be outdated: the place is judged again under the lock.
+// before the lock. An outdated one does no harm: the place is judged again under the lock.
 func (h *Handle) LastClaimed(slot int) int64 { return h.hint[slot].Load() }
 
 // LearnClaimed notes what was read of slots.
@@ -227,8 +227,8 @@ func (h *Handle) LearnClaimed(slots map[int]Slot) {
 // reads the spread again.
 var ErrSpread = errors.New("the number of slots is being changed")
 
-// SpreadIn returns how keys are spread over slots. It is read once, and again when CheckSpread has
-// found it outdated. q is the caller's transaction.
+// SpreadIn returns how keys are spread over slots. It is read once, and again when CheckSpread
+// finds it outdated. q is the caller's transaction.
 func (h *Handle) SpreadIn(ctx context.Context, q dialect.Querier) (slots.Spread, error) {
 	if known := h.spread.Load(); known != nil {
 		return *known, nil
@@ -260,7 +260,7 @@ func SpreadOf(rows []Slot) slots.Spread {
 	return slots.Changing(rows[0].Base, rows[0].Target, len(rows), split)
 }
 
-// CheckSpread verifies, under the lock of slots, the spread by which tasks were placed in them.
+// CheckSpread verifies, under the lock of slots, the spread by which tasks were placed.
 func (h *Handle) CheckSpread(spread slots.Spread, locked map[int]Slot) error {
 	for n, row := range locked {
 		if row.Base != spread.Base() || row.Target != spread.Target() || row.Spread != spread.Count(n) {

@@ -50,8 +50,8 @@ func (h *Handle) Transact(ctx context.Context, f func(tx *sql.Tx) error) error {
 	}
 }
 
-// once runs f in a transaction. Nothing is committed once the context has ended: SQLite's driver
-// answers "done" to a statement that it left out for that.
+// once runs f in a transaction. Nothing is committed once the context has ended: then SQLite's
+// driver leaves statements out, and answers "done".
 func (h *Handle) once(ctx context.Context, f func(tx *sql.Tx) error) error {
 	caller := ctx
 	if h.Serial {
@@ -138,8 +138,8 @@ type prepared struct {
 	by map[string]*sql.Stmt
 }
 
-// Prepare returns a prepared statement, or nil: then the caller sends the text. It may need another
-// connection, so call it before a transaction.
+// Prepare returns a prepared statement, or nil: then the caller sends the text. Call it before a
+// transaction: another connection may be needed.
 func (h *Handle) Prepare(ctx context.Context, query string) *sql.Stmt {
 	if !h.Dialect.Prepares() {
 		return nil

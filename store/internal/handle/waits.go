@@ -26,7 +26,7 @@ func (w Waits) Add(seq int64, idle bool, snoozed int) {
 	}
 }
 
-// Store writes the extra columns to the rows, which stand at their places.
+// Store writes the extra columns to the rows at their places.
 func (w Waits) Store(ctx context.Context, tx *sql.Tx) error {
 	for wait, seqs := range w {
 		idle := "0"
