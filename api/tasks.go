@@ -29,7 +29,8 @@ type Task struct {
 	// Settings and Content are nil if they were not requested, or are not kept any more.
 	Settings *Settings `json:"settings,omitempty"`
 	*deadletter.Content
-	// Events, Changes and Waiting are given for a single task only.
+	// Why, Events, Changes and Waiting are given for a single task only.
+	Why     *Why         `json:"why,omitempty"     doc:"the cause of its wait, or of its end as a dead letter"`
 	Events  []TaskEvent  `json:"events,omitempty"  doc:"what is remembered of its life, in order; those before a replacement are not"`
 	Changes []AuditEntry `json:"changes,omitempty" doc:"the latest changes through API and command line, the last one last"`
 	Waiting []Awaiting   `json:"waiting,omitempty" doc:"the first 20 requests and reports that are decided later, requests in the order in which that happens"`
@@ -171,6 +172,7 @@ func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 	for _, e := range history.Changes {
 		t.Changes = append(t.Changes, newAuditEntry(e))
 	}
+	l.explain(ctx, &t)
 	return t, nil
 }
 

@@ -319,3 +319,17 @@ func TestUnknownPagesAndThings(t *testing.T) {
 	resp, _ = b.post("/task", url.Values{"x": {strings.Repeat("x", maxForm)}})
 	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
 }
+
+func TestTheTasksPageSaysWhatItWaitsFor(t *testing.T) {
+	w := newWorld(t, true)
+	w.schedule("orders", "o-1", nil)
+	b := w.as("operate")
+	_, text := b.get(taskPath("orders", "o-1"))
+	require.Contains(t, text, `id="why">The task is not due yet.<`)
+	resp, _ := b.post("/targets", url.Values{"do": {"pause"}, "topic": {"orders"}, "confirmed": {"yes"}})
+	require.Equal(t, http.StatusSeeOther, resp.StatusCode)
+	for _, role := range []string{"read", "operate"} {
+		_, text = w.as(role).get(taskPath("orders", "o-1"))
+		require.Contains(t, text, "Its target is paused", role)
+	}
+}

@@ -19,7 +19,6 @@ import (
 
 type taskData struct {
 	Task    api.Task
-	Why     string // it is not delivered yet; empty: it has ended
 	Content *content
 	Line    []moment
 	Open    bool // can still be changed
@@ -41,8 +40,6 @@ func (c *Console) task(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	d.Content = newContent(d.Task.Content)
-	around := c.surroundings(r.Context(), &d.Task)
-	d.Why = around.why(&d.Task)
 	d.Line = line(&d.Task)
 	d.Open = slices.Contains([]string{"pending", "claimed", "waiting_report", "waiting_retry"}, d.Task.State)
 	return view{page: "task", title: "Task " + id, data: d}, nil

@@ -45,6 +45,9 @@ func (a *app) task(t api.Task) {
 	if t.Next != t.Due {
 		pairs(a.Stdout, "next", when(t.Next))
 	}
+	if t.Why != nil {
+		pairs(a.Stdout, "why", command.Plain(t.Why.Detail))
+	}
 	pairs(a.Stdout, "attempt", strconv.Itoa(t.Attempt), "replay", replay, "version", optional(t.Version), "created", when(t.Created))
 	runSettings(a.Stdout, t.Settings)
 	for _, e := range t.Events {
