@@ -123,7 +123,8 @@ func (a *app) scannersAtRest(cfg *config.Config, log *zap.Logger) error {
 }
 
 // dispatchersAtRest refuses while dispatchers run: they would send tasks about to be settled. It
-// asks the election of this command's settings: the database or ZooKeeper.
+// asks the election in the database first, then the one in ZooKeeper, or, with election.kind mysql
+// here, the signs of life in the database: the dispatchers may elect otherwise.
 func (a *app) dispatchersAtRest(cfg *config.Config, st *store.Store, log *zap.Logger) error {
 	ecfg, err := service.ElectionConfig(cfg, log)
 	if err != nil {

@@ -29,7 +29,7 @@ type Roll interface {
 	Remove(ctx context.Context, c roll.Candidate) (bool, error)
 	// Leave removes a candidate unless its Beat is later: nobody who has joined anew.
 	Leave(ctx context.Context, c roll.Candidate) error
-	// Publish replaces the assignment of epoch before in a candidate's name; false: one was missing.
+	// Publish replaces the assignment of epoch before in a candidate's name; false: one is missing.
 	Publish(ctx context.Context, by roll.Candidate, before, epoch int64, data []byte) (bool, error)
 }
 

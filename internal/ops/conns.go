@@ -21,10 +21,10 @@ const reserveConns = 64
 // reserveShare: a sixteenth of the connections at work is administrators' alone.
 const reserveShare = 16
 
-// conns bounds the connections of an address. Requests of admitted callers may be at work on as many
-// as most says, shared by tenants and tokens; further requests get 503. reserveConns more may be
-// open. Beyond that number, a connection without a request gives way to a new one: of the peer with
-// the most, the longest waiting one. So a peer with many silent or slow ones shuts nobody out.
+// conns bounds the connections of an address. Up to most may have admitted callers' requests at
+// work, shared by tenants and tokens; further requests get 503. reserveConns more may be open.
+// Beyond that number, a connection without a request gives way to a new one: of the peer with the
+// most, the longest waiting one. So a peer with many silent or slow ones shuts nobody out.
 type conns struct {
 	most   int
 	places *share.Turns // of requests at work
