@@ -52,7 +52,7 @@ func (c *commits) claim(key partitionKey, stored, committed int64) {
 	}
 }
 
-// set needs the lock.
+// The caller of set holds the lock.
 func (c *commits) set(key partitionKey, at kgo.EpochOffset) {
 	if c.due[key.topic] == nil {
 		c.due[key.topic] = map[int32]kgo.EpochOffset{}
@@ -60,7 +60,7 @@ func (c *commits) set(key partitionKey, at kgo.EpochOffset) {
 	c.due[key.topic][key.partition] = at
 }
 
-// forget drops offsets of revoked partitions. None is assigned any more, so takeBack adds none.
+// forget drops the offsets of revoked partitions, which are not assigned: takeBack adds none.
 func (c *commits) forget(gone map[string][]int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

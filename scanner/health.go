@@ -54,8 +54,8 @@ func newHealth(st *store.Store, standing *standing, log *zap.Logger) *health {
 }
 
 const (
-	// pingPatience bounds the wait for the database. With the second between two looks, half of the
-	// time to fail is longer.
+	// pingPatience bounds the wait for the database. Together with the second between two looks, it
+	// is less than half of the time to fail.
 	pingPatience = 3 * time.Second
 	// longestRest limits the pause of a process that fails again after each return.
 	longestRest = 5 * time.Minute

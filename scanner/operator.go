@@ -205,7 +205,7 @@ type Skipped struct {
 	Left      int64  `json:"left"` // offsets that are still to be stored
 }
 
-// Skip passes the offsets [at, to) of a partition that stands at at. One dead letter and one
+// Skip passes the offsets [at, to) of a partition that stands at the first. One dead letter and one
 // rejected event stand for them.
 func (o *Operator) Skip(ctx context.Context, topic string, part int32, at, to int64) (Skipped, error) {
 	p, err := o.partition(ctx, topic, part)

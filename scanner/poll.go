@@ -137,7 +137,7 @@ func (p *poller) run(ctx context.Context) error {
 }
 
 // receive makes stretches of a partition's polled records and of an unreadable batch behind them.
-// False: it must be polled again.
+// False: the partition must be polled again.
 func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (stretches []stretch, ok bool) {
 	key := partitionKey{of.Topic, of.Partition}
 	records, bad, err := p.inspector.inspect(ctx, key, of.Records)

@@ -3,10 +3,10 @@
 //
 // The order of effects, for each batch:
 //
-// 1. One transaction stores the tasks, the events that answer the requests, and the offsets. 2. The
-// index learns of the tasks, and the dispatchers are woken. 3. The events are published. Once Kafka
-// has acknowledged them, they are deleted from the outbox. 4. The group's offset is committed to
-// Kafka, for lag monitors only.
+//  1. One transaction stores the tasks, the events that answer the requests, and the offsets.
+//  2. The index learns of the tasks, and the dispatchers are woken.
+//  3. The events are published. Once Kafka has acknowledged them, they are deleted from the outbox.
+//  4. The group's offset is committed to Kafka, for lag monitors only.
 //
 // If a scanner dies in between, the next one begins at the offsets in the database and publishes
 // the events left over. The dispatchers find in the database the tasks missing in the index.
@@ -201,7 +201,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 }
 
 // SetLimits replaces Config.IntakeLimits while the scanner runs. The limits in force when a record
-// is stored judge it. None judge it again, unless the database has forgotten it.
+// is stored judge it. No limits judge it again, unless the database has forgotten it.
 func (s *Scanner) SetLimits(byTopic map[string]schemas.Limits) {
 	s.worker.decoder.byTopic.Store(&byTopic)
 }

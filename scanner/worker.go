@@ -72,7 +72,7 @@ func (w *worker) run(ctx context.Context) {
 // storeStretches stores stretches, in transactions of at most w.batch records and transactionBytes.
 // After an error it returns the stretches that may not be stored completely.
 //
-// A batch refused because of a record is halved until the record is alone, and a dead letter.
+// A batch refused because of a record is halved until the record is alone: then a dead letter.
 func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]stretch, error) {
 	most, refused := w.batch, refusedRecords{}
 	alone := stretches[0].key().topic == w.queue.alone

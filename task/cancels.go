@@ -11,7 +11,7 @@ type Cancels struct {
 	Installation string   `json:"installation"`    // whose tasks they are: two may share the topic
 	Audit        int64    `json:"audit,omitempty"` // the entry of the audit log that counts what they cancel; 0: none
 	Tasks        []Listed `json:"tasks"`
-	// Stored is how far the tasks' sources were stored at the listing. Later requests follow.
+	// Stored is how far the tasks' sources were stored at the listing: later requests begin there.
 	Stored map[int]int64 `json:"stored,omitempty"`
 }
 

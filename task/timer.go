@@ -384,7 +384,7 @@ func (t *Timer) RunAgain(run, now int64) *Task {
 	return t.run(s, body, run, s.DropFrom(t.Topic, t.ID, run), now)
 }
 
-// RunMissed tells whether a run is missed, and may be dropped. A late fired run is due since then.
+// RunMissed tells whether a run is missed, and may be dropped. A run fired late is due since then.
 func RunMissed(r schemas.Run, due, now int64, tolerance time.Duration) bool {
 	return r.DropFrom >= due && timer.Dropped(r.DropFrom, now, tolerance)
 }

@@ -97,7 +97,7 @@ func (c Cron) atTime(second int) bool {
 	return has(c.calendar.Second, second%60) && has(c.calendar.Minute, second/60%60) && has(c.calendar.Hour, second/3600)
 }
 
-// Shifted: daylight saving skips a run's local time, so the run happens at the end of the gap.
+// Shifted tells whether a run stands at a gap's end: daylight saving skips its local time.
 func (c Cron) Shifted(run time.Time) bool {
 	wall := asUTC(run, periodOf(run, c.zone).offset)
 	return !c.calendar.Next(wall.Add(-time.Second)).Equal(wall)

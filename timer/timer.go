@@ -204,7 +204,7 @@ func (s Schedule) Next(after int64) (int64, bool) {
 	return run, s.def.Until == 0 || run <= s.def.Until
 }
 
-// Shifted: daylight saving skips a run's local time, so the run happens at the end of the gap.
+// Shifted tells whether a run stands at a gap's end: daylight saving skips its local time.
 func (s Schedule) Shifted(run int64) bool {
 	return s.def.Cron != "" && s.cron.Shifted(time.UnixMilli(run))
 }

@@ -66,9 +66,9 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 		return false
 	}
 	phase := w.phase(id)
-	// Another record of the task may follow, as from the next owner's memory. It would come after
-	// the end of the task, and after later uses of the id. Such a report waits for the owner, and
-	// so does one behind another report.
+	// Unless the task is surely sent once, another record of it may follow, as from the next
+	// owner's memory, after later uses of the id. So such a report waits for the owner, and so does
+	// one behind another report.
 	if c.Report != nil && phase == task.InFlight && id.queue.reports == 0 && id.now.State == task.StateLine && w.slots[id.now.Slot].SentOnce(id.now.Pos) {
 		phase = task.SentOnce
 	}
