@@ -2,12 +2,14 @@ package scanner
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
@@ -125,7 +127,7 @@ func (t *targets) notKnown(most map[string]int, changes []task.Change) map[strin
 	return places
 }
 
-// missing asks Kafka for missing topics, and remembers the existing ones.
+// missing asks Kafka which topics do not exist, and remembers the others.
 func (t *targets) missing(ctx context.Context, names []string) (missing []string) {
 	if t.silent.lasts() {
 		return nil
@@ -133,28 +135,31 @@ func (t *targets) missing(ctx context.Context, names []string) (missing []string
 	bound, cancel := context.WithTimeout(ctx, lookUpPatience)
 	defer cancel()
 	for part := range slices.Chunk(names, lookUpAtOnce) {
-		gone, err := kafka.Missing(bound, t.asks, part...)
+		found, err := kafka.LookUp(bound, t.asks, false, part...)
+		missing = append(missing, t.learn(found)...)
 		if err != nil {
 			t.silent.begin(lookUpRest)
 			t.log.Warn("looking up target topics failed: until Kafka answers, each counts as one that exists", zap.Error(err))
 			break
 		}
-		missing = append(missing, gone...)
-		t.learn(part, gone)
 	}
 	return missing
 }
 
-func (t *targets) learn(asked, gone []string) {
+// learn remembers topics that exist, as those do that may not be seen.
+func (t *targets) learn(found map[string]error) (missing []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, name := range asked {
-		t.known[name] = true
+	for name, no := range found {
+		if errors.Is(no, kerr.UnknownTopicOrPartition) {
+			missing = append(missing, name)
+			delete(t.known, name)
+			delete(t.before, name)
+		} else {
+			t.known[name] = true
+		}
 	}
-	for _, name := range gone {
-		delete(t.known, name)
-		delete(t.before, name)
-	}
+	return missing
 }
 
 // letter counts a rejection, and returns whether to write a dead letter.

@@ -78,23 +78,29 @@ func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[st
 	return ids, nil
 }
 
-// Missing returns the missing ones of some topics, by two brokers if there are two: one broker may
-// not have heard of a topic yet. A topic hidden from this user counts as existing.
-func Missing(ctx context.Context, client *kgo.Client, topics ...string) ([]string, error) {
-	ask := []kmsg.Requestor{client}
+// LookUp says which topics exist, and may have missing ones created. The answer has nil for an existing
+// topic, and a Permanent error for one that is missing, hidden or impossible. A topic is missing if two
+// brokers say so, where there are two: one of them may not have heard of it yet. A topic is left out if
+// that is unclear at this moment. With an error the answer has what is clear all the same.
+func LookUp(ctx context.Context, client *kgo.Client, create bool, topics ...string) (map[string]error, error) {
+	ask, each := []kmsg.Requestor{client}, time.Minute
 	if brokers := client.DiscoveredBrokers(); len(brokers) > 1 {
-		ask = nil
+		ask, each = nil, time.Second
 		for _, i := range rand.Perm(len(brokers)) {
 			ask = append(ask, brokers[i])
 		}
 	}
+	out := make(map[string]error, len(topics))
 	var last error
 	for left := min(len(ask), 2); left > 0 && len(topics) > 0; ask = ask[1:] {
-		if len(ask) < left {
-			return nil, fmt.Errorf("looking up %d topics: %w", len(topics), last)
+		for _, name := range topics {
+			delete(out, name)
 		}
-		bound, cancel := context.WithTimeout(ctx, time.Second)
-		found, err := describe(bound, ask[0], false, topics...)
+		if len(ask) < left {
+			return out, fmt.Errorf("looking up %d topics: %w", len(topics), last)
+		}
+		bound, cancel := context.WithTimeout(ctx, each)
+		found, err := describe(bound, ask[0], create, topics...)
 		cancel()
 		if err != nil {
 			last = err
@@ -102,26 +108,13 @@ func Missing(ctx context.Context, client *kgo.Client, topics ...string) ([]strin
 		}
 		topics, left = nil, left-1
 		for _, t := range found.Topics {
-			if t.Topic != nil && t.ErrorCode == kerr.UnknownTopicOrPartition.Code {
+			err := kerr.ErrorForCode(t.ErrorCode)
+			if t.Topic == nil || err != nil && !Permanent(err) {
+				continue
+			}
+			if out[*t.Topic] = err; errors.Is(err, kerr.UnknownTopicOrPartition) {
 				topics = append(topics, *t.Topic)
 			}
-		}
-	}
-	return topics, nil
-}
-
-// LookUp asks a broker whether topics exist, and may have missing ones created. The answer has nil
-// for an existing topic, and a Permanent error for one that is missing, hidden or impossible. A
-// topic unclear to the broker at this moment is left out.
-func LookUp(ctx context.Context, client *kgo.Client, create bool, topics ...string) (map[string]error, error) {
-	found, err := describe(ctx, client, create, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("looking up %d topics: %w", len(topics), err)
-	}
-	out := make(map[string]error, len(topics))
-	for _, t := range found.Topics {
-		if err := kerr.ErrorForCode(t.ErrorCode); t.Topic != nil && (err == nil || Permanent(err)) {
-			out[*t.Topic] = err
 		}
 	}
 	return out, nil

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"errors"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -100,18 +99,19 @@ func TestTopicIDs(t *testing.T) {
 	require.Empty(t, none)
 }
 
-// A topic is missing if two brokers say so. One that does not answer is no witness, and no topic is made by asking.
-func TestMissing(t *testing.T) {
-	cluster, cfg := startKafka(t, kfake.SeedTopics(1, "there", "hidden", "young"), kfake.NumBrokers(3), kfake.BrokerConfigs(map[string]string{"auto.create.topics.enable": "true"}))
+// A topic is missing if two brokers say so. One that does not answer is no witness, and no topic is made by asking. What an answer
+// leaves out, or is unclear, is neither there nor missing.
+func TestLookUp(t *testing.T) {
+	cluster, cfg := startKafka(t, kfake.SeedTopics(1, "there", "hidden", "young", "unclear"), kfake.NumBrokers(3), kfake.BrokerConfigs(map[string]string{"auto.create.topics.enable": "true"}))
 	client := newClient(t, kafka.New, cfg)
-	ask := func() []string {
+	names := []string{"there", "hidden", "young", "unclear", "left out", "missing"}
+	ask := func() map[string]error {
 		t.Helper()
-		missing, err := kafka.Missing(t.Context(), client, "there", "hidden", "young", "missing")
+		found, err := kafka.LookUp(t.Context(), client, false, names...)
 		require.NoError(t, err)
-		slices.Sort(missing)
-		return missing
+		return found
 	}
-	require.Equal(t, []string{"missing"}, ask(), "by a client that knows no brokers yet")
+	require.ErrorIs(t, ask()["missing"], kerr.UnknownTopicOrPartition, "by a client that knows no brokers yet")
 	require.NoError(t, client.Ping(t.Context()))
 	require.Eventually(t, func() bool { return len(client.DiscoveredBrokers()) == 3 }, time.Minute, time.Millisecond)
 	var silent, asked atomic.Int32 // silent: a bit for each broker
@@ -120,30 +120,37 @@ func TestMissing(t *testing.T) {
 		if silent.Load()>>cluster.CurrentNode()&1 == 1 {
 			return nil, errors.New("away"), true
 		}
-		if req := r.(*kmsg.MetadataRequest); len(req.Topics) == 4 || len(req.Topics) == 2 {
-			first := asked.Add(1)%2 == 1
-			resp := req.ResponseKind().(*kmsg.MetadataResponse)
-			for _, of := range req.Topics {
-				answer := kmsg.NewMetadataResponseTopic()
-				answer.Topic = of.Topic
-				switch {
-				case *of.Topic == "hidden":
-					answer.ErrorCode = kerr.TopicAuthorizationFailed.Code
-				case *of.Topic == "missing", *of.Topic == "young" && first:
-					answer.ErrorCode = kerr.UnknownTopicOrPartition.Code
-				}
-				resp.Topics = append(resp.Topics, answer)
-			}
-			return resp, nil, true
+		req := r.(*kmsg.MetadataRequest)
+		if len(req.Topics) == 0 {
+			return nil, nil, false
 		}
-		return nil, nil, false
+		first := asked.Add(1)%2 == 1
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		for _, of := range req.Topics {
+			answer := kmsg.NewMetadataResponseTopic()
+			answer.Topic = of.Topic
+			switch {
+			case *of.Topic == "left out" && !first:
+				continue
+			case *of.Topic == "hidden":
+				answer.ErrorCode = kerr.TopicAuthorizationFailed.Code
+			case *of.Topic == "unclear" && !first:
+				answer.ErrorCode = kerr.LeaderNotAvailable.Code
+			case *of.Topic != "there" && (first || *of.Topic == "missing"):
+				answer.ErrorCode = kerr.UnknownTopicOrPartition.Code
+			}
+			resp.Topics = append(resp.Topics, answer)
+		}
+		return resp, nil, true
 	})
-	require.Equal(t, []string{"missing"}, ask(), "only one broker has not heard of the young one")
+	want := map[string]error{"there": nil, "hidden": kerr.TopicAuthorizationFailed, "young": nil, "missing": kerr.UnknownTopicOrPartition}
+	require.Equal(t, want, ask(), "only one broker has not heard of the young one")
 	require.EqualValues(t, 2, asked.Load())
 	silent.Store(0b010)
-	require.Equal(t, []string{"missing"}, ask())
+	require.Equal(t, want, ask())
 	silent.Store(0b110)
-	_, err := kafka.Missing(t.Context(), client, "missing")
+	found, err := kafka.LookUp(t.Context(), client, false, "there", "missing")
 	require.ErrorContains(t, err, "looking up 1 topics")
+	require.Equal(t, map[string]error{"there": nil}, found, "one witness is enough for what exists")
 	require.EqualValues(t, -1, cluster.LeaderFor("missing", 0))
 }
