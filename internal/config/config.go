@@ -121,7 +121,8 @@ type MySQL struct {
 	// DSNFile is a file with the DSN, read again for a change of user or password only. Default
 	// none.
 	DSNFile string `key:"dsn-file"`
-	// PasswordFile is a file with the password for DSN, read again likewise. Default none.
+	// PasswordFile is a file with the password of a DSN without one, read again likewise. Default
+	// none.
 	PasswordFile string `key:"password-file" secret:"in file"`
 	TLS          TLS    `key:"tls"`
 	// MaxConns limits the open connections of one process. Default 16.

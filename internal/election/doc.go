@@ -1,9 +1,9 @@
 /*
 Package election distributes the slots among the living dispatchers. The living members (from a
-ZooKeeper ensemble, or the database) and the number of slots (from the database) go in; an Assignment for each member
-comes out: an epoch and the slots to work on. The epoch protects the tasks: every claim carries it,
-and the database refuses a stale one. Election and trust make it rare that two members try the same
-slot, and limit how long a slot has no member.
+ZooKeeper ensemble, or the database) and the number of slots (from the database) go in; an
+Assignment for each member comes out: an epoch and the slots to work on. The epoch protects the
+tasks: every claim carries it, and the database refuses a stale one. Election and trust make it rare
+that two members try the same slot, and limit how long a slot has no member.
 
 # Znodes
 
@@ -14,13 +14,14 @@ slot, and limit how long a slot has no member.
 	                                         members, instances are the process starts behind them
 
 A member is an id. It may have two candidates for a while (the newer one, and that of a session that
-has not expired yet), and counts once. The oldest candidate leads. It watches the members; each other
-candidate watches the one before its own, and all watch the assignment.
+has not expired yet), and counts once. The oldest candidate leads. It watches the members; each
+other candidate watches the one before its own, and all watch the assignment.
 
 # In the database
 
-NewDatabase elects through two tables instead of znodes: a row of members stands for an ephemeral znode,
-and the row of assignment for the other one. All that follows holds for both, but for these differences:
+NewDatabase elects through two tables instead of znodes: a row of members stands for an ephemeral
+znode, and the row of assignment for the other one. All that follows holds for both, but for these
+differences:
 
 	a session          a member changes its beat in each round, at least twice a second. Another one that has
 	                   seen no change for S by its own oscillator deletes the row, if it still has that beat. S is
@@ -40,32 +41,33 @@ and the row of assignment for the other one. All that follows holds for both, bu
 	                   the epoch before it, which comes only once
 	its clock          is not asked
 
-The trust window is counted in the same way: from the moment before the beat was sent. Whoever deletes the
-row has seen that beat, or a later one, S before. No locks of the server are used: they end with a
-connection, and so with a failover. docs/adr/0031 has the reasons.
+The trust window is counted in the same way: from the moment before the beat was sent. Whoever
+deletes the row has seen that beat, or a later one, S before. No locks of the server are used: they
+end with a connection, and so with a failover. docs/adr/0031 has the reasons.
 
 # Term
 
-A term is one TCP connection, one session and one candidate, and all end together. The client library
-would reconnect by itself. It is not allowed to, for three reasons: it runs the requests in its queue
-under whatever session comes next, it does not report "expired" while it is cut off, and setting its
-watches again may fail silently. It also has a data race over the zxid by which it would resume a
-session, so zkconn hides the zxid from it. A member that loses its connection goes to the next server,
-makes a new candidate, and then deletes its own old one. Its id exists all the time, so the
-distribution does not change and it keeps its slots.
+A term is one TCP connection, one session and one candidate, and all end together. The client
+library would reconnect by itself. It is not allowed to, for three reasons: it runs the requests in
+its queue under whatever session comes next, it does not report "expired" while it is cut off, and
+setting its watches again may fail silently. It also has a data race over the zxid by which it would
+resume a session, so zkconn hides the zxid from it. A member that loses its connection goes to the
+next server, makes a new candidate, and then deletes its own old one. Its id exists all the time, so
+the distribution does not change and it keeps its slots.
 
 Within a term one goroutine does everything, in rounds: sync with the quorum, read the assignment,
-read the members, apply all of it at once, act. A round is read when a watch fires and at least three
-times per trust window; watches only make it faster. The order matters: a member that the assignment
-names and that is missing among the members read after it has died. The sync matters too: a server
-that has lost its quorum answers reads for a while, for sessions that the quorum has expired.
+read the members, apply all of it at once, act. A round is read when a watch fires and at least
+three times per trust window; watches only make it faster. The order matters: a member that the
+assignment names and that is missing among the members read after it has died. The sync matters too:
+a server that has lost its quorum answers reads for a while, for sessions that the quorum has
+expired.
 
 # Trust
 
 Trusted holds for the trust window W after the last answered round was sent (not answered), by the
 monotonic clock and with the time for which the machine was suspended (internal/machine). Time
-synchronisation slews that clock by up to a twelfth, and W is two thirds of S. The ensemble counts the session timeout S from our last message, which is not
-earlier:
+synchronisation slews that clock by up to a twelfth, and W is two thirds of S. The ensemble counts
+the session timeout S from our last message, which is not earlier:
 
 	round sent ─────────── W: stop ──────── S: ephemeral is deleted, others take over
 	  0                    2/3 S            S (rounded up to the servers' tick)
@@ -79,25 +81,26 @@ S−W is an estimate and not a guarantee. A ZooKeeper follower reports its clien
 every half tick, so a follower that is cut off right after a round may shorten its clients' S by up
 to W/3 and half a tick. Epochs protect the tasks in this case too.
 
-While a member may still be trusted, its session is never closed; only its connection is. The ensemble
-then keeps the session until S, as shown above. Trust always ends before a session is closed, which
-deletes its ephemeral within milliseconds: on leaving, and when the member's candidate is gone anyway.
+While a member may still be trusted, its session is never closed; only its connection is. The
+ensemble then keeps the session until S, as shown above. Trust always ends before a session is
+closed, which deletes its ephemeral within milliseconds: on leaving, and when the member's candidate
+is gone anyway.
 
 # Leading
 
 The leader compares the published assignment with the living members, by id and process start, and
 with the number of slots (read every W). If they differ, it allocates an epoch from the database,
-computes even shares that move as few slots as possible, and writes them under two conditions that the
-ensemble checks in one step: its own candidate exists, and nobody has written since it read. New
+computes even shares that move as few slots as possible, and writes them under two conditions that
+the ensemble checks in one step: its own candidate exists, and nobody has written since it read. New
 members wait 200 ms for others; a departure does not wait. Database queries do not block the rounds.
 
 # Work
 
-A member reports whether its process can do the work of an owner. One that has failed for FailingAfter
-says so in its candidate. When it has then seen another member that does not say so for twice as long,
-it leaves, and comes back when it works, after a pause that grows, or when nobody else works. So a server that one process has
-lost costs that process its slots, and one that all have lost moves nothing. docs/adr/0028 has the
-reasons.
+A member reports whether its process can do the work of an owner. One that has failed for
+FailingAfter says so in its candidate. When it has then seen another member that does not say so for
+twice as long, it leaves, and comes back when it works, after a pause that grows, or when nobody
+else works. So a server that one process has lost costs that process its slots, and one that all
+have lost moves nothing. docs/adr/0028 has the reasons.
 
 # What happens when
 
@@ -127,10 +130,10 @@ reasons.
 	another installation comes        its member finds the root claimed, and Run fails before it has a candidate
 
 An ensemble may lose its data after the database was set back, both while members keep running. The
-database's next epoch is above those of the slots, and owners take their slots anew within a second of a
-set-back. Not covered: both within that second, or an assignment that has moved no slot before. Then
-members continue to refuse epochs below the highest one they have seen; restart them.
-Everybody who can connect can write the znodes unless Config.Auth is set: then only that user can
-access root and everything below it.
+database's next epoch is above those of the slots, and owners take their slots anew within a second
+of a set-back. Not covered: both within that second, or an assignment that has moved no slot before.
+Then members continue to refuse epochs below the highest one they have seen; restart them. Everybody
+who can connect can write the znodes unless Config.Auth is set: then only that user can access root
+and everything below it.
 */
 package election
