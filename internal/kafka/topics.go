@@ -78,10 +78,11 @@ func TopicIDs(ctx context.Context, client *kgo.Client, topics ...string) (map[st
 	return ids, nil
 }
 
-// LookUp says which topics exist, and may have missing ones created. The answer has nil for an existing
-// topic, and a Permanent error for one that is missing, hidden or impossible. A topic is missing if two
-// brokers say so, where there are two: one of them may not have heard of it yet. A topic is left out if
-// that is unclear at this moment. With an error the answer has what is clear all the same.
+// LookUp says which topics exist, and may have missing ones created. The answer has nil for an
+// existing topic, and a Permanent error for one that is missing, hidden or impossible. A topic is
+// missing if two brokers say so, where there are two: one of them may not have heard of it yet. A
+// topic is left out if that is unclear at this moment. With an error the answer has what is clear
+// all the same.
 func LookUp(ctx context.Context, client *kgo.Client, create bool, topics ...string) (map[string]error, error) {
 	ask, each := []kmsg.Requestor{client}, time.Minute
 	if brokers := client.DiscoveredBrokers(); len(brokers) > 1 {
