@@ -47,8 +47,8 @@ func (d *directory) ask(one flight.Sendable) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	topic := one.Record.Topic
-	if p := d.producers.of(topic); p != nil { // by now
-		d.produce(p, one)
+	if m := d.producers.begin(topic); m != nil { // by now
+		d.produce(m, one)
 		return
 	}
 	if d.asked[topic] == nil {
@@ -159,15 +159,17 @@ func (d *directory) meet(topic string) {
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
+		m := &met{producer: p}
 		for _, one := range d.asked[topic].send {
 			if d.trust.trusted() && d.flight.Owns(one.Task) {
-				d.produce(p, one)
+				m.begin()
+				d.produce(m, one)
 			} else {
 				d.answered(one.Task, one.Record, kafka.ErrNotSent)
 			}
 		}
 		delete(d.asked, topic)
-		d.producers.byTopic.Store(topic, p)
+		d.producers.byTopic.Store(topic, m)
 	})
 }
 

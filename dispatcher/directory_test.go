@@ -238,3 +238,55 @@ func TestATopicOfWhichNobodyCanSay(t *testing.T) {
 		require.Equal(t, 1, asked(), "the dispatcher ends now")
 	})
 }
+
+// Most topics of a full producer are deleted. It ends, so that nobody asks for their names for ever, and what is left goes on with
+// another: in order, once, and in time.
+func TestAProducerOfDeletedTopicsEnds(t *testing.T) {
+	const n, kept, each = topicsEach + 20, 10, 20 * time.Millisecond
+	var topics []string
+	for i := range n {
+		topics = append(topics, fmt.Sprintf("shop.%d", i))
+	}
+	virtually(t, append([]string{"billing"}, topics...), func(f *fixture, run func(Config, *zap.Logger) *Dispatcher) {
+		billing, asked, start := f.read("billing"), f.asksAbout("shop."), time.Now()
+		again := func(ids string, topics []string) (requests []*kgo.Record) {
+			for _, topic := range topics {
+				requests = append(requests, ask(topic, ids, time.Now().Add(2*time.Second), schemas.HeaderEvents, "none"))
+			}
+			return requests
+		}
+		f.scheduleAll(again("first", topics))
+		var want []string
+		for i := range int(30 * time.Second / each) {
+			want = append(want, fmt.Sprint("b", i))
+			f.schedule(ask("billing", want[i], start.Add(time.Duration(i)*each+3*time.Second), schemas.HeaderEvents, "none"))
+		}
+		d := run(Config{UndeliverableAfter: time.Minute}, zap.NewNop())
+		later := func() {
+			d.producers.mu.Lock()
+			d.producers.looked = time.Now().Add(-useWithin)
+			d.producers.mu.Unlock()
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(time.Until(start.Add(10 * time.Second)))
+		require.Len(t, d.producers.all, 2)
+		later()
+		require.NotNil(t, d.producers.of(topics[0]), "all of its topics were used")
+		for _, topic := range topics[kept:] {
+			require.NoError(t, f.cluster.DeleteTopic(topic))
+		}
+		for range 5 {
+			later()
+		}
+		require.Len(t, d.producers.all, 1)
+		f.scheduleAll(again("second", topics[:kept]))
+		time.Sleep(time.Until(start.Add(40 * time.Second)))
+		require.Equal(t, n+len(want)+kept, counted(d.metrics.Delivered))
+		require.Equal(t, want, billing.ids())
+		late := billing.lateness(t)
+		require.Less(t, late[len(late)-1], 500*time.Millisecond)
+		seconds, _ := asked()
+		require.LessOrEqual(t, seconds[time.Now().Unix()-1], 4*(n-topicsEach+kept+1))
+		require.Zero(t, counted(d.metrics.notStored))
+	})
+}

@@ -76,8 +76,8 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 			s.background.Go(func() { s.probe(ctx, one) })
 			continue
 		}
-		if p := s.producers.of(one.Record.Topic); p != nil {
-			s.produce(p, one)
+		if m := s.producers.begin(one.Record.Topic); m != nil {
+			s.produce(m, one)
 		} else {
 			s.unmet(one)
 		}
@@ -85,10 +85,14 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 	return more
 }
 
-// produce hands a record to the producer that has met its topic.
-func (s *sender) produce(p *producer, one flight.Sendable) {
-	before := p.lost.Count()
-	p.client.TryProduce(context.Background(), one.Record, func(r *kgo.Record, err error) { s.answered(one.Task, r, p.acked.Judge(r, p.lost.Judge(err, before))) })
+// produce hands a record that has begun to the producer that has met its topic.
+func (s *sender) produce(m *met, one flight.Sendable) {
+	m.used.Store(true)
+	before := m.lost.Count()
+	m.client.TryProduce(context.Background(), one.Record, func(r *kgo.Record, err error) {
+		s.answered(one.Task, r, m.acked.Judge(r, m.lost.Judge(err, before)))
+		m.sending.Add(-1)
+	})
 }
 
 // answered runs when Kafka has answered. The settle loop decides what follows for the task.
@@ -102,8 +106,8 @@ func (s *sender) answeredBy(t *flight.Task, r *kgo.Record, err error, alone bool
 		s.metrics.notStored.Inc()
 		s.log.Error("a record counts as not delivered, and is sent again by another producer", zap.String("topic", r.Topic), zap.Int32("partition", r.Partition), zap.Int64("offset", r.Offset), zap.Error(err))
 	case err == nil && alone:
-		if p := s.producers.of(r.Topic); p != nil {
-			p.acked.Corrects(r)
+		if m := s.producers.of(r.Topic); m != nil {
+			m.acked.Corrects(r)
 		}
 	}
 	if fault := faultpoint.At(faultpoint.DispatcherSent); fault != nil {
