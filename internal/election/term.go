@@ -149,7 +149,7 @@ func (t *term) wait(pause time.Duration) error {
 // round reads everything again, applies it and acts on it. The result is how long the next round
 // can wait without a wake-up.
 func (t *term) round() (time.Duration, error) {
-	sent := machine.Exact()
+	began, sent := time.Now(), machine.Exact()
 	s, err := t.seat.read()
 	if err != nil {
 		return 0, err
@@ -171,7 +171,7 @@ func (t *term) round() (time.Duration, error) {
 	if place > 0 {
 		t.lead = nil
 		err = t.seat.follow(s.candidates[place-1])
-		return t.between() - time.Since(sent.Time), err
+		return t.between() - time.Since(began), err
 	}
 	if t.lead == nil {
 		t.log.Info("leading the election")
@@ -179,7 +179,7 @@ func (t *term) round() (time.Duration, error) {
 		return 0, nil // read again: a leader watches the members
 	}
 	pause, err := t.lead.act(s)
-	return min(pause, t.between()-time.Since(sent.Time)), err
+	return min(pause, t.between()-time.Since(began)), err
 }
 
 // place returns our candidate's rank by age. Left-over candidates of this process, with sessions
