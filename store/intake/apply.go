@@ -60,7 +60,7 @@ func (in Intake) apply(ctx context.Context, b Batch, now func() int64, reconcili
 }
 
 func (w *work) run(ctx context.Context, b Batch) error {
-	if err := w.knowAdvanced(ctx, b.Advance); err != nil {
+	if err := w.intake.known.readAdvanced(ctx, w.tx, b.Advance); err != nil {
 		return err
 	}
 	if len(b.Changes) == 1 && b.Changes[0].Cancels != nil {

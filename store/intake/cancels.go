@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,7 +21,7 @@ func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kep
 	if id, err := tables.ReadMeta(ctx, w.tx, handle.InstallationID); err != nil || string(id) != many.Installation {
 		return err
 	}
-	comes, err := w.toCome(ctx, kept) // before the tasks are read: what is stored by then is seen
+	comes, err := toCome(ctx, w.tx, kept) // before the tasks are read: what is stored by then is seen
 	if err != nil {
 		return err
 	}
@@ -47,10 +48,10 @@ func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kep
 	if err := w.lockSlots(ctx, list); err != nil {
 		return err
 	}
-	if err := tables.Chunks(list, func(part []*identity) error { return w.countWaiting(ctx, part) }); err != nil {
+	if err := tables.Chunks(list, func(part []*identity) error { return countWaiting(ctx, w.tx, part) }); err != nil {
 		return fmt.Errorf("looking for waiting requests: %w", err)
 	}
-	set, err := w.timersOf(ctx, list, listed)
+	set, err := definitionSeqs(ctx, w.tx, list, listed)
 	if err != nil {
 		return err
 	}
@@ -73,9 +74,9 @@ func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kep
 	return w.finish(ctx)
 }
 
-// timersOf reads the seqs of timers' present definitions, by the runs changed since the listing.
-// The runs are locked, so nobody sets the timers anew.
-func (w *work) timersOf(ctx context.Context, list []*identity, listed map[[16]byte]task.Listed) (map[[16]byte]int64, error) {
+// definitionSeqs reads the seqs of timers' present definitions, by the runs changed since the
+// listing. The runs are locked, so nobody sets the timers anew.
+func definitionSeqs(ctx context.Context, tx *sql.Tx, list []*identity, listed map[[16]byte]task.Listed) (map[[16]byte]int64, error) {
 	var timers [][16]byte
 	of := map[[16]byte][16]byte{}
 	for _, id := range list {
@@ -84,7 +85,7 @@ func (w *work) timersOf(ctx context.Context, list []*identity, listed map[[16]by
 			timers = append(timers, of[id.key])
 		}
 	}
-	set, err := tables.TimerSeqs(ctx, w.tx, timers)
+	set, err := tables.TimerSeqs(ctx, tx, timers)
 	out := map[[16]byte]int64{}
 	for key, timer := range of {
 		out[key] = set[timer]
@@ -116,8 +117,8 @@ func (w *work) cancelListed(id *identity, seq int64, l task.Listed, timer int64,
 // toCome tells of a seq whether its record may still be stored. A record lost in Kafka, or of a
 // partition that is read no more, is not to come. An unknown source is of a partition with records
 // and no source yet, or of a recreated partition.
-func (w *work) toCome(ctx context.Context, kept map[Place]Extent) (func(seq int64) bool, error) {
-	all, err := tables.Fetch(ctx, w.tx, scanSource, "SELECT "+sourceColumns+" FROM sources")
+func toCome(ctx context.Context, tx *sql.Tx, kept map[Place]Extent) (func(seq int64) bool, error) {
+	all, err := tables.Fetch(ctx, tx, scanSource, "SELECT "+sourceColumns+" FROM sources")
 	if err != nil {
 		return nil, fmt.Errorf("reading how far the intake is stored: %w", err)
 	}

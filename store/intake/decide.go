@@ -59,7 +59,7 @@ func (w *work) decideDue(id *identity) {
 
 func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool) {
 	w.applyEvidence(id, &c)
-	if w.foreign(c.Report, id.now) {
+	if w.intake.known.foreign(c.Report, id.now) {
 		return true
 	}
 	if queued && c.Report == nil {
@@ -85,7 +85,7 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	}
 	if v.Unread.At > 0 { // the row is not written anew: its owner may have the task
 		id.now.Unread = v.Unread
-		w.notes(id.now)
+		w.unread.add(id.now)
 	}
 	w.addOutcome(c, v)
 	return true
@@ -100,13 +100,6 @@ func (w *work) addOutcome(c task.Change, v task.Verdict) {
 		v.Event.Request = w.intake.known.position(c.Seq)
 	}
 	w.addEvent(w.now, c.Seq, v.Event)
-}
-
-// keep keeps the dead letter of a change, but for a rejection that is to have none.
-func (w *work) keep(c task.Change, d *task.DeadLetter) {
-	if !c.NoLetter || d.Kind != schemas.KindRejected {
-		w.dead = append(w.dead, d)
-	}
 }
 
 // reject keeps the dead letter of a request that the scanner has rejected, and tells of it. A

@@ -156,5 +156,5 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 	if err := w.insertTasks(ctx, rows); err != nil {
 		return err
 	}
-	return w.writeUnread(ctx)
+	return w.unread.write(ctx, w.tx)
 }

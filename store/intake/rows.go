@@ -61,7 +61,7 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 		tags = append(tags, handle.TagsOf(t)...)
 		waits.Add(t.Seq, t.Idle, t.Snoozed)
 		if t.Unread.At > 0 {
-			w.notes(t)
+			w.unread.add(t)
 		}
 	}
 	if err := waits.Store(ctx, w.tx); err != nil {
@@ -70,20 +70,23 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 	return w.intake.h.InsertTags(ctx, w.tx, tags)
 }
 
-func (w *work) notes(t *task.Task) {
-	if w.unread == nil {
-		w.unread = map[int64]task.Unread{}
+// unreadReports is notes, by seq, about reports that cannot be read.
+type unreadReports map[int64]task.Unread
+
+func (u *unreadReports) add(t *task.Task) {
+	if *u == nil {
+		*u = unreadReports{}
 	}
-	w.unread[t.Seq] = t.Unread
+	(*u)[t.Seq] = t.Unread
 }
 
-func (w *work) writeUnread(ctx context.Context) error {
-	for part := range slices.Chunk(slices.Sorted(maps.Keys(w.unread)), tables.MaxCases) {
+func (u unreadReports) write(ctx context.Context, tx *sql.Tx) error {
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(u)), tables.MaxCases) {
 		a := make([]any, 0, 3*len(part))
 		for _, seq := range part {
-			a = append(a, seq, w.unread[seq].Encode())
+			a = append(a, seq, u[seq].Encode())
 		}
-		_, err := w.tx.ExecContext(ctx, "UPDATE tasks SET unread = CASE seq"+strings.Repeat(" WHEN ? THEN ?", len(part))+" END WHERE seq IN ("+tables.Marks(len(part))+")", append(a, tables.Args(part)...)...)
+		_, err := tx.ExecContext(ctx, "UPDATE tasks SET unread = CASE seq"+strings.Repeat(" WHEN ? THEN ?", len(part))+" END WHERE seq IN ("+tables.Marks(len(part))+")", append(a, tables.Args(part)...)...)
 		if err != nil {
 			return fmt.Errorf("noting %d reports that cannot be read: %w", len(part), err)
 		}

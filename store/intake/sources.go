@@ -194,32 +194,31 @@ func (k *knownSources) learn(all []Source) {
 func (w *work) knowSources(ctx context.Context, list []*identity) error {
 	for _, id := range list {
 		if w.newSource(id) {
-			return w.readSources(ctx)
+			return w.intake.known.read(ctx, w.tx)
 		}
 	}
 	return nil
 }
 
-func (w *work) readSources(ctx context.Context) error {
-	all, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, s *Source) error { return scanSource(r, s) }, "SELECT "+sourceColumns+" FROM sources")
+func (k *knownSources) read(ctx context.Context, tx *sql.Tx) error {
+	all, err := tables.Fetch(ctx, tx, scanSource, "SELECT "+sourceColumns+" FROM sources")
 	if err != nil {
 		return fmt.Errorf("reading the sources: %w", err)
 	}
-	runs, err := runSource(ctx, w.tx)
+	runs, err := runSource(ctx, tx)
 	if err != nil {
 		return err
 	}
-	all = append(all, runs...)
-	w.intake.known.learn(all)
+	k.learn(append(all, runs...))
 	return nil
 }
 
-// knowAdvanced caches the sources of a batch, because the events about its requests name their
+// readAdvanced caches the sources of a batch, because the events about its requests name their
 // positions. The made-up sources of measurements are in no table.
-func (w *work) knowAdvanced(ctx context.Context, moves []Advance) error {
+func (k *knownSources) readAdvanced(ctx context.Context, tx *sql.Tx, moves []Advance) error {
 	for _, a := range moves {
-		if _, ok := w.intake.known.get(a.Source); !ok && a.Source >= firstSource && a.Source <= lastSource {
-			return w.readSources(ctx)
+		if _, ok := k.get(a.Source); !ok && a.Source >= firstSource && a.Source <= lastSource {
+			return k.read(ctx, tx)
 		}
 	}
 	return nil
@@ -261,11 +260,11 @@ func (w *work) newSource(id *identity) bool {
 
 // foreign tells whether a report is about a delivery of another task: an earlier task of the same
 // id, or this one before a replay. A report without a delivery counts as one about this task.
-func (w *work) foreign(rep *schemas.Report, t *task.Task) bool {
+func (k *knownSources) foreign(rep *schemas.Report, t *task.Task) bool {
 	if rep == nil || rep.Delivery == "" || t == nil {
 		return false
 	}
 	id, offset := task.SplitSeq(t.Seq)
-	src, ok := w.intake.known.get(id)
+	src, ok := k.get(id)
 	return !ok || rep.Delivery != src.DeliveryKey(offset, int(task.SendNumber(t.Replay, rep.Attempt)))
 }

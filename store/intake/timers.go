@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -105,18 +106,18 @@ func (w *work) decideTimer(id *timerIdentity) error {
 
 // stillKept leaves out runs that are known to be claimed.
 func (w *work) stillKept(kept []task.Kept) []task.Kept {
-	kept = slices.DeleteFunc(kept, func(k task.Kept) bool { return k.AllClaimed(w.claimedOf(k, w.intake.h.LastClaimed)) })
+	kept = slices.DeleteFunc(kept, func(k task.Kept) bool { return k.AllClaimed(claimedOf(w.spread, k, w.intake.h.LastClaimed)) })
 	return kept[max(len(kept)-task.MostKept, 0):]
 }
 
 // claimedOf returns how far all possible slots of kept runs are claimed: their own, or all slots if
 // the number of slots has changed since.
-func (w *work) claimedOf(k task.Kept, claimed func(slot int) int64) int64 {
-	if w.spread.Whole() && k.Slots == w.spread.Base() {
+func claimedOf(spread slots.Spread, k task.Kept, claimed func(slot int) int64) int64 {
+	if spread.Whole() && k.Slots == spread.Base() {
 		return claimed(k.Slot)
 	}
 	least := claimed(0)
-	for slot := range w.spread.Rows() {
+	for slot := range spread.Rows() {
 		least = min(least, claimed(slot))
 	}
 	return least
@@ -176,7 +177,7 @@ func (w *work) nonePending(ctx context.Context, t *task.Timer, cause error) erro
 		claimed[slot.Slot] = slot.Pos
 	}
 	of := func(slot int) int64 { return claimed[slot] }
-	if t.AllClaimed(of, func(k task.Kept) int64 { return w.claimedOf(k, of) }) {
+	if t.AllClaimed(of, func(k task.Kept) int64 { return claimedOf(w.spread, k, of) }) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", errDamaged, cause)

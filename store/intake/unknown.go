@@ -23,7 +23,10 @@ type Unknown struct {
 	Letter func(intake string) bool
 }
 
+// unknownNames is a batch's missing topics of one intake.
 type unknownNames struct {
+	h       *handle.Handle
+	tx      *sql.Tx
 	in      string
 	most    int
 	list    []string // in the order of the batch, each once
@@ -40,7 +43,7 @@ func (w *work) boundUnknown(ctx context.Context, b Batch) ([]task.Change, error)
 			continue
 		}
 		if byIntake[in] == nil {
-			byIntake[in] = &unknownNames{in: in, most: b.Unknown.Most[in]}
+			byIntake[in] = &unknownNames{h: w.intake.h, tx: w.tx, in: in, most: b.Unknown.Most[in]}
 		}
 		n, name := byIntake[in], b.Changes[place].Request.Topic
 		n.changes = append(n.changes, place)
@@ -54,7 +57,7 @@ func (w *work) boundUnknown(ctx context.Context, b Batch) ([]task.Change, error)
 	changes := slices.Clone(b.Changes) // another try begins without marks
 	for _, in := range slices.Sorted(maps.Keys(byIntake)) {
 		n := byIntake[in]
-		if err := w.takeNames(ctx, n); err != nil {
+		if err := n.take(ctx); err != nil {
 			return nil, fmt.Errorf("bounding the unknown targets of %s: %w", in, err)
 		}
 		for _, place := range n.changes {
@@ -67,23 +70,23 @@ func (w *work) boundUnknown(ctx context.Context, b Batch) ([]task.Change, error)
 	return changes, nil
 }
 
-// takeNames adds rows for names while there is room. Writers of one intake take turns. Without
+// take adds rows for names while there is room. Writers of one intake take turns. Without
 // room, only existing rows are locked: a full intake must not delay the batch's other intakes.
-func (w *work) takeNames(ctx context.Context, n *unknownNames) error {
-	if err := w.readNames(ctx, n); err != nil || len(n.have) == len(n.list) {
+func (n *unknownNames) take(ctx context.Context) error {
+	if err := n.read(ctx); err != nil || len(n.have) == len(n.list) {
 		return err
 	}
-	if rows, err := w.countNames(ctx, n.in); err != nil || rows >= n.most {
+	if rows, err := n.count(ctx); err != nil || rows >= n.most {
 		return err
 	}
-	if err := w.addNames(ctx, n.in, []string{""}); err != nil { // locked from now on
+	if err := n.add(ctx, []string{""}); err != nil { // locked from now on
 		return err
 	}
-	rows, err := w.countNames(ctx, n.in)
+	rows, err := n.count(ctx)
 	if err != nil {
 		return err
 	}
-	if err := w.readNames(ctx, n); err != nil {
+	if err := n.read(ctx); err != nil {
 		return err
 	}
 	var add []string
@@ -93,27 +96,27 @@ func (w *work) takeNames(ctx context.Context, n *unknownNames) error {
 			add = append(add, name)
 		}
 	}
-	return tables.Chunks(add, func(part []string) error { return w.addNames(ctx, n.in, part) })
+	return tables.Chunks(add, func(part []string) error { return n.add(ctx, part) })
 }
 
-func (w *work) addNames(ctx context.Context, in string, names []string) error {
+func (n *unknownNames) add(ctx context.Context, names []string) error {
 	var values []any
 	for _, name := range names {
-		values = append(values, []byte(in), []byte(name))
+		values = append(values, []byte(n.in), []byte(name))
 	}
-	_, err := w.tx.ExecContext(ctx, "INSERT INTO unknown_targets (intake, topic) VALUES "+strings.Repeat(",(?,?)", len(names))[1:]+w.intake.h.Dialect.Keep("intake, topic", "topic"), values...)
+	_, err := n.tx.ExecContext(ctx, "INSERT INTO unknown_targets (intake, topic) VALUES "+strings.Repeat(",(?,?)", len(names))[1:]+n.h.Dialect.Keep("intake, topic", "topic"), values...)
 	return err
 }
 
-// readNames reads the names with a row, and keeps the rows from being deleted.
-func (w *work) readNames(ctx context.Context, n *unknownNames) error {
+// read reads the names with a row, and keeps the rows from being deleted.
+func (n *unknownNames) read(ctx context.Context) error {
 	n.have = map[string]bool{}
 	return tables.Chunks(n.list, func(part []string) error {
 		values := []any{[]byte(n.in)}
 		for _, name := range part {
 			values = append(values, []byte(name))
 		}
-		found, err := tables.Fetch(ctx, w.tx, scanName, "SELECT topic FROM unknown_targets WHERE intake = ? AND topic IN ("+tables.Marks(len(part))+")"+w.intake.h.Locking(handle.LockShared), values...)
+		found, err := tables.Fetch(ctx, n.tx, scanName, "SELECT topic FROM unknown_targets WHERE intake = ? AND topic IN ("+tables.Marks(len(part))+")"+n.h.Locking(handle.LockShared), values...)
 		for _, name := range found {
 			n.have[name] = true
 		}
@@ -121,8 +124,8 @@ func (w *work) readNames(ctx context.Context, n *unknownNames) error {
 	})
 }
 
-func (w *work) countNames(ctx context.Context, in string) (n int, err error) {
-	return n, w.tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM unknown_targets WHERE intake = ? AND topic <> ?", []byte(in), []byte{}).Scan(&n)
+func (n *unknownNames) count(ctx context.Context) (rows int, err error) {
+	return rows, n.tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM unknown_targets WHERE intake = ? AND topic <> ?", []byte(n.in), []byte{}).Scan(&rows)
 }
 
 func scanName(r *sql.Rows, name *string) error { return r.Scan(name) }

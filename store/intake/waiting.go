@@ -104,7 +104,7 @@ const (
 func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 	requests, reports := piece{rows: waitingPiece, bytes: waitingBytes}, piece{rows: waitingReports, bytes: waitingBytes}
 	for part := range slices.Chunk(list, tables.MaxRows) {
-		if err := w.countWaiting(ctx, part); err != nil {
+		if err := countWaiting(ctx, w.tx, part); err != nil {
 			return fmt.Errorf("looking for waiting requests: %w", err)
 		}
 		var free, reported []*identity
@@ -130,7 +130,7 @@ func (w *work) readWaiting(ctx context.Context, list []*identity) error {
 
 // countWaiting counts each identity's waiting changes. The whole table is mostly nearly empty, and
 // read in a fraction of the time of a look-up for each identity.
-func (w *work) countWaiting(ctx context.Context, list []*identity) error {
+func countWaiting(ctx context.Context, tx *sql.Tx, list []*identity) error {
 	byKey, keys := keysOf(list)
 	type count struct {
 		ident    []byte
@@ -138,7 +138,7 @@ func (w *work) countWaiting(ctx context.Context, list []*identity) error {
 		n, bytes int
 	}
 	read := func(query string, args ...any) ([]count, error) {
-		return tables.Fetch(ctx, w.tx, func(r *sql.Rows, c *count) error { return r.Scan(&c.ident, &c.report, &c.n, &c.bytes) }, query, args...)
+		return tables.Fetch(ctx, tx, func(r *sql.Rows, c *count) error { return r.Scan(&c.ident, &c.report, &c.n, &c.bytes) }, query, args...)
 	}
 	var counts []count
 	var err error

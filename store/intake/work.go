@@ -22,11 +22,11 @@ type work struct {
 	resolving bool // it also looks at what waits
 	mode
 
-	slots  map[int]handle.Slot   // locked
-	fresh  []*task.Task          // no task of their identity was known
-	late   []*task.Task          // the same, but their due time is about to be claimed, or was
-	taken  []int64               // of tasks in flight: see verdict
-	unread map[int64]task.Unread // by seq
+	slots  map[int]handle.Slot // locked
+	fresh  []*task.Task        // no task of their identity was known
+	late   []*task.Task        // the same, but their due time is about to be claimed, or was
+	taken  []int64             // of tasks in flight: see verdict
+	unread unreadReports
 	outcomes
 	merged  merged
 	known   int // bytes that it has read: see knownBudget
@@ -99,6 +99,13 @@ func (o *outcomes) addEvent(now, seq int64, e schemas.Event) {
 	box.Seq = max(box.Seq, now<<20|seq&(1<<20-1))
 	box.Events = append(box.Events, e)
 	box.size += handle.EventSize(e)
+}
+
+// keep keeps the dead letter of a change, but for a rejection that is to have none.
+func (o *outcomes) keep(c task.Change, d *task.DeadLetter) {
+	if !c.NoLetter || d.Kind != schemas.KindRejected {
+		o.dead = append(o.dead, d)
+	}
 }
 
 // closeFullBoxes is called between identities, so that the events of one stay in order.
