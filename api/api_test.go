@@ -213,7 +213,8 @@ func TestGetShowsEverything(t *testing.T) {
 	}
 	require.JSONEq(t, fmt.Sprintf(`{"topic":"orders","id":"a","state":"pending","due":%d,"next":%d,"attempt":0,"replay":0,"version":7,"created":%d,"slot":%d,
 		"settings":{"priority":"normal","ack":"report","ack_timeout":"1m0s","max_attempts":16,"backoff":"exponential:1s:10m0s","events":"final"},
-		"key":null,"value":null,"value_base64":"/wA=","headers":[{"key":"trace","value":"x"}],"events":[{"state":"scheduled","at":%d,"due":%d}]}`, due, due, due, slot, due, due), answer)
+		"key":null,"value":null,"value_base64":"/wA=","headers":[{"key":"trace","value":"x"}],"events":[{"state":"scheduled","at":%d,"due":%d}],
+		"why":{"reason":"not-due","detail":"The task is not due yet."}}`, due, due, due, slot, due, due), answer)
 
 	code, answer = w.do("GET", "/api/v1/task?topic=orders&id=b", "")
 	require.Equal(t, 404, code)
