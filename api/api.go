@@ -56,7 +56,7 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	const read, operate, admin = access.Read, access.Operate, access.Admin
 	const get, post, put, patch = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch
 	const aTask, letters, aTimer, target = "/api/v1/tasks/{topic}/{id}", "/api/v1/deadletters", "/api/v1/timers/{topic}/{id}", "/api/v1/targets/{topic}"
-	answered := s.answered()
+	answered, dead := answered(s.huma), letterHandlers{s.local, s.cursors}
 
 	register(s, read, "list-tasks", get, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks, s.onePage)
 	register(s, read, "get-task", get, aTask, "Show a task; percent-encode the id", s.getTask, s.oneThing)
@@ -85,11 +85,11 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	register(s, operate, "backfill-timer", post, aTimer+"/backfill",
 		"Make those runs of a timer in a range that do not exist, the oldest first; while there is next, send it again; at most "+strconv.Itoa(MostBackfilled)+" runs", s.backfillTimer)
 
-	register(s, read, "list-deadletters", get, letters, "List dead letters in the order of their ids", s.listLetters, s.onePage)
-	register(s, read, "count-deadletters", get, letters+"/count", "Count dead letters", s.countLetters)
-	register(s, read, "get-deadletter", get, letters+"/{id}", "Show a dead letter with its content", s.getLetter, s.oneThing)
-	register(s, operate, "replay-deadletters", post, letters+"/replay", "Replay one page of dead letters; go on after next", s.replay)
-	register(s, admin, "purge-deadletters", post, letters+"/purge", "Delete one page of dead letters; go on after next", s.purge)
+	register(s, read, "list-deadletters", get, letters, "List dead letters in the order of their ids", dead.list, s.onePage)
+	register(s, read, "count-deadletters", get, letters+"/count", "Count dead letters", dead.countPage)
+	register(s, read, "get-deadletter", get, letters+"/{id}", "Show a dead letter with its content", dead.get, s.oneThing)
+	register(s, operate, "replay-deadletters", post, letters+"/replay", "Replay one page of dead letters; go on after next", dead.replay)
+	register(s, admin, "purge-deadletters", post, letters+"/purge", "Delete one page of dead letters; go on after next", dead.purge)
 
 	register(s, read, "list-targets", get, "/api/v1/targets", "List the targets that are paused or limited", s.listTargets)
 	register(s, operate, "set-target", put, target, "Pause, resume or limit a target; what is left out is no limit; in force within a second", s.setTarget)

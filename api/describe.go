@@ -173,7 +173,7 @@ func (s *server) describeRefusals() error {
 			if op.RequestBody == nil {
 				continue
 			}
-			body := s.resolved(op.RequestBody.Content["application/json"].Schema)
+			body := resolved(s.huma, op.RequestBody.Content["application/json"].Schema)
 			target := "target"
 			if at, delay := body.Properties["at"], body.Properties["delay"]; at != nil && delay != nil { // a callback is named by its url
 				target = "topic"
@@ -193,8 +193,8 @@ func (s *server) describeRefusals() error {
 }
 
 // answered describes both responses: the event, or the acknowledged request.
-func (s *server) answered() option {
-	registry := s.huma.OpenAPI().Components.Schemas
+func answered(h huma.API) option {
+	registry := h.OpenAPI().Components.Schemas
 	response := func(description string, answer reflect.Type) *huma.Response {
 		return &huma.Response{Description: description, Content: map[string]*huma.MediaType{"application/json": {Schema: registry.Schema(answer, true, "")}}}
 	}

@@ -97,7 +97,7 @@ func (s *server) shapeProblem(ctx huma.Context, _ string, v any) (any, error) {
 			e.Location, e.Message = at, said
 		}
 		e.Location = locate(ctx.Operation(), e.Location)
-		e.Message = withFix(e.Message, s.documented(ctx.Operation(), e.Location))
+		e.Message = withFix(e.Message, documented(s.huma, ctx.Operation(), e.Location))
 	}
 	if p.Detail == "request body is required" {
 		p.Detail += ": send JSON, see /openapi.json"
@@ -171,7 +171,7 @@ func withFix(message, doc string) string {
 }
 
 // documented returns the document's text about a field or a parameter; "": none.
-func (s *server) documented(op *huma.Operation, location string) string {
+func documented(h huma.API, op *huma.Operation, location string) string {
 	if op == nil {
 		return ""
 	}
@@ -183,11 +183,11 @@ func (s *server) documented(op *huma.Operation, location string) string {
 	if op.RequestBody == nil {
 		return ""
 	}
-	at := s.resolved(op.RequestBody.Content["application/json"].Schema)
+	at := resolved(h, op.RequestBody.Content["application/json"].Schema)
 	for _, name := range strings.Split(location, ".")[1:] {
 		name, _, item := strings.Cut(name, "[")
-		if at = s.resolved(at.Properties[name]); at != nil && item {
-			at = s.resolved(at.Items)
+		if at = resolved(h, at.Properties[name]); at != nil && item {
+			at = resolved(h, at.Items)
 		}
 		if at == nil {
 			return ""
@@ -197,9 +197,9 @@ func (s *server) documented(op *huma.Operation, location string) string {
 }
 
 // resolved follows references to the final schema.
-func (s *server) resolved(schema *huma.Schema) *huma.Schema {
+func resolved(h huma.API, schema *huma.Schema) *huma.Schema {
 	for schema != nil && schema.Ref != "" {
-		schema = s.huma.OpenAPI().Components.Schemas.SchemaFromRef(schema.Ref)
+		schema = h.OpenAPI().Components.Schemas.SchemaFromRef(schema.Ref)
 	}
 	return schema
 }

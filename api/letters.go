@@ -116,8 +116,14 @@ func (in *listLettersInput) scope(c access.Caller) error {
 	return withinLetters(c, in.Topic)
 }
 
-func (s *server) listLetters(ctx context.Context, in *listLettersInput) (out Letters, err error) {
-	err = s.cursors.page(ctx, "deadletters", &in.Cursor, &out.Cursor, func() error {
+// letterHandlers are the operations on dead letters.
+type letterHandlers struct {
+	local   *Local
+	cursors *cursors
+}
+
+func (h letterHandlers) list(ctx context.Context, in *listLettersInput) (out Letters, err error) {
+	err = h.cursors.page(ctx, "deadletters", &in.Cursor, &out.Cursor, func() error {
 		if err := checkTag(in.Tag); err != nil {
 			return err
 		}
@@ -125,8 +131,8 @@ func (s *server) listLetters(ctx context.Context, in *listLettersInput) (out Let
 		if caller := access.From(ctx); !caller.AllTopics() {
 			f.Allowed = func(topic string) bool { return withinLetters(caller, topic) == nil }
 		}
-		out.Letters, err = listing(ctx, s.local, func(ctx context.Context) (deadletter.Letters, error) {
-			return s.local.Letters(ctx, f, in.Cursor, in.Content)
+		out.Letters, err = listing(ctx, h.local, func(ctx context.Context) (deadletter.Letters, error) {
+			return h.local.Letters(ctx, f, in.Cursor, in.Content)
 		})
 		return err
 	})
@@ -148,13 +154,13 @@ type countInput struct {
 
 func (in *countInput) scope(c access.Caller) error { return withinLetters(c, in.Topic) }
 
-func (s *server) countLetters(ctx context.Context, in *countInput) (out Count, err error) {
-	err = s.cursors.page(ctx, "count", &in.Cursor, &out.Cursor, func() error {
+func (h letterHandlers) countPage(ctx context.Context, in *countInput) (out Count, err error) {
+	err = h.cursors.page(ctx, "count", &in.Cursor, &out.Cursor, func() error {
 		if err := checkTag(in.Tag); err != nil {
 			return err
 		}
 		after, _ := strconv.ParseInt(in.Cursor, 10, 64) // it is ours, or empty
-		out.Count, after, err = s.count(ctx, in.store(0, after))
+		out.Count, after, err = h.count(ctx, in.store(0, after))
 		if after > 0 {
 			out.Cursor = strconv.FormatInt(after, 10)
 		}
@@ -164,9 +170,9 @@ func (s *server) countLetters(ctx context.Context, in *countInput) (out Count, e
 }
 
 // count counts letters. next is where the time ended; 0: all are counted.
-func (s *server) count(ctx context.Context, f letters.Filter) (n, next int64, err error) {
-	n, err = listing(ctx, s.local, func(ctx context.Context) (n int64, err error) {
-		n, next, err = letters.New(s.local.store).Count(ctx, f, countFor)
+func (h letterHandlers) count(ctx context.Context, f letters.Filter) (n, next int64, err error) {
+	n, err = listing(ctx, h.local, func(ctx context.Context) (n int64, err error) {
+		n, next, err = letters.New(h.local.store).Count(ctx, f, countFor)
 		return n, err
 	})
 	return n, next, err
@@ -178,8 +184,8 @@ type letterInput struct {
 
 func (in *letterInput) scope(access.Caller) error { return nil } // the handler checks the letter's topic
 
-func (s *server) getLetter(ctx context.Context, in *letterInput) (deadletter.Letter, error) {
-	letter, err := s.local.Letter(ctx, in.ID)
+func (h letterHandlers) get(ctx context.Context, in *letterInput) (deadletter.Letter, error) {
+	letter, err := h.local.Letter(ctx, in.ID)
 	caller := access.From(ctx)
 	if err == nil && withinLetters(caller, letter.Topic) != nil {
 		return deadletter.Letter{}, deadletter.ErrNotFound // whether there is one is nobody else's affair
@@ -204,16 +210,16 @@ type replayInput struct{ Body ReplayRequest }
 
 func (in *replayInput) scope(c access.Caller) error { return withinLetters(c, in.Body.Topic) }
 
-func (s *server) replay(ctx context.Context, in *replayInput) (deadletter.Page, error) {
+func (h letterHandlers) replay(ctx context.Context, in *replayInput) (deadletter.Page, error) {
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return deadletter.Page{}, err
 	}
-	leave, err := s.local.changes.Take(ctx, access.From(ctx).Account(), 1)
+	leave, err := h.local.changes.Take(ctx, access.From(ctx).Account(), 1)
 	if err != nil {
 		return deadletter.Page{}, err
 	}
 	defer leave()
-	return s.local.ReplayPage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo, in.Body.DryRun)
+	return h.local.ReplayPage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo, in.Body.DryRun)
 }
 
 // PurgeRequest asks to delete one page.
@@ -230,20 +236,20 @@ type purgeInput struct{ Body PurgeRequest }
 
 func (in *purgeInput) scope(c access.Caller) error { return withinLetters(c, in.Body.Topic) }
 
-func (s *server) purge(ctx context.Context, in *purgeInput) (out deadletter.Purged, err error) {
+func (h letterHandlers) purge(ctx context.Context, in *purgeInput) (out deadletter.Purged, err error) {
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return out, err
 	}
 	if in.Body.DryRun {
-		out.Deleted, out.Next, err = s.count(ctx, in.Body.store(0, in.Body.After))
+		out.Deleted, out.Next, err = h.count(ctx, in.Body.store(0, in.Body.After))
 		return out, err
 	}
-	leave, err := s.local.changes.Take(ctx, access.From(ctx).Account(), 1)
+	leave, err := h.local.changes.Take(ctx, access.From(ctx).Account(), 1)
 	if err != nil {
 		return out, err
 	}
 	defer leave()
-	return s.local.PurgePage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo)
+	return h.local.PurgePage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo)
 }
 
 // guard refuses a request with a mistake, and one without a filter and without all.

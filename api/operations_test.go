@@ -115,7 +115,7 @@ func (d *described) properties(w *world) map[string]*huma.Schema {
 	}
 	s := &server{intakes: fixed()}
 	s.mount(http.NewServeMux(), "test")
-	return s.resolved(d.RequestBody.Content["application/json"].Schema).Properties
+	return resolved(s.huma, d.RequestBody.Content["application/json"].Schema).Properties
 }
 
 // refused sends a request and expects a 422 that names where, and what is wrong.

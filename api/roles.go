@@ -93,14 +93,15 @@ func (s *server) actor(ctx huma.Context, next func(huma.Context)) {
 	if a.User != "" {
 		a.Via = admin.ViaCLI
 	}
-	c.Intakes = s.intakesOf(c)
+	c.Intakes = intakesOf(c, s.intakes())
 	next(huma.WithContext(ctx, access.With(admin.WithActor(ctx.Context(), a), c)))
 }
 
-// intakesOf returns the intakes whose targets are all the caller's. Rejected requests of such an
-// intake are nobody else's; those of any other may be another tenant's, with names in the reasons.
-func (s *server) intakesOf(c access.Caller) (names []string) {
-	for _, in := range s.intakes() {
+// intakesOf returns those of all intakes whose targets are all the caller's. Rejected requests of
+// such an intake are nobody else's; those of any other may be another tenant's, with names in the
+// reasons.
+func intakesOf(c access.Caller, all []Intake) (names []string) {
+	for _, in := range all {
 		targets := in.Limits.AllowedTargets
 		if len(targets) > 0 && !slices.ContainsFunc(targets, func(target string) bool { return !covers(c.Topics, target) }) {
 			names = append(names, in.Topic)
