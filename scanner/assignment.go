@@ -71,7 +71,8 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 	if err != nil {
 		return nil, err
 	}
-	a.checker.checkBegun(ctx, a.parts.sourcesOf(offsets))
+	known, _ := a.parts.sourcesOf(offsets)
+	a.checker.checkBegun(ctx, known)
 	for key, from := range a.parts.begin(begins, offsets) {
 		topic, partition, stored := zap.String("topic", key.topic), zap.Int32("partition", key.partition), int64(0)
 		if from.stored {
@@ -107,7 +108,8 @@ func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 	}
 	a.parts.assign(offsets, ids, known)
 	begins, err := kafka.Starts(ctx, a.client, topics...)
-	for _, key := range a.parts.unknown(offsets) {
+	_, unknown := a.parts.sourcesOf(offsets)
+	for _, key := range unknown {
 		if _, there := begins[key.topic][key.partition]; there {
 			continue
 		}

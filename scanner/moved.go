@@ -9,17 +9,20 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
-func (p *partitions) sourcesOf(offsets map[string]map[int32]kgo.Offset) (out []intake.Source) {
+// sourcesOf returns the sources of newly assigned partitions, and the partitions without one.
+func (p *partitions) sourcesOf(offsets map[string]map[int32]kgo.Offset) (known []intake.Source, unknown []partitionKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for topic, parts := range offsets {
 		for part := range parts {
 			if src := p.sources[partitionKey{topic, part}]; src != nil {
-				out = append(out, *src)
+				known = append(known, *src)
+			} else {
+				unknown = append(unknown, partitionKey{topic, part})
 			}
 		}
 	}
-	return out
+	return known, unknown
 }
 
 // adopt applies an operator's moves and restarts, and returns the assigned partitions' sources.

@@ -1,7 +1,6 @@
 package scanner
 
 import (
-	"context"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -15,24 +14,20 @@ import (
 // database has it, how this process reads it, and whether it is halted. All is under one lock:
 // revoking, restarting or setting back a partition changes several parts at once.
 type partitions struct {
-	log    *zap.Logger
-	halted halted // changed under mu only
+	log *zap.Logger
 
 	mu       sync.Mutex
 	topicIDs map[string][16]byte             // of the topics that the client reads; assignment writes them, recreated forgets them
 	sources  map[partitionKey]*intake.Source // of the assigned partitions; nil: not asked for yet. assignment, worker and checker write them
 	earlier  map[partitionKey][]int          // sources of earlier topics of the same name, as of the last assignment; the results' leftovers are theirs too
-	readings map[partitionKey]*reading       // of the assigned partitions; assignment and poller begin them
-	again    map[partitionKey]int64          // partitions to be read again, from these offsets: worker and checker write them, the poller takes them
-	skip     map[partitionKey]int64          // partitions to be read on from these offsets, behind what cannot be read; the poller's
 	revoked  map[partitionKey]int            // how often each was revoked
-	wake     context.CancelFunc              // ends the poll that is under way
+	readingSet
 }
 
 func newPartitions(log *zap.Logger) *partitions {
 	return &partitions{
-		log: log, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*intake.Source{}, earlier: map[partitionKey][]int{},
-		readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, revoked: map[partitionKey]int{}, wake: func() {},
+		log: log, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*intake.Source{}, earlier: map[partitionKey][]int{}, revoked: map[partitionKey]int{},
+		readingSet: readingSet{readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, wake: func() {}},
 	}
 }
 
@@ -62,20 +57,6 @@ func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[str
 	}
 }
 
-// unknown returns the newly assigned partitions of which the database has nothing.
-func (p *partitions) unknown(offsets map[string]map[int32]kgo.Offset) (out []partitionKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for topic, parts := range offsets {
-		for part := range parts {
-			if key := (partitionKey{topic, part}); p.sources[key] == nil {
-				out = append(out, key)
-			}
-		}
-	}
-	return out
-}
-
 type start struct {
 	at     int64
 	stored bool // the database has it up to there; false: it has nothing of it
@@ -99,27 +80,6 @@ func (p *partitions) begin(begins kafka.Offsets, offsets map[string]map[int32]kg
 		}
 	}
 	return out
-}
-
-// The caller of begun holds the lock.
-func (p *partitions) begun(key partitionKey, first int64) *reading {
-	r := &reading{key: key, first: first, polled: first, epoch: -1}
-	if before := p.readings[key]; before != nil {
-		r.paid.Store(before.paid.Load())
-	}
-	p.endReading(key)
-	p.readings[key] = r
-	return r
-}
-
-// endReading ends a partition's reading: none of it is stored any more. The caller holds the lock.
-func (p *partitions) endReading(key partitionKey) {
-	if r := p.readings[key]; r != nil {
-		r.ended.Store(true)
-	}
-	delete(p.readings, key)
-	delete(p.again, key)
-	delete(p.skip, key)
 }
 
 // queued returns how many stretches of the assigned partitions are neither stored nor given up.
@@ -158,19 +118,6 @@ func (p *partitions) setBack(r *reading, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.readAnew(r, to)
-}
-
-// readAnew is setBack under the lock. The lowest offset counts: stored records are passed over.
-func (p *partitions) readAnew(r *reading, to int64) {
-	r.ended.Store(true)
-	if p.readings[r.key] != r {
-		return
-	}
-	if before, asked := p.again[r.key]; asked {
-		to = min(to, before)
-	}
-	p.again[r.key] = to
-	p.wake()
 }
 
 // startOver ends a reading unknown to the database. Kafka's records are read again from the start.

@@ -30,15 +30,6 @@ func (p *partitions) polling(ctx context.Context, atMost time.Duration, move fun
 	return ctx, p.wake
 }
 
-// at calls f with where each partition is read from next. The caller holds the lock.
-func (p *partitions) at(f func(topic string, partition int32, at kgo.EpochOffset)) {
-	for key, r := range p.readings {
-		if !p.halted.has(key) {
-			f(key.topic, key.partition, kgo.EpochOffset{Epoch: r.epoch, Offset: r.polled})
-		}
-	}
-}
-
 // received makes a stretch of polled records. False: their reading is over, or halted.
 func (p *partitions) received(records []*kgo.Record) (stretch, bool) {
 	p.mu.Lock()
