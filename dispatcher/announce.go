@@ -20,11 +20,11 @@ var errNoRoom = errors.New("there is no room for more events on their way")
 type announcer struct {
 	*shared
 	outbox  outbox.Outbox
-	flight  *flight.Flight
+	flight  flight.Announcing
 	results *events.Publisher
 }
 
-func newAnnouncer(sh *shared, fl *flight.Flight, results *events.Publisher) *announcer {
+func newAnnouncer(sh *shared, fl flight.Announcing, results *events.Publisher) *announcer {
 	return &announcer{shared: sh, outbox: outbox.New(sh.store), flight: fl, results: results}
 }
 
@@ -38,12 +38,12 @@ func (a *announcer) announce(d flight.Delivery) {
 // storeDeferred stores events of deliveries that were not published, piece by piece.
 func (a *announcer) storeDeferred(ctx context.Context) {
 	for range roundPieces {
-		list, more := a.flight.Deferred(flight.PieceTasks)
-		if !more {
+		deferred := a.flight.Deferred(flight.PieceTasks)
+		if deferred == nil {
 			return
 		}
 		var events []schemas.Event
-		for _, d := range list {
+		for _, d := range deferred.List {
 			events = append(events, d.Events()...)
 		}
 		boxes, err := a.outbox.Store(ctx, events, a.clock.Millis())
@@ -52,11 +52,11 @@ func (a *announcer) storeDeferred(ctx context.Context) {
 			if ctx.Err() == nil {
 				a.log.Warn("storing events failed, trying again", zap.Error(err))
 			}
-			a.flight.EventsNotStored(list)
+			deferred.NotStored()
 			return // the next round tries again
 		}
 		a.metrics.deferredEvents.Add(float64(len(events)))
-		a.flight.EventsStored(list)
+		deferred.Stored()
 		a.results.Stored(boxes)
 	}
 	a.kicks.Settle.Now()

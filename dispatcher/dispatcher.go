@@ -121,7 +121,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 
 	tr := &trust{shared: sh, members: deps.Members}
 	la := newLookahead(sh, fl.Claims, deps.Index)
-	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl, tr, share), sent: deps.SendLog, client: client, producers: ps, results: results}
+	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl.Policies, tr, share), sent: deps.SendLog, client: client, producers: ps, results: results}
 	d.health = &health{shared: sh, members: deps.Members, client: client}
 	d.ownership = newOwnership(sh, fl.Owning, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl.Claims, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
@@ -133,10 +133,10 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.indexer = &indexer{shared: sh, flight: fl.Owned}
 	d.indexer.index, _ = deps.Index.(Copy)
 	d.runMaker = newRunMaker(d.claimer, d.results.Stored, deps.Index)
-	d.starter = newRunStarter(sh, fl, d.ownership)
+	d.starter = newRunStarter(sh, fl.Runs, d.ownership)
 	d.changer = newChanger(fl, d.ownership, deps.Index)
 	d.retirer = newRetirer(d.changer)
-	d.settler = newSettler(d.sender, newAnnouncer(sh, fl, results), d.ownership, d.indexer, deps.SendLog)
+	d.settler = newSettler(fl, d.sender, newAnnouncer(sh, fl.Announcing, results), d.ownership, d.indexer, deps.SendLog)
 	return d, nil
 }
 

@@ -440,7 +440,7 @@ func (f *fixture) delivers(d *Dispatcher, but ...string) {
 
 // released takes what is to be sent now.
 func released(d *Dispatcher) []flight.Sendable {
-	send, _ := d.flight.TakeDue()
+	send, _ := d.flight.Due.Take()
 	return send
 }
 

@@ -250,7 +250,7 @@ func TestSlotWaitsForLateEnds(t *testing.T) {
 	d.fetcher.fetch(t.Context(), batch)
 	late := released(d)
 	require.Len(t, late, 1)
-	require.Empty(t, d.flight.Check())
+	require.Empty(t, d.flight.Outcomes.Check())
 	require.Equal(t, 1, d.flight.Figures().Stuck)
 	d.settler.settle(t.Context())
 	require.True(t, d.flight.Look(0).Drained)
@@ -283,7 +283,7 @@ func TestALateAnswerOfASlotThatMayBeGone(t *testing.T) {
 		sent := released(d)
 		require.Len(t, sent, 1)
 		time.Sleep(d.cfg.UnresponsiveAfter)
-		d.flight.Check()
+		d.flight.Outcomes.Check()
 		d.settler.settle(t.Context())
 
 		require.NotEmpty(t, d.flight.Owning.Leavers(nil))

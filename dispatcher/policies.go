@@ -17,12 +17,12 @@ import (
 // nothing is claimed or sent at all: see start.
 type policies struct {
 	*shared
-	flight *flight.Flight
+	flight flight.Policies
 	trust  *trust
 	share  func(part float64) // told which part of the slots is owned here, for limits of all dispatchers together
 }
 
-func newPolicies(sh *shared, fl *flight.Flight, tr *trust, share func(part float64)) *policies {
+func newPolicies(sh *shared, fl flight.Policies, tr *trust, share func(part float64)) *policies {
 	return &policies{shared: sh, flight: fl, trust: tr, share: share}
 }
 
@@ -79,7 +79,7 @@ func (f *policies) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.share(f.flight.ApplyPolicies(all, key))
+	f.share(f.flight.Apply(all, key))
 	return nil
 }
 
@@ -134,12 +134,12 @@ func (f *policies) round(ctx context.Context) error {
 // judge looks at tasks that are claimed and whose lane is a gate's, without reading their bodies.
 func (f *policies) judge(ctx context.Context) error {
 	batch := f.flight.Undecided()
-	if len(batch) == 0 {
+	if batch == nil {
 		return nil
 	}
 	heads, err := f.line.Heads(ctx, batch.Seqs())
 	if err == nil {
-		f.flight.Judged(batch, heads)
+		batch.Judged(heads)
 	}
 	return err
 }
@@ -149,7 +149,7 @@ func (f *policies) callBack(ctx context.Context, g *flight.Gate) error {
 	look := f.flight.LookBehind(g)
 	page, err := f.line.HeldTasks(ctx, look.Topic, look.After, look.Most)
 	if err == nil {
-		f.flight.HeldRead(look, page)
+		look.Read(page)
 	}
 	return err
 }

@@ -380,5 +380,5 @@ func TestManyLimitedTargetsKeepTheirRates(t *testing.T) {
 func (d *Dispatcher) apply(t *testing.T, policies []admin.Policy) {
 	key, err := d.store.LaneKey(t.Context())
 	require.NoError(t, err)
-	d.flight.ApplyPolicies(policies, key)
+	d.flight.Policies.Apply(policies, key)
 }

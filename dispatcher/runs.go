@@ -189,11 +189,11 @@ func (t *runTaker) take(ctx context.Context, made intake.Made) {
 // runStarter asks the database about the runs of timers that are due and must be alone or are missed, and hands on what may go.
 type runStarter struct {
 	*shared
-	flight    *flight.Flight
+	flight    flight.Runs
 	ownership *ownership
 }
 
-func newRunStarter(sh *shared, fl *flight.Flight, o *ownership) *runStarter {
+func newRunStarter(sh *shared, fl flight.Runs, o *ownership) *runStarter {
 	return &runStarter{shared: sh, flight: fl, ownership: o}
 }
 
@@ -204,16 +204,16 @@ func (s *runStarter) run(ctx context.Context) {
 			return
 		case <-s.kicks.Overlap:
 		}
-		for list := s.flight.TakeRuns(); len(list) > 0 && ctx.Err() == nil; list = s.flight.TakeRuns() {
-			s.start(ctx, list)
+		for asked := s.flight.Take(); asked != nil && ctx.Err() == nil; asked = s.flight.Take() {
+			s.start(ctx, asked)
 		}
 	}
 }
 
 // start asks about runs, again and again until the database has answered or their slots are lost, and hands them on.
-func (s *runStarter) start(ctx context.Context, list []*flight.Task) {
+func (s *runStarter) start(ctx context.Context, asked *flight.Asked) {
 	for failures := 1; ctx.Err() == nil; failures++ {
-		starts := s.flight.Starts(list)
+		starts := asked.Starts()
 		if len(starts) == 0 {
 			return
 		}
@@ -222,7 +222,7 @@ func (s *runStarter) start(ctx context.Context, list []*flight.Task) {
 		cancel()
 		switch {
 		case err == nil:
-			s.flight.Started(list, refused)
+			asked.Started(refused)
 			return
 		case errors.Is(err, store.ErrFenced):
 			s.ownership.fenced(ctx)

@@ -20,7 +20,8 @@ import (
 // sender sends staged tasks at their instant, each to its target.
 type sender struct {
 	*shared
-	flight     *flight.Flight
+	flight     flight.Due
+	suspects   flight.Suspects
 	trust      *trust
 	producers  *producers
 	unmet      func(flight.Sendable) // takes what no producer knows the topic of
@@ -29,7 +30,7 @@ type sender struct {
 }
 
 func newSender(sh *shared, fl *flight.Flight, tr *trust, ps *producers, kcfg kafka.Config) *sender {
-	return &sender{shared: sh, flight: fl, trust: tr, producers: ps, kafka: kcfg}
+	return &sender{shared: sh, flight: fl.Due, suspects: fl.Suspects, trust: tr, producers: ps, kafka: kcfg}
 }
 
 // releasePause is how long the release of what is due rests at least: what falls due meanwhile goes in one request, which costs
@@ -41,7 +42,7 @@ func (s *sender) run(ctx context.Context) {
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	for {
-		timer.Reset(max(s.flight.UntilRelease(), releasePause))
+		timer.Reset(max(s.flight.Until(), releasePause))
 		select {
 		case <-ctx.Done():
 			return
@@ -58,7 +59,7 @@ func (s *sender) run(ctx context.Context) {
 
 // releaseSome sends what is due, and tells whether there may be more.
 func (s *sender) releaseSome(ctx context.Context) bool {
-	send, more := s.flight.TakeDue()
+	send, more := s.flight.Take()
 	for _, one := range send {
 		if err := faultpoint.At(faultpoint.DispatcherTrusted); err != nil {
 			s.probed(one)
@@ -199,18 +200,17 @@ func (s *sender) isolate(ctx context.Context, g *flight.Outlet) {
 	defer context.AfterFunc(ctx, alone.Close)() // nothing else ends a send that is under way
 	defer alone.Close()
 	for ctx.Err() == nil {
-		one, ok := s.flight.NextSuspect(g)
+		one, ok := s.suspects.Next(g)
 		if !ok {
 			return
 		}
 		for !s.trust.trusted() && ctx.Err() == nil {
 			loop.Rest(ctx, 10*time.Millisecond)
 		}
-		if !s.flight.Owns(one.Task) {
-			s.flight.DropSuspect(one.Task)
+		if s.suspects.Lost(one.Task) {
 			continue
 		}
-		if s.flight.NotNow(g, one.Task) {
+		if s.suspects.NotNow(g, one.Task) {
 			s.answeredBy(one.Task, one.Record, errUnresponsive, true)
 			continue
 		}

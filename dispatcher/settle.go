@@ -20,7 +20,8 @@ import (
 // settler makes durable what has come of tasks. Only its own loop uses it.
 type settler struct {
 	*shared
-	flight    *flight.Flight
+	flight    flight.Settling
+	outcomes  flight.Outcomes
 	sender    *sender // gets back what is to be sent again
 	announcer *announcer
 	ownership *ownership // asked whose the slots are when a settlement is refused
@@ -28,8 +29,8 @@ type settler struct {
 	sent      *sendlog.Log
 }
 
-func newSettler(sd *sender, an *announcer, ow *ownership, ix *indexer, sent *sendlog.Log) *settler {
-	return &settler{shared: sd.shared, flight: sd.flight, sender: sd, announcer: an, ownership: ow, indexer: ix, sent: sent}
+func newSettler(fl *flight.Flight, sd *sender, an *announcer, ow *ownership, ix *indexer, sent *sendlog.Log) *settler {
+	return &settler{shared: sd.shared, flight: fl.Settling, outcomes: fl.Outcomes, sender: sd, announcer: an, ownership: ow, indexer: ix, sent: sent}
 }
 
 // settleEvery is the least pause between settlements: there are at most 20 a second, each of a few statements for all slots together.
@@ -47,10 +48,9 @@ func (s *settler) run(ctx context.Context) {
 			return
 		case <-s.kicks.Settle:
 		case <-check.C:
-			s.sender.producers.forget(s.flight.Check())
+			s.sender.producers.forget(s.outcomes.Check())
 		}
 		s.note(ctx)
-		s.flight.LeavePinned()
 		s.settle(ctx)
 		select { // a round that took longer is followed by the next
 		case <-ctx.Done():
@@ -62,35 +62,31 @@ func (s *settler) run(ctx context.Context) {
 // settle takes tasks out of their places, and then closes what can be closed. Each step is one transaction for all slots. The first steps
 // share their locks with the writers of tasks; only the last one, which is short, keeps them out.
 func (s *settler) settle(ctx context.Context) {
-	transitions, recalls := s.flight.TakeLeaving()
-	left := s.settlePieces(ctx, s.flight.Ours(transitions))
-	recalls, early := flight.MayRecall(recalls, left)
-	early = append(s.settlePieces(ctx, s.flight.Ours(recalls)), early...)
-	s.flight.NotLeft(left, early)
+	leaving := s.flight.Begin()
+	recalls := leaving.Left(s.settlePieces(ctx, leaving.Transitions))
+	recalls.Left(s.settlePieces(ctx, recalls.Transitions))
 	s.announcer.storeDeferred(ctx)
-	_ = s.settleThese(ctx, nil, s.flight.Closable)
+	_ = s.settleThese(ctx, s.flight.Closable)
 }
 
 // settleThese tries until all is durable. An error says that it is not: ctx ended, or the database refuses the transitions for what is in
 // them.
-func (s *settler) settleThese(ctx context.Context, transitions []flight.Transition, closable func() []flight.Closing) error {
+func (s *settler) settleThese(ctx context.Context, next func() flight.Attempt) error {
 	first := time.Now()
 	for failures := 0; ctx.Err() == nil; {
-		transitions = s.flight.Ours(transitions)
-		closings := closable()
-		if len(transitions)+len(closings) == 0 {
+		attempt := next()
+		done, rows := attempt.Rows()
+		if len(done)+len(rows) == 0 {
 			return nil
 		}
 		began := time.Now()
-		rows := flight.Rows(transitions)
-		done := doneOf(closings)
 		result, err := s.settleOnce(ctx, done, rows)
 		if errors.Is(err, store.ErrFenced) || len(result.Fenced) > 0 {
 			s.ownership.fenced(ctx)
 			loop.Rest(ctx, flight.ClaimPause) // a slot whose release has no reply yet stays ours here
 			continue
 		}
-		if len(transitions) > 0 && intake.BadRecord(err) {
+		if len(rows) > 0 && intake.BadRecord(err) {
 			return err
 		}
 		if err != nil {
@@ -104,7 +100,7 @@ func (s *settler) settleThese(ctx context.Context, transitions []flight.Transiti
 			continue
 		}
 		s.metrics.settleTime.Observe(time.Since(began).Seconds())
-		s.flight.Settled(transitions, closings, result, time.Since(first))
+		attempt.Settled(result, time.Since(first))
 		s.afterSettle(ctx, done, result)
 		return nil
 	}
@@ -121,14 +117,6 @@ func (s *settler) settleOnce(ctx context.Context, done []line.Done, transitions 
 		return result, err
 	}
 	return result, faultpoint.At(faultpoint.DispatcherSettled)
-}
-
-func doneOf(closings []flight.Closing) []line.Done {
-	out := make([]line.Done, len(closings))
-	for i, c := range closings {
-		out[i] = c.Done
-	}
-	return out
 }
 
 // afterSettle follows up on what is durable now: the index lets go of what is settled and learns of what moved; then the
@@ -155,7 +143,7 @@ func (s *settler) note(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	announce, isolate := s.flight.Conclude()
+	announce, isolate := s.outcomes.Conclude()
 	for _, g := range isolate {
 		s.sender.background.Go(func() { s.sender.isolate(ctx, g) })
 	}
@@ -167,18 +155,18 @@ func (s *settler) note(ctx context.Context) {
 // logOutcomes writes the outcomes at hand to the send log. While a settlement waits for the database, and when the dispatcher ends, that is
 // all that can be done with them: a process that begins again here does not send these tasks once more.
 func (s *settler) logOutcomes(ctx context.Context) {
-	entries, n := s.flight.OutcomesToLog()
-	if n == 0 {
+	logging := s.outcomes.ToLog()
+	if logging == nil {
 		return
 	}
 	s.until(ctx, "noting outcomes in the send log", func(ctx context.Context) error {
 		if err := faultpoint.At(faultpoint.DispatcherAcknowledged); err != nil {
 			return err
 		}
-		return s.sent.AppendOutcomes(ctx, entries)
+		return s.sent.AppendOutcomes(ctx, logging.Entries)
 	})
 	if ctx.Err() == nil {
-		s.flight.Noted(n)
+		logging.Logged()
 	}
 }
 
@@ -212,7 +200,11 @@ func (s *settler) settlePieces(ctx context.Context, transitions []flight.Transit
 // settlePiece settles a piece and returns those of it that are not durable: all when ctx ended, and a task that the database refuses
 // however little is left of it.
 func (s *settler) settlePiece(ctx context.Context, piece []flight.Transition) []flight.Transition {
-	err := s.settleThese(ctx, piece, func() []flight.Closing { return nil })
+	err := s.settleThese(ctx, func() flight.Attempt {
+		attempt := s.flight.Ours(piece)
+		piece = attempt.Transitions
+		return attempt
+	})
 	switch {
 	case err == nil:
 		return nil

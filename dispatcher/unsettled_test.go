@@ -51,7 +51,6 @@ func TestUnsettledIsBoundedByWhatTheDatabaseSettles(t *testing.T) {
 							return
 						case <-time.After(settleEvery):
 							d.settler.note(t.Context())
-							d.flight.LeavePinned()
 							d.settler.settle(t.Context())
 						}
 					}

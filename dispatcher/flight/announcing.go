@@ -12,18 +12,21 @@ import (
 // their acknowledgement instead. While the results topic does not answer, done must not wait. So events that find no room, that fail,
 // or that are not acknowledged within UnresponsiveAfter are stored in the outbox, many in one row, and done moves on.
 
+// Announcing is for the settle loop: the last events of deliveries.
+type Announcing struct{ *machine }
+
 // Events are the last events of the delivery.
 func (d Delivery) Events() []schemas.Event { return deliveredEvents(d.task, d.at) }
 
 // announces begins to wait for the acknowledgement of a delivery's last events.
-func (fl *machine) announces(t *Task, at int64) Delivery {
+func (fl Outcomes) announces(t *Task, at int64) Delivery {
 	fl.unannounced.published[t] = announcement{at: at, since: time.Now()}
 	return Delivery{t, at}
 }
 
 // Announced takes what became of a delivery's last events. The delivery is settled once they are acknowledged; if they were not, they are
 // stored.
-func (fl *machine) Announced(d Delivery, err error) {
+func (fl Announcing) Announced(d Delivery, err error) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	_, waited := fl.unannounced.published[d.task]
@@ -40,7 +43,7 @@ func (fl *machine) Announced(d Delivery, err error) {
 
 // deferSlow defers deliveries whose events have waited long for their acknowledgement. They must not hold up their slot. That
 // matters most when it is given back: the next owner would send again what was delivered.
-func (fl *machine) deferSlow() {
+func (fl Outcomes) deferSlow() {
 	for t, said := range fl.unannounced.published {
 		patience := fl.cfg.UnresponsiveAfter
 		switch leaving := t.slot.leavingFor(); {
@@ -56,35 +59,43 @@ func (fl *machine) deferSlow() {
 	}
 }
 
-// Deferred takes at most n deliveries whose last events are to be stored, and whose slots are still ours. more says that there were any at all.
-func (fl *machine) Deferred(n int) (list []Delivery, more bool) {
+// Deferred are deliveries whose last events are to be stored.
+type Deferred struct {
+	*machine
+	List []Delivery
+}
+
+// Deferred takes at most n deliveries whose last events are to be stored, less those whose slots were lost; nil: there were none.
+func (fl Announcing) Deferred(n int) *Deferred {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	u := &fl.unannounced
-	n = min(len(u.deferred), n)
-	list = u.deferred[:n:n]
+	if n = min(len(u.deferred), n); n == 0 {
+		return nil
+	}
+	list := u.deferred[:n:n]
 	if u.deferred = u.deferred[n:]; len(u.deferred) == 0 {
 		u.deferred = nil
 	}
-	return slices.DeleteFunc(list, func(d Delivery) bool { return d.task.status != announcing || d.task.slot.abandoned }), n > 0
+	return &Deferred{fl.machine, slices.DeleteFunc(list, func(d Delivery) bool { return d.task.status != announcing || d.task.slot.abandoned })}
 }
 
-// EventsStored settles deliveries whose last events are stored.
-func (fl *machine) EventsStored(list []Delivery) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	for _, d := range list {
-		if d.task.status == announcing {
-			d.task.status = settled
+// Stored settles the deliveries, because their last events are stored.
+func (d *Deferred) Stored() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, one := range d.List {
+		if one.task.status == announcing {
+			one.task.status = settled
 		}
 	}
 }
 
-// EventsNotStored takes back what could not be stored.
-func (fl *machine) EventsNotStored(list []Delivery) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	fl.unannounced.deferred = slices.Concat(list, fl.unannounced.deferred)
+// NotStored takes back what could not be stored.
+func (d *Deferred) NotStored() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unannounced.deferred = slices.Concat(d.List, d.unannounced.deferred)
 }
 
 // deliveredEvents are the last events of a delivery that ends its task; at is when it was acknowledged.

@@ -16,15 +16,15 @@ func TestADeliveryIsDeferredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fl := newFlight(t, Config{})
 		announced := func() Delivery {
-			return fl.announces(&Task{slot: &ownedSlot{}, status: announcing, content: &content{settings: schemas.DefaultSettings()}}, nowMillis())
+			return fl.Outcomes.announces(&Task{slot: &ownedSlot{}, status: announcing, content: &content{settings: schemas.DefaultSettings()}}, nowMillis())
 		}
 		slow, refused := announced(), errors.New("given up")
 		time.Sleep(fl.cfg.UnresponsiveAfter)
-		fl.deferSlow()
-		fl.Announced(slow, refused)
+		fl.Outcomes.deferSlow()
+		fl.Announcing.Announced(slow, refused)
 		quick := announced()
-		fl.Announced(quick, refused)
-		list, _ := fl.Deferred(10)
+		fl.Announcing.Announced(quick, refused)
+		list := fl.Announcing.Deferred(10).List
 		require.Equal(t, []Delivery{slow, quick}, list)
 	})
 }

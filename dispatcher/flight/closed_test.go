@@ -37,44 +37,44 @@ func TestClosed(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	fl := newFlight(t, Config{MemberID: "one", UndeliverableAfter: time.Minute})
 	outs, missing, clock := fl.outlets, kerr.UnknownTopicOrPartition, kerr.InvalidTimestamp
-	require.False(t, fl.refusedForNow("a", nil))
-	require.True(t, fl.refusedForNow("a", missing))
+	require.False(t, fl.Due.refusedForNow("a", nil))
+	require.True(t, fl.Due.refusedForNow("a", missing))
 	g := outs.byKey[outletKey{"a", -1}]
 	first := g.closed.next
-	require.True(t, fl.refusedForNow("a", missing), "another of those that were sent together")
+	require.True(t, fl.Due.refusedForNow("a", missing), "another of those that were sent together")
 	require.Equal(t, first, g.closed.next)
 	now := time.Now()
 	require.Equal(t, g, outs.closing(outletKey{"a", 3}, now), "it is about the whole topic")
 	require.Nil(t, outs.closing(outletKey{"b", 3}, now), "another target")
 
 	g.closed.next = now.Add(-time.Second)
-	require.True(t, fl.refusedForNow("a", missing))
+	require.True(t, fl.Due.refusedForNow("a", missing))
 	require.True(t, g.closed.next.After(now), "an answer that came late")
 
 	g.closed.ends = now
-	require.False(t, fl.refusedForNow("a", missing), "patience is over")
+	require.False(t, fl.Due.refusedForNow("a", missing), "patience is over")
 	require.Nil(t, outs.closing(outletKey{"a", 3}, now), "now each is sent, and told what becomes of it")
 	require.Equal(t, 1, fl.Figures().RefusedTargets)
 	g.closed.next = now.Add(-causes[refused].quiet - time.Second)
-	require.True(t, fl.refusedForNow("a", missing), "nothing was sent for long: patience begins anew")
+	require.True(t, fl.Due.refusedForNow("a", missing), "nothing was sent for long: patience begins anew")
 
-	require.False(t, fl.refusedForNow("a", clock))
+	require.False(t, fl.Due.refusedForNow("a", clock))
 	require.Equal(t, g, outs.closing(outletKey{"a", 3}, now.Add(time.Hour)), "a clock may be wrong for long")
 	require.Equal(t, []int{1, 0}, []int{fl.Figures().ClockRefused, fl.Figures().RefusedTargets})
-	require.True(t, fl.refusedForNow("a", missing), "another reason has patience of its own")
+	require.True(t, fl.Due.refusedForNow("a", missing), "another reason has patience of its own")
 	require.Equal(t, []int{0, 1}, []int{fl.Figures().ClockRefused, fl.Figures().RefusedTargets})
 
 	ends := g.closed.ends
 	outs.fallsSilent(g)
-	require.True(t, fl.refusedForNow("a", missing), "of another partition")
+	require.True(t, fl.Due.refusedForNow("a", missing), "of another partition")
 	require.True(t, g.silent())
-	fl.respondsAgain(g)
+	fl.Due.respondsAgain(g)
 	require.Equal(t, ends, g.closed.ends, "a silence between does not begin patience anew")
 
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
-	fl.sendLater(&Task{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "a", due: 40, outletKey: outletKey{"a", 3}, settings: schemas.DefaultSettings()}}, missing)
-	require.False(t, fl.refusedForNow("a", nil))
+	fl.Outcomes.sendLater(&Task{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "a", due: 40, outletKey: outletKey{"a", 3}, settings: schemas.DefaultSettings()}}, missing)
+	require.False(t, fl.Due.refusedForNow("a", nil))
 	require.Nil(t, g.closed, "it takes records")
 	require.Len(t, fl.inbox.recalls, 1, "and what was put off")
 }
@@ -107,19 +107,19 @@ func TestAskerThatIsRehomedLeavesItsTurn(t *testing.T) {
 				return &Task{slot: l, seq: seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, record: &kgo.Record{Topic: "x", Key: []byte("k")}, settings: schemas.DefaultSettings()}}
 			}
 			fl.outlets.where.ForTopic("x").Partition(one(9).record, 2) // the producer knows its partitions
-			require.True(t, fl.refusedForNow("x", kerr.TopicAuthorizationFailed))
+			require.True(t, fl.Due.refusedForNow("x", kerr.TopicAuthorizationFailed))
 			g := fl.outlets.byKey[outletKey{"x", -1}]
 			g.closed.next = time.Now()
 			asker := one(1)
 			l.tasks = append(l.tasks, asker)
-			require.True(t, fl.admit(asker, nowMillis(), false))
+			require.True(t, fl.Due.admit(asker, nowMillis(), false))
 			require.True(t, g.closed.probing)
 			g.since = time.Now().Add(-2 * time.Second)
-			fl.checkOutlets()
+			fl.Outcomes.checkOutlets()
 			require.NotEqual(t, g, asker.with)
-			fl.Answered(asker, Answer{Err: err})
+			fl.Due.Answered(asker, Answer{Err: err})
 			g.closed.next = time.Now()
-			require.True(t, fl.admit(one(2), nowMillis(), false))
+			require.True(t, fl.Due.admit(one(2), nowMillis(), false))
 		})
 	}
 }
@@ -127,13 +127,13 @@ func TestAskerThatIsRehomedLeavesItsTurn(t *testing.T) {
 // What a topic said before its brokers fell silent ends by quiet as well: its tasks are judged by their partitions again.
 func TestARefusalInASilenceEnds(t *testing.T) {
 	fl := newFlight(t, Config{MemberID: "one", UndeliverableAfter: time.Hour})
-	require.True(t, fl.refusedForNow("x", kerr.UnknownTopicOrPartition))
+	require.True(t, fl.Due.refusedForNow("x", kerr.UnknownTopicOrPartition))
 	g := fl.outlets.byKey[outletKey{"x", -1}]
 	fl.outlets.fallsSilent(g)
 	now := time.Now()
-	require.Empty(t, fl.forgetClosed(now.Add(causes[refused].quiet)))
+	require.Empty(t, fl.Outcomes.forgetClosed(now.Add(causes[refused].quiet)))
 	require.True(t, g.refuses())
-	require.Empty(t, fl.forgetClosed(now.Add(causes[refused].quiet+causes[refused].longest)))
+	require.Empty(t, fl.Outcomes.forgetClosed(now.Add(causes[refused].quiet+causes[refused].longest)))
 	require.False(t, g.refuses())
 	require.True(t, g.silent())
 }
@@ -147,15 +147,15 @@ func TestWhoHasNoRoomDoesNotAsk(t *testing.T) {
 		return &Task{slot: l, seq: seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, record: &kgo.Record{Topic: "x"}, settings: schemas.DefaultSettings()}}
 	}
 	fl.outlets.buffered.tasks = 10
-	require.False(t, fl.admit(one(1), nowMillis(), false))
+	require.False(t, fl.Due.admit(one(1), nowMillis(), false))
 	g := fl.outlets.byKey[outletKey{"x", -1}]
 	require.Len(t, g.waiting, 1)
-	require.True(t, fl.refusedForNow("x", kerr.UnknownTopicOrPartition))
+	require.True(t, fl.Due.refusedForNow("x", kerr.UnknownTopicOrPartition))
 	require.Empty(t, g.waiting)
 	g.closed.next = time.Now()
-	require.False(t, fl.admit(one(2), nowMillis(), false))
+	require.False(t, fl.Due.admit(one(2), nowMillis(), false))
 	require.Zero(t, g.closed.asked)
 	fl.outlets.buffered.tasks = 0
-	require.True(t, fl.admit(one(3), nowMillis(), false))
+	require.True(t, fl.Due.admit(one(3), nowMillis(), false))
 	require.Len(t, fl.inbox.transitions, 2)
 }

@@ -14,7 +14,7 @@ import (
 
 // Check looks at the outlets that have not answered for long, and at the events that have not been acknowledged. It returns the topics that
 // the producer is to forget.
-func (fl *machine) Check() (forget []string) {
+func (fl Outcomes) Check() (forget []string) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.checkOutlets()
@@ -24,7 +24,7 @@ func (fl *machine) Check() (forget []string) {
 }
 
 // refusedForNow takes note of an answer to a record, and reports whether its target refused it and may take it in a moment.
-func (fl *machine) refusedForNow(topic string, err error) bool {
+func (fl Due) refusedForNow(topic string, err error) bool {
 	switch {
 	case err == nil:
 		if g := fl.outlets.byKey[outletKey{topic, -1}]; g != nil && g.refuses() {
@@ -41,7 +41,7 @@ func (fl *machine) refusedForNow(topic string, err error) bool {
 }
 
 // noteRefusal closes a topic, or notes one more refusal, and reports whether it is one too many.
-func (fl *machine) noteRefusal(topic string, why cause, err error) (final bool) {
+func (fl Due) noteRefusal(topic string, why cause, err error) (final bool) {
 	outs, now := fl.outlets, time.Now()
 	g := outs.at(outletKey{topic, -1})
 	row := g.refusal()
@@ -74,7 +74,7 @@ func (fl *machine) noteRefusal(topic string, why cause, err error) (final bool) 
 }
 
 // respondsAgain ends a silence: what was put off is called back.
-func (fl *machine) respondsAgain(g *Outlet) {
+func (fl Due) respondsAgain(g *Outlet) {
 	if g.silent() {
 		g.closed = g.closed.refusal
 		fl.recallParked(g.outletKey)
@@ -85,7 +85,7 @@ func (fl *machine) respondsAgain(g *Outlet) {
 // forgetClosed ends the closures of outlets to which nothing was to be sent for long: nobody knows. It returns the topics that the producer
 // is to forget as well: it would ask the brokers for each name that anybody ever mistyped, four times a second. One that has something in
 // flight answers for itself.
-func (fl *machine) forgetClosed(now time.Time) (topics []string) {
+func (fl Outcomes) forgetClosed(now time.Time) (topics []string) {
 	used := map[string]bool{}
 	var over []outletKey
 	for key, g := range fl.outlets.byKey {
@@ -108,7 +108,7 @@ func (fl *machine) forgetClosed(now time.Time) (topics []string) {
 
 // checkOutlets finds outlets that have not answered for long. A task that is with the producer cannot be called
 // back: it leaves its place, so that its slot goes on, and its answer is still waited for.
-func (fl *machine) checkOutlets() {
+func (fl Outcomes) checkOutlets() {
 	silent := map[outletKey]*Outlet{}
 	for key, g := range fl.outlets.byKey {
 		if g.origin {
@@ -145,13 +145,13 @@ func (fl *machine) checkOutlets() {
 }
 
 // fallsSilent says that what a partition has was not answered for long.
-func (fl *machine) fallsSilent(g *Outlet) bool {
+func (fl Outcomes) fallsSilent(g *Outlet) bool {
 	return g.sending > 0 && !g.silent() && !g.origin && time.Since(g.since) >= fl.cfg.UnresponsiveAfter
 }
 
 // setAsideSlow takes requests that have been under way for long out of their places, so that their slots go on. Each answer is still waited
 // for: it is bounded by the request's own timeout.
-func (fl *machine) setAsideSlow() {
+func (fl Outcomes) setAsideSlow() {
 	for t, since := range fl.underWay {
 		if t.status == sending && time.Since(since) >= min(slowCall, fl.cfg.UnresponsiveAfter) && fl.stuck[t.seq] == nil && !t.slot.abandoned {
 			fl.setAsideSent(t)
@@ -169,7 +169,7 @@ func (fl *machine) setAsideSent(t *Task) {
 }
 
 // originDown puts an origin's tasks off for as long as nothing is sent to it. The callback package says when to ask it, and logs it.
-func (fl *machine) originDown(g *Outlet, rest time.Duration) {
+func (fl Due) originDown(g *Outlet, rest time.Duration) {
 	now := time.Now()
 	if g.closed == nil {
 		fl.metrics.Unresponsive.Inc()

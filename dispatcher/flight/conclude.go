@@ -15,6 +15,22 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
+// Outcomes is for the settle loop: outcomes of sending, and outlets that give none.
+type Outcomes struct{ *machine }
+
+// Logging are outcomes that the send log is to know.
+type Logging struct {
+	Entries []sendlog.Outcome
+	inbox   *inbox
+	n       int // outcomes, also of those without an entry
+}
+
+// Logged says that the send log knows the outcomes.
+func (l *Logging) Logged() { l.inbox.logged(l.n) }
+
+// Suspects is for those who send refused tasks again, each by itself.
+type Suspects struct{ *machine }
+
 // final says that the target refused the task for good.
 func (o outcome) final() bool {
 	if call, ok := errors.AsType[*CallError](o.err); ok {
@@ -23,13 +39,13 @@ func (o outcome) final() bool {
 	return kafka.Permanent(o.err) && !o.again
 }
 
-// OutcomesToLog returns what the send log is to know, and of how many outcomes; Noted takes their number once it knows.
-func (fl *machine) OutcomesToLog() (entries []sendlog.Outcome, n int) {
+// ToLog returns what the send log is to know; nil: nothing.
+func (fl Outcomes) ToLog() *Logging {
 	outcomes := fl.inbox.outcomesToLog()
 	if len(outcomes) == 0 {
-		return nil, 0
+		return nil
 	}
-	entries = make([]sendlog.Outcome, 0, len(outcomes))
+	entries := make([]sendlog.Outcome, 0, len(outcomes))
 	for _, o := range outcomes {
 		if o.known || o.err != nil && kafka.MaybeCollateral(o.err) && !o.alone {
 			continue
@@ -40,15 +56,12 @@ func (fl *machine) OutcomesToLog() (entries []sendlog.Outcome, n int) {
 		}
 		entries = append(entries, e)
 	}
-	return entries, len(outcomes)
+	return &Logging{entries, fl.inbox, len(outcomes)}
 }
-
-// Noted says that the first n outcomes are in the send log.
-func (fl *machine) Noted(n int) { fl.inbox.logged(n) }
 
 // Conclude decides what follows from each outcome that is in the send log. The last events of the deliveries it returns are to be
 // published. The suspects of the outlets it returns are to be sent, each by itself.
-func (fl *machine) Conclude() (announce []Delivery, isolate []*Outlet) {
+func (fl Outcomes) Conclude() (announce []Delivery, isolate []*Outlet) {
 	outcomes := fl.inbox.takeLogged()
 	if len(outcomes) == 0 {
 		return nil, nil
@@ -70,7 +83,7 @@ func (fl *machine) Conclude() (announce []Delivery, isolate []*Outlet) {
 
 // conclude decides what follows from an outcome. announce means that its last events are to be published before it counts; isolate, that
 // the suspects of an outlet are to be sent.
-func (fl *machine) conclude(o outcome) (announce bool, isolate *Outlet) {
+func (fl Outcomes) conclude(o outcome) (announce bool, isolate *Outlet) {
 	t := o.task
 	switch {
 	case fl.stuck[t.seq] == t:
@@ -113,7 +126,7 @@ func (fl *machine) conclude(o outcome) (announce bool, isolate *Outlet) {
 
 // sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
 // to the task any more but that it is sent: it must not be cancelled, replaced or called expired.
-func (fl *machine) sendLater(t *Task, err error) {
+func (fl Outcomes) sendLater(t *Task, err error) {
 	t.doubt = t.doubt || !kafka.NotSent(err)
 	if g := fl.outlets.closing(t.outletKey, time.Now()); g != nil {
 		fl.putOff(t, g)
@@ -123,7 +136,7 @@ func (fl *machine) sendLater(t *Task, err error) {
 }
 
 // callFailed decides what follows from a request that was not delivered: another attempt, or a dead letter.
-func (fl *machine) callFailed(t *Task, o outcome, e *CallError) {
+func (fl Outcomes) callFailed(t *Task, o outcome, e *CallError) {
 	made := t.attempt
 	if e.Sent || e.Verdict == callback.Retry {
 		made++
@@ -164,7 +177,7 @@ func awaitReport(t *Task, o outcome) Transition {
 
 // answeredLate takes the answer about a task that has been set aside meanwhile. Once its slot was lost, the answer ends nothing: the task may
 // stand in another slot, and another owner may have sent it too.
-func (fl *machine) answeredLate(o outcome) {
+func (fl Outcomes) answeredLate(o outcome) {
 	t := o.task
 	if fl.slots[t.slot.number] != t.slot {
 		delete(fl.stuck, t.seq)
@@ -189,7 +202,7 @@ func (fl *machine) answeredLate(o outcome) {
 }
 
 // leaveUnannounced stores the end of a delivered task that has left its place with its events, which are published from there.
-func (fl *machine) leaveUnannounced(t *Task, at int64) {
+func (fl Outcomes) leaveUnannounced(t *Task, at int64) {
 	if !t.slot.abandoned {
 		fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane, Events: deliveredEvents(t, at)}})
 	}
@@ -205,7 +218,7 @@ type Answer struct {
 }
 
 // Answered takes Kafka's answer. Conclude decides what follows for the task.
-func (fl *machine) Answered(t *Task, a Answer) {
+func (fl Due) Answered(t *Task, a Answer) {
 	fl.mu.Lock()
 	g := fl.outlets.endSending(t)
 	// The producer itself may refuse a record as too large: only an answer to one sent alone shows that its target is there.
@@ -230,7 +243,7 @@ type CallError struct{ callback.Outcome }
 func (e *CallError) Error() string { return e.Reason }
 
 // Called takes what came of a request, as Answered does for a record: the answer, and what it says of the origin.
-func (fl *machine) Called(t *Task, a Answer, o callback.Outcome) {
+func (fl Due) Called(t *Task, a Answer, o callback.Outcome) {
 	fl.mu.Lock()
 	delete(fl.underWay, t)
 	g := fl.outlets.endSending(t)
@@ -250,7 +263,7 @@ func (fl *machine) Called(t *Task, a Answer, o callback.Outcome) {
 }
 
 // concludes hands an outcome to the settle loop.
-func (fl *machine) concludes(o outcome) {
+func (fl Due) concludes(o outcome) {
 	if t := o.task; o.err == nil && t.status == sending {
 		fl.unsettled.delivered(t)
 	} else {
@@ -260,14 +273,14 @@ func (fl *machine) concludes(o outcome) {
 }
 
 // Probed counts a probe that is over.
-func (fl *machine) Probed() {
+func (fl Due) Probed() {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.outlets.probes--
 }
 
 // suspect queues a refused task, to be sent again by itself. It returns its outlet if nobody sends that one's suspects yet.
-func (fl *machine) suspect(t *Task) *Outlet {
+func (fl Outcomes) suspect(t *Task) *Outlet {
 	g := fl.outlets.of(t)
 	t.trace.begins()
 	fl.outlets.beginSending(g, t) // until its second answer: a silent target is noticed, and its tasks leave their slots
@@ -279,8 +292,8 @@ func (fl *machine) suspect(t *Task) *Outlet {
 	return g
 }
 
-// NextSuspect returns the next of an outlet's suspects. false: none is left, and whoever asked sends them no more.
-func (fl *machine) NextSuspect(g *Outlet) (Sendable, bool) {
+// Next returns the next of an outlet's suspects. false: none is left, and whoever asked sends them no more.
+func (fl Suspects) Next(g *Outlet) (Sendable, bool) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	if len(g.suspects) == 0 {
@@ -293,19 +306,23 @@ func (fl *machine) NextSuspect(g *Outlet) (Sendable, bool) {
 	return one, true
 }
 
-// DropSuspect lets go of a suspect whose slot was lost: its next owner sends it, and nobody waits for its answer.
-func (fl *machine) DropSuspect(t *Task) {
+// Lost lets go of a suspect whose slot was lost: its next owner sends it, and nobody waits for its answer.
+func (fl Suspects) Lost(t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	if fl.owns(t) {
+		return false
+	}
 	fl.outlets.endSending(t)
 	if fl.stuck[t.seq] == t {
 		delete(fl.stuck, t.seq)
 	}
+	return true
 }
 
 // NotNow says that a suspect is not to be sent: its outlet does not answer, its target is paused, or it was set aside while it waited here.
 // Its row has a later place then, comes from there, and may have ended meanwhile.
-func (fl *machine) NotNow(g *Outlet, t *Task) bool {
+func (fl Suspects) NotNow(g *Outlet, t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	gate := fl.gates.byTopic[g.topic]

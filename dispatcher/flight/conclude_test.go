@@ -22,10 +22,10 @@ func TestSuspectThatWasSetAsideIsNotSent(t *testing.T) {
 	suspect := &Task{slot: l, seq: 9, status: left, content: &content{topic: "x", size: 100, attempt: 2}}
 	g := &Outlet{outletKey: outletKey{"x", 0}, trying: true}
 	fl.outlets.byKey[g.outletKey] = g
-	require.False(t, fl.NotNow(g, suspect))
+	require.False(t, fl.Suspects.NotNow(g, suspect))
 	fl.stuck[9] = suspect
-	require.True(t, fl.NotNow(g, suspect))
-	fl.answeredLate(outcome{task: suspect, err: kafka.ErrNotSent, alone: true})
+	require.True(t, fl.Suspects.NotNow(g, suspect))
+	fl.Outcomes.answeredLate(outcome{task: suspect, err: kafka.ErrNotSent, alone: true})
 	require.Empty(t, fl.stuck)
 	fl.enter(map[int]*ownedSlot{0: l}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
 	require.Equal(t, 1, fl.backlog.size(), "it is read, if it is there, and sent")
@@ -42,13 +42,13 @@ func TestSuspectOfALostSlotIsForgotten(t *testing.T) {
 	fl.outlets.beginSending(g, suspect)
 	fl.stuck[9] = suspect
 
-	one, ok := fl.NextSuspect(g)
+	one, ok := fl.Suspects.Next(g)
 	require.True(t, ok)
-	fl.DropSuspect(one.Task)
+	fl.Suspects.Lost(one.Task)
 	require.Zero(t, fl.outlets.buffered)
 	fl.enter(map[int]*ownedSlot{0: {number: 0, epoch: 6}}, []line.Entry{{Place: slots.Place{Slot: 0, Pos: 50, Seq: 9}}}, false)
 	require.Equal(t, 1, fl.backlog.size(), "it is read and sent")
-	_, ok = fl.NextSuspect(g)
+	_, ok = fl.Suspects.Next(g)
 	require.False(t, ok)
 	require.Empty(t, fl.outlets.byKey)
 }
@@ -64,7 +64,7 @@ func TestARefusalThatIsDoubtedMakesNoSuspect(t *testing.T) {
 	require.True(t, kafka.Permanent(maybe) && !kafka.NotSent(maybe))
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	_, isolate := fl.conclude(outcome{task: s, err: maybe})
+	_, isolate := fl.Outcomes.conclude(outcome{task: s, err: maybe})
 	require.Nil(t, isolate)
 	out, _, _ := fl.inbox.takeLeaving(10)
 	require.Len(t, out, 1)

@@ -10,6 +10,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
+// Due is for the loop that sends what is due.
+type Due struct{ Owned }
+
 // releaseBatch bounds how many tasks are sent between two looks at whether the election still trusts us, which is how
 // many a paused owner may send on waking.
 const releaseBatch = 256
@@ -17,15 +20,15 @@ const releaseBatch = 256
 // lookMost bounds how many tasks are looked at under the lock at once: most of them may be put off.
 const lookMost = 1000
 
-// UntilRelease is how long until something is to be sent, if nothing else happens; at most a second.
-func (fl *machine) UntilRelease() time.Duration {
+// Until is how long until something is to be sent, if nothing else happens; at most a second.
+func (fl Due) Until() time.Duration {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return min(fl.due.untilDue(fl.clock.Now()), fl.gates.untilRelease())
 }
 
-// TakeDue takes what is to be sent now, at most a batch. more says that there may be more.
-func (fl *machine) TakeDue() (send []Sendable, more bool) {
+// Take takes what is to be sent now, at most a batch. more says that there may be more.
+func (fl Due) Take() (send []Sendable, more bool) {
 	now := fl.clock.Millis()
 	send = make([]Sendable, 0, releaseBatch)
 	fl.mu.Lock()
@@ -53,7 +56,7 @@ func (fl *machine) TakeDue() (send []Sendable, more bool) {
 }
 
 // sendable hands out an admitted task. A callback takes along the room that was taken for it at its origin.
-func (fl *machine) sendable(t *Task) Sendable {
+func (fl Due) sendable(t *Task) Sendable {
 	t.trace.begins()
 	if t.call != nil {
 		one := Sendable{Task: t, Record: t.record, Call: t.call, Seat: t.with.seat}
@@ -70,7 +73,7 @@ func (fl *machine) sendable(t *Task) Sendable {
 
 // admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
 // before one that has not.
-func (fl *machine) admit(t *Task, now int64, waited bool) bool {
+func (fl Due) admit(t *Task, now int64, waited bool) bool {
 	fl.gates.arrives(t)
 	if t.state == task.StateReport {
 		fl.unreported(t)
@@ -127,7 +130,7 @@ func (fl *machine) admit(t *Task, now int64, waited bool) bool {
 }
 
 // room says whether a task may be sent through its outlet. At an origin it takes the room for it.
-func (fl *machine) room(g *Outlet, t *Task) bool {
+func (fl Due) room(g *Outlet, t *Task) bool {
 	switch {
 	case !fl.outlets.hasRoom(g, t):
 		return false
@@ -153,11 +156,20 @@ func (g *Outlet) leaveSeat() {
 // A timer's run that is due is released or dropped. A run that must be alone or is missed waits in runs until the database has said whether
 // an earlier one is unfinished, or a later one on its way.
 
+// Runs is for the loop that asks whether runs may begin.
+type Runs struct{ *machine }
+
+// Asked are runs of which the database is to say whether they may begin.
+type Asked struct {
+	*machine
+	tasks []*Task
+}
+
 // overlapMost is how many runs are asked about at once.
 const overlapMost = 500
 
 // admitsRun tells whether a run that is due may be released now. If not, it waits for what the database says.
-func (fl *machine) admitsRun(t *Task, now int64) bool {
+func (fl Due) admitsRun(t *Task, now int64) bool {
 	if t.started || !fl.missed(t, now) && !(t.first() && t.settings.Run.Alone) { // in doubt, one that must be alone asks too: what was not started was not sent
 		return true
 	}
@@ -174,29 +186,32 @@ func (fl *machine) missed(t *Task, now int64) bool {
 	return t.first() && !t.maybeSent() && task.RunMissed(t.settings.Run, t.due, now, fl.cfg.MisfireAfter)
 }
 
-// TakeRuns takes runs of which the database is to say whether they may begin.
-func (fl *machine) TakeRuns() []*Task {
+// Take takes runs of which the database is to say whether they may begin.
+func (fl Runs) Take() *Asked {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	n := min(len(fl.runs), overlapMost)
-	out := fl.runs[:n:n]
+	if n == 0 {
+		return nil
+	}
+	asked := &Asked{fl.machine, fl.runs[:n:n]}
 	if fl.runs = fl.runs[n:]; len(fl.runs) == 0 {
 		fl.runs = nil
 	}
-	return out
+	return asked
 }
 
 // Starts are those of the runs whose slots are still ours, in the order in which they are due.
-func (fl *machine) Starts(runs []*Task) []line.Start {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	now := fl.clock.Millis()
+func (a *Asked) Starts() []line.Start {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Millis()
 	var out []line.Start
-	for _, t := range runs {
+	for _, t := range a.tasks {
 		if t.slot.abandoned {
 			continue
 		}
-		t.missed = fl.missed(t, now)
+		t.missed = a.missed(t, now)
 		out = append(out, line.Start{SlotEpoch: store.SlotEpoch{Slot: t.slot.number, Epoch: t.slot.epoch}, Seq: t.seq, Topic: t.topic, Timer: t.settings.Run.Timer,
 			Run: task.RunInstant(t.id), Alone: t.settings.Run.Alone, Missed: t.missed, Skip: t.settings.Run.DropFrom == t.due})
 	}
@@ -205,30 +220,30 @@ func (fl *machine) Starts(runs []*Task) []line.Start {
 
 // Started drops the runs that the database refused; the others wait for their release again. A run that became missed while the database
 // kept its answer is asked about once more.
-func (fl *machine) Started(runs []*Task, refused map[int64]line.Refusal) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	now := fl.clock.Millis()
-	for _, t := range runs {
+func (a *Asked) Started(refused map[int64]line.Refusal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Millis()
+	for _, t := range a.tasks {
 		switch {
 		case t.slot.abandoned:
 		case refused[t.seq] != 0:
-			fl.dropRun(t, refused[t.seq])
+			a.dropRun(t, refused[t.seq])
 		default:
-			t.started = t.missed || !fl.missed(t, now)
-			fl.due.push(t)
+			t.started = t.missed || !a.missed(t, now)
+			a.due.push(t)
 		}
 	}
-	fl.kicks.Release.Now()
+	a.kicks.Release.Now()
 }
 
 // dropRun ends a run without a dead letter.
-func (fl *machine) dropRun(t *Task, why line.Refusal) {
+func (a *Asked) dropRun(t *Task, why line.Refusal) {
 	label, event := DropOverlap, task.Overlapping
 	if why == line.RunMissed {
 		label, event = DropMissed, task.Missed
 	}
-	fl.metrics.DroppedRuns.WithLabelValues(label).Inc()
-	fl.leave(t, Transition{Transition: line.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane,
+	a.metrics.DroppedRuns.WithLabelValues(label).Inc()
+	a.leave(t, Transition{Transition: line.Transition{State: task.StateDead, Attempt: t.attempt, Lane: t.lane,
 		Events: []schemas.Event{event(t.topic, t.id, t.due)}}})
 }

@@ -24,14 +24,14 @@ func TestNothingIsSentInTheLastMoments(t *testing.T) {
 	fl.due.push(due)
 	require.Empty(t, fl.Owning.Leavers(nil))
 	l.leaving = time.Now().Add(time.Second/2 - time.Hour)
-	send, more := fl.TakeDue()
+	send, more := fl.Due.Take()
 	require.Empty(t, send)
 	require.False(t, more)
-	transitions, _ := fl.TakeLeaving()
+	transitions := fl.Settling.Begin().Transitions
 	require.Len(t, transitions, 1)
 	require.Equal(t, task.StateLine, transitions[0].State, "it can be cancelled")
-	fl.Settled(transitions, nil, line.Settled{}, time.Millisecond)
-	fl.Settled(nil, fl.Closable(), line.Settled{}, time.Millisecond)
+	fl.Settling.Ours(transitions).Settled(line.Settled{}, time.Millisecond)
+	fl.Settling.Closable().Settled(line.Settled{}, time.Millisecond)
 	require.Equal(t, map[int64][]int{5: {0}}, fl.Owning.Leavers(nil), "so it drains")
 	require.Zero(t, fl.entries)
 }
@@ -63,13 +63,13 @@ func TestWhichRunsAreMissed(t *testing.T) {
 			if c.change != nil {
 				c.change(run)
 			}
-			require.Equal(t, !c.dropped, g.admitsRun(run, now))
+			require.Equal(t, !c.dropped, g.Due.admitsRun(run, now))
 			if !c.dropped {
-				require.Empty(t, g.TakeRuns())
+				require.Nil(t, g.Runs.Take())
 				return
 			}
-			require.True(t, g.Starts(g.TakeRuns())[0].Missed)
-			g.dropRun(run, line.RunMissed)
+			require.True(t, g.Runs.Take().Starts()[0].Missed)
+			(&Asked{machine: fl.machine}).dropRun(run, line.RunMissed)
 			require.Equal(t, task.StateDead, fl.inbox.transitions[0].State)
 			require.Nil(t, fl.inbox.transitions[0].Dead)
 			require.Equal(t, 1, counted(fl.metrics.DroppedRuns.WithLabelValues(DropMissed)))
@@ -83,8 +83,8 @@ func TestAMissedRunIsNoDeadLetter(t *testing.T) {
 	s := fl
 	run := &Task{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings()}}
 	run.settings.MaxLateness, run.settings.Run = time.Second, schemas.Run{Timer: "t", DropFrom: 1}
-	require.False(t, s.admit(run, s.clock.Millis(), false))
-	fl.dropRun(run, line.RunMissed)
+	require.False(t, s.Due.admit(run, s.clock.Millis(), false))
+	(&Asked{machine: fl.machine}).dropRun(run, line.RunMissed)
 	require.Nil(t, fl.inbox.transitions[0].Dead)
 	require.Equal(t, schemas.KindMissed, fl.inbox.transitions[0].Events[0].Kind)
 }
@@ -98,16 +98,16 @@ func TestRunsThatMustBeAloneWait(t *testing.T) {
 	for i := range overlapMost + 3 {
 		run := &Task{seq: int64(i), slot: &ownedSlot{abandoned: i == 1}, content: &content{settings: schemas.DefaultSettings()}}
 		run.settings.Run = schemas.Run{Timer: "t", Alone: true}
-		require.False(t, g.admitsRun(run, now))
+		require.False(t, g.Due.admitsRun(run, now))
 		all = append(all, run)
 	}
-	first := g.TakeRuns()
-	require.Equal(t, all[:overlapMost], first)
-	require.Len(t, g.Starts(first), overlapMost-1)
-	require.Len(t, g.TakeRuns(), 3)
-	require.Empty(t, g.TakeRuns())
+	first := g.Runs.Take()
+	require.Equal(t, all[:overlapMost], first.tasks)
+	require.Len(t, first.Starts(), overlapMost-1)
+	require.Len(t, g.Runs.Take().tasks, 3)
+	require.Nil(t, g.Runs.Take())
 	all[0].started = true
-	require.True(t, g.admitsRun(all[0], now))
+	require.True(t, g.Due.admitsRun(all[0], now))
 }
 
 // TestARunThatIsMissedBeforeTheDatabaseAnswers: the database lets a run go that must be alone, and its answer takes longer than the run may
@@ -117,17 +117,17 @@ func TestARunThatIsMissedBeforeTheDatabaseAnswers(t *testing.T) {
 		fl := newFlight(t, Config{MisfireAfter: time.Second})
 		run := &Task{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings(), due: nowMillis()}}
 		run.settings.Run = schemas.Run{Timer: "t", DropFrom: nowMillis(), Alone: true}
-		require.False(t, fl.admitsRun(run, nowMillis()))
-		asked := fl.TakeRuns()
-		require.False(t, fl.Starts(asked)[0].Missed)
+		require.False(t, fl.Due.admitsRun(run, nowMillis()))
+		asked := fl.Runs.Take()
+		require.False(t, asked.Starts()[0].Missed)
 		time.Sleep(10 * time.Second)
-		require.True(t, fl.Starts(asked)[0].Missed, "a second try says how late the run is by now")
+		require.True(t, asked.Starts()[0].Missed, "a second try says how late the run is by now")
 
 		run.missed = false // the first try was answered
-		fl.Started(asked, nil)
-		require.False(t, fl.admitsRun(run, nowMillis()), "the run is not released late")
-		require.True(t, fl.Starts(fl.TakeRuns())[0].Missed)
-		fl.Started(asked, nil)
-		require.True(t, fl.admitsRun(run, nowMillis()), "the database let the missed run go")
+		asked.Started(nil)
+		require.False(t, fl.Due.admitsRun(run, nowMillis()), "the run is not released late")
+		require.True(t, fl.Runs.Take().Starts()[0].Missed)
+		asked.Started(nil)
+		require.True(t, fl.Due.admitsRun(run, nowMillis()), "the database let the missed run go")
 	})
 }

@@ -64,16 +64,23 @@ func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks
 	fl.gates = newGates(fl)
 	fl.outlets = newOutlets(&fl.env, &fl.unsettled, fl.gates)
 	owned := Owned{fl}
-	return &Flight{owned, Claims{owned}, Bodies{fl}, Owning{owned}, Changing{owned}}
+	return &Flight{owned, Claims{owned}, Bodies{fl}, Due{owned}, Outcomes{fl}, Suspects{fl}, Settling{fl}, Announcing{fl}, Runs{fl}, Policies{fl}, Owning{owned}, Changing{owned}}
 }
 
 // Flight is what is in flight: a small type for each loop, and what concerns all of them.
 type Flight struct {
 	Owned
-	Claims   Claims
-	Bodies   Bodies
-	Owning   Owning
-	Changing Changing
+	Claims     Claims
+	Bodies     Bodies
+	Due        Due
+	Outcomes   Outcomes
+	Suspects   Suspects
+	Settling   Settling
+	Announcing Announcing
+	Runs       Runs
+	Policies   Policies
+	Owning     Owning
+	Changing   Changing
 }
 
 // Stop says that the dispatcher ends: its slots are to be given back, and nothing more is claimed or called back.

@@ -237,16 +237,16 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 	for name, end := range map[string]func(ct *Task){
 		"too late": func(ct *Task) {
 			ct.settings.MaxLateness = time.Millisecond
-			require.False(t, fl.admit(ct, nowMillis(), false))
+			require.False(t, fl.Due.admit(ct, nowMillis(), false))
 		},
 		"its partition does not answer": func(ct *Task) {
 			fl.putOff(ct, &Outlet{outletKey: outletKey{"orders", 0}, closed: newClosed(silent, time.Now())})
 		},
 		"paused again": func(ct *Task) {
 			fl.gates.apply([]admin.Policy{{Topic: "orders", Paused: true, Changed: 2}})
-			require.False(t, fl.admit(ct, nowMillis(), false))
+			require.False(t, fl.Due.admit(ct, nowMillis(), false))
 		},
-		"at the gate": func(ct *Task) { require.False(t, fl.admit(ct, nowMillis(), false)) },
+		"at the gate": func(ct *Task) { require.False(t, fl.Due.admit(ct, nowMillis(), false)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fl.gates.apply([]admin.Policy{{Topic: "orders", Rate: 1, Changed: 1}})
@@ -286,9 +286,9 @@ func TestLaneIsNotTheTarget(t *testing.T) {
 		for i, topic := range []string{"orders", "others"} {
 			heads = append(heads, line.Head{Seq: places[i].Seq, Topic: topic, Slot: 0, Pos: places[i].Pos, Due: places[i].Due})
 		}
-		batch := fl.Undecided()
+		batch := fl.Policies.Undecided()
 		require.NotEmpty(t, batch.Seqs())
-		fl.Judged(batch, heads)
+		batch.Judged(heads)
 	}
 	l := &ownedSlot{number: 0, epoch: 5, claimed: nowMillis() + 1000, callMost: never}
 	fl.slots[0] = l
@@ -337,7 +337,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 	for name, doubt := range map[string]bool{"not claimed": false, "claimed": true} {
 		t.Run(name, func(t *testing.T) {
 			f := newFlight(t, Config{MemberID: "one"})
-			f.ApplyPolicies([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key)
+			f.Policies.Apply([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key)
 			g, lane := f.gates.byTopic["orders"], f.gates.key.Lane("orders", task.ClassNormal)
 			now := nowMillis()
 			const first, second = 9, 5 // seqs; the first one is due before the second
@@ -359,39 +359,39 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 					}
 					batch.Read(rows, nil, someKeys{}, nil).Logged()
 				}
-				out, _ := f.TakeDue()
+				out, _ := f.Due.Take()
 				for _, s := range out {
 					sent = append(sent, s.Task.seq)
 				}
 			}
 			judge := func() {
-				batch := f.Undecided()
+				batch := f.Policies.Undecided()
 				var heads []line.Head
 				for _, seq := range batch.Seqs() {
 					heads = append(heads, line.Head{Seq: seq, Topic: "orders", Slot: 0, Pos: place[seq], Due: due[seq]})
 				}
-				f.Judged(batch, heads)
+				batch.Judged(heads)
 			}
 			settle := func() { // as the database does
-				transitions, recalls := f.TakeLeaving()
-				for _, e := range append(transitions, recalls...) {
+				leaving := f.Settling.Begin()
+				for _, e := range append(leaving.Transitions, leaving.recalls...) {
 					place[e.Seq] = max(e.Pos, f.slots[0].claimed+1)
 					if e.Dead != nil {
 						t.Fatal(e.Dead.Reason)
 					}
-					f.Settled([]Transition{e}, nil, line.Settled{Moved: []store.Place{{Place: at(e.Seq).Place, Due: place[e.Seq]}}}, 0)
+					Attempt{f.machine, []Transition{e}, nil}.Settled(line.Settled{Moved: []store.Place{{Place: at(e.Seq).Place, Due: place[e.Seq]}}}, 0)
 				}
 			}
 			callBack := func() { // what is held
-				for _, g := range f.Restless(true) {
-					look := f.LookBehind(g)
+				for _, g := range f.Policies.Restless(true) {
+					look := f.Policies.LookBehind(g)
 					var page []line.HeldTask
 					for _, seq := range []int64{first, second} {
 						if h := (line.HeldPlace{Pos: place[seq], Seq: seq}); task.IsHeld(h.Pos) && h.Pos > look.After.Pos {
 							page = append(page, line.HeldTask{HeldPlace: h, Topic: "orders", Lane: lane})
 						}
 					}
-					f.HeldRead(look, page)
+					look.Read(page)
 				}
 			}
 			claim := func() {
@@ -419,7 +419,7 @@ func TestWhatADeadOwnerHasCalledBackIsNotOvertaken(t *testing.T) {
 				inDoubt[0].Due = 0
 			}
 			f.Owning.Took([]store.Slot{took}, 5, inDoubt, nil)
-			f.ApplyPolicies([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key)
+			f.Policies.Apply([]admin.Policy{{Topic: "orders", Changed: 1}}, f.gates.key)
 			callBack() // the second one
 			if !doubt {
 				claim() // the first one

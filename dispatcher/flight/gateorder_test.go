@@ -253,7 +253,7 @@ func gatesAtRandom(t *testing.T, seed int64) {
 			if len(queue) > 0 {
 				gate := queue[0]
 				queue = queue[1:]
-				lk := fl.LookBehind(gate)
+				lk := fl.Policies.LookBehind(gate)
 				var page []line.HeldTask
 				read := false
 				at := lag(2, 30)
@@ -271,7 +271,7 @@ func gatesAtRandom(t *testing.T, seed int64) {
 						look.at = at
 						return
 					}
-					fl.HeldRead(lk, page)
+					lk.Read(page)
 					look = nil
 				}}
 			}

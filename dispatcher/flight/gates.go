@@ -11,8 +11,11 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// ApplyPolicies puts policies in force. It returns which part of the slots is owned here.
-func (fl *machine) ApplyPolicies(all []admin.Policy, key task.LaneKey) (part float64) {
+// Policies is for the loops that keep policies in force.
+type Policies struct{ *machine }
+
+// Apply puts policies in force. It returns which part of the slots is owned here.
+func (fl Policies) Apply(all []admin.Policy, key task.LaneKey) (part float64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.gates.key = key

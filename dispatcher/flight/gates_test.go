@@ -89,7 +89,7 @@ func TestHeldTasksOfASlotThatCameBack(t *testing.T) {
 func TestHeldTasksThatWereForgotten(t *testing.T) {
 	fl := newFlight(t, Config{StageTasks: 8}) // one at a time
 	fl.Owning.Took([]store.Slot{{Slot: 0}}, 5, nil, nil)
-	fl.ApplyPolicies([]admin.Policy{{Topic: "orders", MaxInFlight: 8}}, task.LaneKey{})
+	fl.Policies.Apply([]admin.Policy{{Topic: "orders", MaxInFlight: 8}}, task.LaneKey{})
 	g := fl.gates.byTopic["orders"]
 	g.behind, g.looked = false, time.Time{}
 	var held []line.HeldTask
@@ -98,10 +98,10 @@ func TestHeldTasksThatWereForgotten(t *testing.T) {
 	}
 	for i := range held {
 		<-fl.kicks.Held // the loop does not wait for its next round
-		gates := fl.Restless(true)
+		gates := fl.Policies.Restless(true)
 		require.Equal(t, []*Gate{g}, gates, i)
-		look := fl.LookBehind(g)
-		fl.HeldRead(look, held[i:])
+		look := fl.Policies.LookBehind(g)
+		look.Read(held[i:])
 		require.Len(t, fl.inbox.recalls, i+1)
 		g.coming.arrives(held[i].Seq)
 	}
@@ -127,7 +127,7 @@ func called(fl *Flight, g *Gate, places ...int64) (seqs []int64) {
 	for _, at := range places {
 		page = append(page, line.HeldTask{HeldPlace: line.HeldPlace{Pos: task.Held(at), Seq: at}, Topic: "orders"})
 	}
-	fl.HeldRead(fl.LookBehind(g), page)
+	fl.Policies.LookBehind(g).Read(page)
 	_, recalls, _ := fl.inbox.takeLeaving(recallMost)
 	for _, r := range recalls {
 		seqs = append(seqs, r.Seq)
@@ -146,18 +146,18 @@ func TestALookBeginsAnewWhereHeldTasksMayBeCalledBackFurther(t *testing.T) {
 		waits := &Task{slot: other, seq: 250, at: 250, content: &content{topic: "orders"}}
 		require.True(t, fl.gates.detains(waits, 250))
 		require.Equal(t, []*Task{waits}, []*Task(g.waiting), "it comes before others of its slot that were called back")
-		stale := fl.LookBehind(g)
+		stale := fl.Policies.LookBehind(g)
 		seen(task.Held(200))
 		require.Nil(t, g.next(time.Now(), false))
-		fl.HeldRead(stale, []line.HeldTask{{HeldPlace: line.HeldPlace{Pos: task.Held(400), Seq: 400}, Topic: "orders"}})
+		stale.Read([]line.HeldTask{{HeldPlace: line.HeldPlace{Pos: task.Held(400), Seq: 400}, Topic: "orders"}})
 		require.Empty(t, fl.inbox.recalls, "nothing came of what was read before")
-		require.LessOrEqual(t, fl.LookBehind(g).After.Pos, task.Held(50))
+		require.LessOrEqual(t, fl.Policies.LookBehind(g).After.Pos, task.Held(50))
 		require.Equal(t, []int64{100}, called(fl, g, 100, 300))
 		seen(task.Held(350))
 		require.Empty(t, called(fl, g, 300), "they are called back further once a second")
 		time.Sleep(raiseEvery)
 		seen(task.Held(350))
-		require.LessOrEqual(t, fl.LookBehind(g).After.Pos, task.Held(200))
+		require.LessOrEqual(t, fl.Policies.LookBehind(g).After.Pos, task.Held(200))
 		require.Equal(t, []int64{300}, called(fl, g, 300))
 		g.nothingHeld()
 		seen(never)
@@ -169,12 +169,12 @@ func TestALookBeginsAnewWhereHeldTasksMayBeCalledBackFurther(t *testing.T) {
 // A task is held after a look has read what is held. The look calls back nothing that comes after it.
 func TestALookDoesNotPassWhatIsHeldMeanwhile(t *testing.T) {
 	fl, g, l, _ := growing(t)
-	look := fl.LookBehind(g)
+	look := fl.Policies.LookBehind(g)
 	fl.gates.hold(g, &Task{slot: l, seq: 150, at: 150, content: &content{topic: "orders"}}, 0)
-	fl.HeldRead(look, []line.HeldTask{{HeldPlace: line.HeldPlace{Pos: task.Held(100), Seq: 100}, Topic: "orders"}, {HeldPlace: line.HeldPlace{Pos: task.Held(200), Seq: 200}, Topic: "orders"}})
+	look.Read([]line.HeldTask{{HeldPlace: line.HeldPlace{Pos: task.Held(100), Seq: 100}, Topic: "orders"}, {HeldPlace: line.HeldPlace{Pos: task.Held(200), Seq: 200}, Topic: "orders"}})
 	require.Len(t, fl.inbox.recalls, 1)
 	require.Equal(t, task.Held(100), g.back.Pos)
-	fl.HeldRead(fl.LookBehind(g), nil)
+	fl.Policies.LookBehind(g).Read(nil)
 	require.True(t, g.behind)
 	require.Equal(t, task.Held(100), g.back.Pos, "it is still on its way")
 }
@@ -210,9 +210,9 @@ func TestABurstAtALimitedGateDoesNotStandStill(t *testing.T) {
 			}
 			slices.SortFunc(held, func(a, b line.HeldTask) int { return a.Compare(b.HeldPlace) })
 			for _, gate := range fl.gates.restless(true) {
-				look := fl.LookBehind(gate)
+				look := fl.Policies.LookBehind(gate)
 				from, _ := slices.BinarySearchFunc(held, look.After, func(h line.HeldTask, p line.HeldPlace) int { return cmp.Or(h.Compare(p), -1) })
-				fl.HeldRead(look, held[from:min(from+look.Most, len(held))])
+				look.Read(held[from:min(from+look.Most, len(held))])
 			}
 			_, recalls, _ := fl.inbox.takeLeaving(recallMost)
 			for _, r := range recalls {
@@ -301,8 +301,8 @@ func (f fakeHeld) page(look HeldLook) (page []line.HeldTask) {
 
 // lookOnce looks once, and returns which are called back.
 func lookOnce(fl *Flight, g *Gate, held *fakeHeld) (seqs []int64) {
-	look := fl.LookBehind(g)
-	fl.HeldRead(look, held.page(look))
+	look := fl.Policies.LookBehind(g)
+	look.Read(held.page(look))
 	_, recalls, _ := fl.inbox.takeLeaving(recallMost)
 	for _, r := range recalls {
 		seqs = append(seqs, r.Seq)
@@ -366,12 +366,12 @@ func TestASlotThatIsWholeBeforeItsSplitWasSeen(t *testing.T) {
 func TestATaskIsHeldWhileALookIsRead(t *testing.T) {
 	fl, g, l, _ := growing(t)
 	held := fakeHeld{heldAt(150, 0)}
-	look := fl.LookBehind(g)
+	look := fl.Policies.LookBehind(g)
 	page := held.page(look)
 	first := &Task{slot: l, seq: 100, at: 100, doubt: true, content: &content{topic: "orders"}} // called back by the owner before
 	require.True(t, fl.gates.detains(first, 160))
 	require.Equal(t, leaving, first.status)
-	fl.HeldRead(look, page)
+	look.Read(page)
 	second := &Task{slot: l, seq: 150, at: 150, content: &content{topic: "orders"}}
 	fl.gates.arrives(second)
 	if second.wasHeld {
@@ -503,7 +503,7 @@ func TestALimitedGateGoesOnWhileMoreIsToCome(t *testing.T) {
 						held[one.seq-1].Lane = 0
 					}
 					for _, gate := range fl.gates.restless(true) {
-						look := fl.LookBehind(gate)
+						look := fl.Policies.LookBehind(gate)
 						var page []line.HeldTask
 						for i := max(look.After.Seq, 0); i < int64(len(held)) && len(page) < look.Most; i++ {
 							if held[i].Compare(look.After) > 0 && held[i].Lane == 0 {
@@ -511,7 +511,7 @@ func TestALimitedGateGoesOnWhileMoreIsToCome(t *testing.T) {
 							}
 						}
 						time.Sleep(5 * time.Millisecond)
-						fl.HeldRead(look, page)
+						look.Read(page)
 					}
 					_, recalls, _ := fl.inbox.takeLeaving(recallMost)
 					for _, r := range recalls {

@@ -39,7 +39,10 @@ func (f *gates) hold(g *Gate, t *Task, made int) {
 }
 
 // Undecided are claimed tasks whose lanes are gates', to be judged without reading their bodies.
-type Undecided []undecided
+type Undecided struct {
+	*machine
+	parts []undecided
+}
 
 // undecided are tasks of one gate.
 type undecided struct {
@@ -48,8 +51,8 @@ type undecided struct {
 }
 
 // Seqs names the tasks.
-func (u Undecided) Seqs() (seqs []int64) {
-	for _, part := range u {
+func (u *Undecided) Seqs() (seqs []int64) {
+	for _, part := range u.parts {
 		for _, t := range part.tasks {
 			seqs = append(seqs, t.seq)
 		}
@@ -59,9 +62,10 @@ func (u Undecided) Seqs() (seqs []int64) {
 
 // Undecided returns the first tasks of each gate that are to be judged, a page in all: all gates share a page, so that many of them cost one
 // reading. Only Judged removes them.
-func (fl *machine) Undecided() (out Undecided) {
+func (fl Policies) Undecided() *Undecided {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	var out []undecided
 	for _, g := range fl.gates.byTopic {
 		if len(g.unread)+len(g.judging) > 0 {
 			out = append(out, undecided{gate: g})
@@ -79,36 +83,39 @@ func (fl *machine) Undecided() (out Undecided) {
 		out[i].tasks = slices.Clone(g.judging[:n])
 		left -= n
 	}
-	return slices.DeleteFunc(out, func(u undecided) bool { return len(u.tasks) == 0 })
+	if out = slices.DeleteFunc(out, func(u undecided) bool { return len(u.tasks) == 0 }); len(out) == 0 {
+		return nil
+	}
+	return &Undecided{fl.machine, out}
 }
 
 // Judged takes the heads of tasks: they are held, or go on their way if they are another target's.
-func (fl *machine) Judged(batch Undecided, heads []line.Head) {
+func (u *Undecided) Judged(heads []line.Head) {
 	bySeq := make(map[int64]line.Head, len(heads))
 	for _, h := range heads {
 		bySeq[h.Seq] = h
 	}
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	var on []*Task
-	for _, part := range batch {
+	for _, part := range u.parts {
 		g := part.gate
 		if g.judging = g.judging[len(part.tasks):]; len(g.judging) == 0 {
 			g.judging = nil
 		}
 		if g.undecided() > 0 {
-			fl.kicks.Held.Now()
+			u.kicks.Held.Now()
 		}
 		for _, t := range part.tasks {
-			if h, ok := bySeq[t.seq]; !t.slot.abandoned && !fl.gates.holdUnread(t, h, ok) {
+			if h, ok := bySeq[t.seq]; !t.slot.abandoned && !u.gates.holdUnread(t, h, ok) {
 				t.ungated = true
 				on = append(on, t)
 			}
 		}
 	}
 	if len(on) > 0 {
-		fl.backlog.push(on)
-		fl.kicks.Fetch.Now()
+		u.backlog.push(on)
+		u.kicks.Fetch.Now()
 	}
 }
 
@@ -145,7 +152,7 @@ func (g *Gate) undecided() int { return len(g.unread) + len(g.judging) }
 
 // Restless takes back what has waited for long, and returns the gates that may let more through than is at them or on its way. While nothing
 // may be claimed there are none: what is called back would be given up on its way, and then more called back.
-func (fl *machine) Restless(mayClaim bool) []*Gate {
+func (fl Policies) Restless(mayClaim bool) []*Gate {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.gates.restless(mayClaim && !fl.full())
@@ -206,6 +213,7 @@ func (g *Gate) wants(now time.Time) int {
 
 // HeldLook is a look at the held places of a gate's target.
 type HeldLook struct {
+	*machine
 	Topic string
 	After line.HeldPlace
 	Most  int // tasks that are read
@@ -214,8 +222,8 @@ type HeldLook struct {
 	anew int
 }
 
-// LookBehind begins a look at what is held behind a gate; HeldRead takes what was read.
-func (fl *machine) LookBehind(g *Gate) HeldLook {
+// LookBehind begins a look at what is held behind a gate; Read takes what was read.
+func (fl Policies) LookBehind(g *Gate) HeldLook {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	g.forgetHeld() // what is on its way from here on may be missing from what is read
@@ -223,37 +231,37 @@ func (fl *machine) LookBehind(g *Gate) HeldLook {
 	if !g.skips {
 		most = min(max(2*g.wants(time.Now()), 100), heldPage)
 	}
-	return HeldLook{Topic: g.Topic, After: g.after, Most: most, gate: g, anew: fl.gates.anew}
+	return HeldLook{machine: fl.machine, Topic: g.Topic, After: g.after, Most: most, gate: g, anew: fl.gates.anew}
 }
 
-// HeldRead calls back the next of the held tasks that a look found.
-func (fl *machine) HeldRead(look HeldLook, page []line.HeldTask) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
+// Read calls back the next of the held tasks that a look found.
+func (look HeldLook) Read(page []line.HeldTask) {
+	look.mu.Lock()
+	defer look.mu.Unlock()
 	g, now := look.gate, time.Now()
-	if g.looked = now; g.Paused || g.after != look.After || fl.gates.anew != look.anew {
+	if g.looked = now; g.Paused || g.after != look.After || look.gates.anew != look.anew {
 		return // something was held before that place meanwhile, or lookAgain was called
 	}
 	var back []Transition
 	defer func() {
-		fl.metrics.Recalled.Add(float64(len(back)))
-		fl.recall(back)
+		look.metrics.Recalled.Add(float64(len(back)))
+		look.recall(back)
 		if len(g.waiting) > 0 { // it may go now
-			fl.kicks.Release.Now()
+			look.kicks.Release.Now()
 		}
 	}()
 	more, earliest := len(page) == look.Most, g.earliest()
 	for want := g.wants(now); len(page) > 0 && want > len(back); page = page[1:] {
 		h := page[0]
 		if task.HeldSince(h.Pos) >= earliest {
-			fl.kicks.Held.Now()
+			look.kicks.Held.Now()
 			return
 		}
 		g.after = h.HeldPlace
 		if g.back.Compare(g.after) < 0 {
 			g.back = g.after
 		}
-		l := fl.slots[h.Slot]
+		l := look.slots[h.Slot]
 		if h.Topic != g.Topic || l == nil {
 			continue
 		}
@@ -273,9 +281,9 @@ func (fl *machine) HeldRead(look HeldLook, page []line.HeldTask) {
 	g.skips = more && len(back) == 0
 	switch {
 	case more || len(back) > 0:
-		fl.kicks.Held.Now()
+		look.kicks.Held.Now()
 	case len(page) == 0: // that was the end
-		switch now := (line.HeldPlace{Pos: task.Held(fl.clock.Millis())}); {
+		switch now := (line.HeldPlace{Pos: task.Held(look.clock.Millis())}); {
 		case earliest < never:
 		case !g.found:
 			g.nothingHeld()

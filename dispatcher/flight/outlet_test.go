@@ -29,15 +29,15 @@ func TestAnsweredTaskIsNotSetAside(t *testing.T) {
 	}
 	given, unanswered := l.tasks[0], l.tasks[1]
 	outs.where.ForTopic("x").Partition(unanswered.record, 1) // the producer learns of the partition
-	fl.Answered(given, Answer{Err: kerr.RequestTimedOut})
+	fl.Due.Answered(given, Answer{Err: kerr.RequestTimedOut})
 	g.since = time.Now().Add(-time.Minute)
-	fl.checkOutlets()
+	fl.Outcomes.checkOutlets()
 	require.NotContains(t, fl.stuck, given.seq)
 	require.Contains(t, fl.stuck, unanswered.seq)
 	require.Equal(t, buffered{1, 10}, outs.buffered)
 	require.Equal(t, outletKey{"x", 0}, unanswered.with.outletKey)
 	require.NotContains(t, outs.byKey, g.outletKey, "it holds nothing any more")
-	fl.Answered(unanswered, Answer{Err: nil})
+	fl.Due.Answered(unanswered, Answer{Err: nil})
 	require.Equal(t, buffered{}, outs.buffered)
 }
 
@@ -69,13 +69,13 @@ func TestIdleTargetsAreForgotten(t *testing.T) {
 	fl.slots[0] = l
 	for seq := range int64(10) {
 		topic := fmt.Sprint("mistyped", seq)
-		fl.noteRefusal(topic, refused, kerr.UnknownTopicOrPartition)
+		fl.Due.noteRefusal(topic, refused, kerr.UnknownTopicOrPartition)
 		held := &Task{slot: l, seq: seq, content: &content{topic: topic, record: &kgo.Record{Topic: topic}, settings: schemas.DefaultSettings()}}
-		require.False(t, fl.admit(held, nowMillis(), false))
+		require.False(t, fl.Due.admit(held, nowMillis(), false))
 	}
-	fl.checkOutlets()
+	fl.Outcomes.checkOutlets()
 	require.Len(t, fl.outlets.byKey, 10, "whether they are there is to be asked again")
-	require.Len(t, fl.forgetClosed(time.Now().Add(causes[refused].quiet+causes[refused].longest)), 10)
+	require.Len(t, fl.Outcomes.forgetClosed(time.Now().Add(causes[refused].quiet+causes[refused].longest)), 10)
 	require.Empty(t, fl.outlets.byKey)
 }
 
@@ -98,7 +98,7 @@ func TestOnlyATargetShowsThatItIsThere(t *testing.T) {
 		sent := &Task{content: &content{topic: "x", outletKey: g.outletKey}}
 		fl.outlets.beginSending(g, sent)
 		g.since = before
-		fl.Answered(sent, Answer{Err: c.err, Alone: c.alone})
+		fl.Due.Answered(sent, Answer{Err: c.err, Alone: c.alone})
 		require.Equal(t, c.there, g.since.After(before), name)
 	}
 }

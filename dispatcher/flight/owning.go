@@ -61,6 +61,10 @@ func (fl Owned) Staying() []store.SlotEpoch {
 func (fl Owned) Owns(t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	return fl.owns(t)
+}
+
+func (fl *machine) owns(t *Task) bool {
 	return !t.slot.abandoned && fl.slots[t.slot.number] == t.slot
 }
 

@@ -87,7 +87,7 @@ func TestSlotsThatTheDatabaseStillCallsOurs(t *testing.T) {
 			fl.Owning.SlotsRead([]store.Slot{forgot}, fl.Known())
 		}, true},
 		"other tasks": {func(fl *Flight, l *ownedSlot) {
-			fl.Settled(nil, []Closing{{line.Done{Slot: 0, Epoch: 5, From: 50, To: 100}, l}}, line.Settled{Mismatch: []int{0}}, 0)
+			Attempt{fl.machine, nil, []closing{{line.Done{Slot: 0, Epoch: 5, From: 50, To: 100}, l}}}.Settled(line.Settled{Mismatch: []int{0}}, 0)
 		}, true},
 		"that the slot was made": {func(fl *Flight, _ *ownedSlot) { fl.Owning.SlotsRead(nil, fl.Known()) }, false},
 		"a step of a change": {func(fl *Flight, _ *ownedSlot) {
@@ -160,7 +160,7 @@ func TestALateRefusalIsInDoubt(t *testing.T) {
 		l := &ownedSlot{number: 0, epoch: 5}
 		original := &Task{slot: l, seq: 9, status: left, doubt: doubt, content: &content{topic: "orders"}}
 		fl.slots[0], fl.stuck[9] = l, original
-		fl.answeredLate(outcome{task: original, err: kerr.MessageTooLarge, alone: true})
+		fl.Outcomes.answeredLate(outcome{task: original, err: kerr.MessageTooLarge, alone: true})
 		ends, _, _ := fl.inbox.takeLeaving(0)
 		require.Len(t, ends, 1)
 		require.NotNil(t, ends[0].Dead)
@@ -205,9 +205,9 @@ func TestWhatTheProducerHasOfALostSlot(t *testing.T) {
 				require.Equal(t, 2, ends[0].Attempt)
 			}
 
-			fl.Answered(original, Answer{})
-			fl.Noted(1)
-			fl.Conclude()
+			fl.Due.Answered(original, Answer{})
+			fl.inbox.logged(1)
+			fl.Outcomes.Conclude()
 			ends, _, _ := fl.inbox.takeLeaving(0)
 			require.Empty(t, ends)
 			require.Empty(t, fl.Owning.Had([]int{3}).Sent)

@@ -131,7 +131,7 @@ func (fl *machine) spreadWaiting(g *Outlet, keep int) {
 
 // putOffWaiting puts off what has waited for an origin for a second, because it holds up its slot. What the origin takes in the next two seconds, as
 // fast as it has answered, stays.
-func (fl *machine) putOffWaiting(g *Outlet) {
+func (fl Outcomes) putOffWaiting(g *Outlet) {
 	g.pace, g.answers = g.answers*int(time.Second/fl.cfg.CheckEvery()), 0
 	if g.closed == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
 		fl.spreadWaiting(g, 2*g.pace)
@@ -147,7 +147,7 @@ func (fl *machine) postponeWaiting(g *Outlet) {
 
 // rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:
 // which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name.
-func (fl *machine) rejudgeParked(t *Task, g *Outlet) {
+func (fl Due) rejudgeParked(t *Task, g *Outlet) {
 	was := t.parkedAt
 	t.parkedAt = nil
 	if was == nil || g.partition < 0 || *was == g.outletKey {

@@ -90,7 +90,7 @@ func TestParking(t *testing.T) {
 	l.parked[5] = parked{outletKey: g.outletKey, expires: 1}
 	require.False(t, fl.Bodies.parksAgain(&Task{slot: l, seq: 5}), "its time is over")
 
-	fl.respondsAgain(g)
+	fl.Due.respondsAgain(g)
 	require.Empty(t, l.parked)
 	var order []int64
 	for _, e := range fl.inbox.recalls {
@@ -116,10 +116,10 @@ func TestGivenBackIsParked(t *testing.T) {
 			fl.slots[0] = l
 			g := &Outlet{outletKey: outletKey{"x", 0}, closed: newClosed(silent, time.Now())}
 			fl.outlets.byKey[g.outletKey] = g
-			fl.sendLater(&Task{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outletKey: g.outletKey, settings: schemas.DefaultSettings()}}, c.err)
+			fl.Outcomes.sendLater(&Task{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outletKey: g.outletKey, settings: schemas.DefaultSettings()}}, c.err)
 			require.Equal(t, c.state, fl.inbox.transitions[0].State)
 			require.Greater(t, fl.inbox.transitions[0].Pos, time.Now().UnixMilli())
-			fl.respondsAgain(g)
+			fl.Due.respondsAgain(g)
 			require.Len(t, fl.inbox.recalls, 1)
 			require.Equal(t, int64(40), fl.inbox.recalls[0].Pos)
 		})
@@ -147,14 +147,14 @@ func TestParkedTasksAreRejudged(t *testing.T) {
 	}
 	same := ask(0)
 	reads(same)
-	require.True(t, fl.admit(same, nowMillis(), false))
+	require.True(t, fl.Due.admit(same, nowMillis(), false))
 	require.Empty(t, fl.inbox.recalls, "it goes where it was to ask")
 	g.closed.probing = false
 
 	fl.outlets.where.ForTopic("x").Partition(ask(9).record, 1) // the producer learns of the partition
 	other := ask(1)
 	reads(other)
-	require.True(t, fl.admit(other, nowMillis(), false))
+	require.True(t, fl.Due.admit(other, nowMillis(), false))
 	require.Equal(t, outletKey{"x", 0}, other.outletKey)
 	require.Len(t, fl.inbox.recalls, 2)
 	require.Empty(t, l.parked)

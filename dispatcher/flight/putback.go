@@ -124,8 +124,8 @@ func (fl *machine) recall(back []Transition) {
 	}
 }
 
-// MayRecall separates the recalls of tasks whose last transition is settled from the others.
-func MayRecall(recalls, unsettled []Transition) (now, early []Transition) {
+// mayRecall separates the recalls of tasks whose last transition is settled from the others.
+func mayRecall(recalls, unsettled []Transition) (now, early []Transition) {
 	if len(recalls) == 0 || len(unsettled) == 0 {
 		return recalls, nil
 	}
@@ -145,14 +145,14 @@ func MayRecall(recalls, unsettled []Transition) (now, early []Transition) {
 
 // recalled has the slots claimed in which tasks stand now that were called back: behind what is claimed, though they should have gone
 // already. Their gates learn which of them come.
-func (fl *machine) recalled(transitions []Transition, moved []store.Place) {
+func (a Attempt) recalled(moved []store.Place) {
 	inLine := map[int64]bool{}
 	for _, m := range moved {
 		inLine[m.Seq] = !task.IsHeld(m.Pos)
 	}
 	until := time.Now().Add(recallWait)
-	for _, e := range transitions {
-		if l := fl.slots[e.Slot]; e.Recall && l != nil {
+	for _, e := range a.Transitions {
+		if l := a.slots[e.Slot]; e.Recall && l != nil {
 			l.urgent = min(l.urgent, e.Pos)
 		}
 		if e.gate != nil {

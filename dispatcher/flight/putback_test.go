@@ -59,7 +59,7 @@ func TestPauseOfACallbackThatFailsAgainAndAgain(t *testing.T) {
 			fl, now := newFlight(t, Config{}), nowMillis()
 			settings := schemas.Settings{MaxAttempts: 30, Backoff: schemas.BackoffSteps(time.Millisecond)}
 			one := &Task{slot: &ownedSlot{}, content: &content{attempt: made - 1, settings: settings}}
-			fl.callFailed(one, outcome{task: one, at: now, latest: now}, &CallError{Outcome: callback.Outcome{Verdict: callback.Retry, Sent: true}})
+			fl.Outcomes.callFailed(one, outcome{task: one, at: now, latest: now}, &CallError{Outcome: callback.Outcome{Verdict: callback.Retry, Sent: true}})
 			require.Len(t, fl.inbox.transitions, 1)
 			require.Equal(t, made, fl.inbox.transitions[0].Attempt)
 			require.Equal(t, now+1+pause, fl.inbox.transitions[0].Pos)
@@ -72,10 +72,10 @@ func TestWhichRetriesAreIdle(t *testing.T) {
 	retried := content{attempt: 2, state: task.StateRetry, idle: true}
 	failed := func(verdict callback.Verdict, sent bool) func(fl *Flight, t *Task) {
 		return func(fl *Flight, t *Task) {
-			fl.callFailed(t, outcome{task: t}, &CallError{Outcome: callback.Outcome{Verdict: verdict, Sent: sent}})
+			fl.Outcomes.callFailed(t, outcome{task: t}, &CallError{Outcome: callback.Outcome{Verdict: verdict, Sent: sent}})
 		}
 	}
-	notSent := func(fl *Flight, t *Task) { fl.sendLater(t, kafka.ErrNotSent) }
+	notSent := func(fl *Flight, t *Task) { fl.Outcomes.sendLater(t, kafka.ErrNotSent) }
 	for name, c := range map[string]struct {
 		doubt   bool
 		content content
@@ -92,7 +92,7 @@ func TestWhichRetriesAreIdle(t *testing.T) {
 		"it was not made, taken in doubt":       {true, retried, failed(callback.Interrupted, false), task.StateRetry, false},
 		"a retry was not sent":                  {false, retried, notSent, task.StateLine, false},
 		"a retry was not sent, taken in doubt":  {true, retried, notSent, task.StateRetry, false},
-		"a retry was sent, perhaps":             {false, retried, func(fl *Flight, t *Task) { fl.sendLater(t, kerr.RequestTimedOut) }, task.StateRetry, false},
+		"a retry was sent, perhaps":             {false, retried, func(fl *Flight, t *Task) { fl.Outcomes.sendLater(t, kerr.RequestTimedOut) }, task.StateRetry, false},
 		"a retry is with the producer for long": {false, retried, (*Flight).setAsideSent, task.StateRetry, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestWhichRetriesAreIdle(t *testing.T) {
 // What a consumer has snoozed counts neither as an attempt nor for the backoff, whatever the next one comes to.
 func TestSnoozedAttemptsDoNotCount(t *testing.T) {
 	fail := func(fl *Flight, t *Task) {
-		fl.callFailed(t, outcome{task: t, at: nowMillis(), latest: nowMillis()}, &CallError{Outcome: callback.Outcome{Verdict: callback.Retry, Sent: true}})
+		fl.Outcomes.callFailed(t, outcome{task: t, at: nowMillis(), latest: nowMillis()}, &CallError{Outcome: callback.Outcome{Verdict: callback.Retry, Sent: true}})
 	}
 	for name, c := range map[string]struct {
 		attempt int // of the row

@@ -9,26 +9,67 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// TakeLeaving takes the tasks that leave their places, and at most a round of those that are called back.
-func (fl *machine) TakeLeaving() (transitions, recalls []Transition) {
+// Settling is for the settle loop: what leaves its place, and what closes.
+type Settling struct{ *machine }
+
+// Leaving are the tasks that leave their places in a round of settling.
+type Leaving struct {
+	*machine
+	Transitions []Transition
+	recalls     []Transition
+}
+
+// Recalls are tasks that are called back in the same round.
+type Recalls struct {
+	*machine
+	Transitions []Transition
+	unsettled   []Transition // what is left of Leaving
+	early       []Transition // called back, and among those
+}
+
+// Begin takes the tasks that leave their places, and at most a round of those that are called back. Delivered tasks that have been held up for
+// long leave with them.
+func (fl Settling) Begin() *Leaving {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	fl.leavePinned()
 	transitions, recalls, more := fl.inbox.takeLeaving(recallMost)
 	if more {
 		fl.kicks.Settle.Now()
 	}
-	return transitions, recalls
+	return &Leaving{fl.machine, fl.ours(transitions), recalls}
 }
 
-// NotLeft takes back what could not be settled.
-func (fl *machine) NotLeft(transitions, recalls []Transition) {
-	if len(transitions)+len(recalls) > 0 {
-		fl.inbox.putBack(transitions, recalls)
+// Left takes what could not be settled, and returns the tasks that may be called back now.
+func (l *Leaving) Left(unsettled []Transition) *Recalls {
+	now, early := mayRecall(l.recalls, unsettled)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &Recalls{l.machine, l.ours(now), unsettled, early}
+}
+
+// Left takes back what could not be settled.
+func (r *Recalls) Left(unsettled []Transition) {
+	if recalls := append(unsettled, r.early...); len(r.unsettled)+len(recalls) > 0 {
+		r.inbox.putBack(r.unsettled, recalls)
 	}
 }
 
+// Attempt is what one transaction is to settle.
+type Attempt struct {
+	*machine
+	Transitions []Transition
+	closings    []closing
+}
+
 // Ours leaves out transitions of slots that were lost, and all but the last word on one task.
-func (fl *machine) Ours(transitions []Transition) []Transition {
+func (fl Settling) Ours(transitions []Transition) Attempt {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	return Attempt{machine: fl.machine, Transitions: fl.ours(transitions)}
+}
+
+func (fl *machine) ours(transitions []Transition) []Transition {
 	at := map[int64]int{}
 	out := transitions[:0]
 	for _, e := range transitions {
@@ -53,95 +94,89 @@ func (fl *machine) Ours(transitions []Transition) []Transition {
 	return out
 }
 
-// Closing is how far a slot can be closed.
-type Closing struct {
+// closing is how far a slot can be closed.
+type closing struct {
 	line.Done
 	slot *ownedSlot
 }
 
 // Closable returns how far the slots can be closed now. Delivered tasks that are held up there leave by themselves.
-func (fl *machine) Closable() (out []Closing) {
+func (fl Settling) Closable() Attempt {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
+	out := Attempt{machine: fl.machine}
 	for _, l := range fl.slots {
 		if to, tally := l.closable(); to > l.done {
-			out = append(out, Closing{line.Done{Slot: l.number, Epoch: l.epoch, From: l.done, To: to, Tally: tally}, l})
+			out.closings = append(out.closings, closing{line.Done{Slot: l.number, Epoch: l.epoch, From: l.done, To: to, Tally: tally}, l})
 		}
 	}
 	return out
 }
 
-// LeavePinned takes delivered tasks out of slots in which they have been held up for long.
-func (fl *machine) LeavePinned() {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	fl.leavePinned()
-}
-
 // Settled takes what the database did: transitions and closings that are durable, after so long.
-func (fl *machine) Settled(transitions []Transition, closings []Closing, result line.Settled, took time.Duration) {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	if len(transitions) > 0 {
-		fl.unsettled.settledIn(len(transitions), took)
+func (a Attempt) Settled(result line.Settled, took time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.Transitions) > 0 {
+		a.unsettled.settledIn(len(a.Transitions), took)
 	}
-	fl.close(closings, result)
-	for _, e := range transitions {
+	a.close(result)
+	for _, e := range a.Transitions {
 		e.task.status = left
-		fl.unsettled.ends(e.task)
+		a.unsettled.ends(e.task)
 		if reported, ok := result.Reported[e.Seq]; ok {
 			e.Dead = reported.Dead
 		}
 		if e.Dead != nil && !slices.Contains(result.Ignored, e.Seq) {
-			fl.metrics.Dead.WithLabelValues(e.Dead.Kind).Inc()
+			a.metrics.Dead.WithLabelValues(e.Dead.Kind).Inc()
 		}
-		if t := fl.stuck[e.Seq]; t != nil && t.lateAnswer {
-			delete(fl.stuck, e.Seq)
-			fl.leftAgain(e)
+		if t := a.stuck[e.Seq]; t != nil && t.lateAnswer {
+			delete(a.stuck, e.Seq)
+			a.leftAgain(e)
 		}
 	}
 	for _, m := range result.Moved {
-		if l := fl.slots[m.Slot]; l != nil && m.Pos > l.claimed {
+		if l := a.slots[m.Slot]; l != nil && m.Pos > l.claimed {
 			l.next = min(l.next, m.Pos)
 		}
 	}
-	fl.recalled(transitions, result.Moved)
-	fl.kicks.Claim.Now()
-	fl.kicks.Release.Now() // of the outlets that wait for the database
-	if fl.stopping.Load() {
-		fl.kicks.Own.Now()
+	a.recalled(result.Moved)
+	a.kicks.Claim.Now()
+	a.kicks.Release.Now() // of the outlets that wait for the database
+	if a.stopping.Load() {
+		a.kicks.Own.Now()
 	}
 }
 
 // close moves done. Where the database has other tasks than were settled, the slot is taken anew.
-func (fl *machine) close(closings []Closing, result line.Settled) {
+func (a Attempt) close(result line.Settled) {
 	mismatch := map[int]bool{}
 	for _, slot := range result.Mismatch {
 		mismatch[slot] = true
 	}
-	for _, c := range closings {
+	for _, c := range a.closings {
 		l := c.slot
 		switch {
 		case l.abandoned:
 		case mismatch[l.number]:
-			fl.metrics.Mismatch.Inc()
-			fl.log.Error("the database has other tasks than were settled: taking the slot anew", zap.Int("slot", l.number),
+			a.metrics.Mismatch.Inc()
+			a.log.Error("the database has other tasks than were settled: taking the slot anew", zap.Int("slot", l.number),
 				zap.Int64("from", c.From), zap.Int64("to", c.To), zap.Int("settled", c.Count))
-			fl.abandonOurs(l, "the database has other tasks in it")
+			a.abandonOurs(l, "the database has other tasks in it")
 		default:
 			to := c.To
 			if at, ok := result.Stands[l.number]; ok {
 				to = at
-				fl.kicks.Settle.Now()
+				a.kicks.Settle.Now()
 			}
-			fl.entries -= l.closeTo(to)
+			a.entries -= l.closeTo(to)
 		}
 	}
 }
 
 // leftAgain marks what was claimed anew of a task whose late answer has ended it.
-func (fl *machine) leftAgain(e Transition) {
-	if l := fl.slots[e.Slot]; l != nil {
+func (a Attempt) leftAgain(e Transition) {
+	if l := a.slots[e.Slot]; l != nil {
 		for _, t := range l.open() {
 			if t.seq == e.Seq && t.status == leaving {
 				t.status = left
@@ -150,17 +185,20 @@ func (fl *machine) leftAgain(e Transition) {
 	}
 }
 
-// Rows are what the database is given of transitions.
-func Rows(transitions []Transition) []line.Transition {
-	rows := make([]line.Transition, len(transitions))
-	for i, e := range transitions {
+// Rows are what the database is given.
+func (a Attempt) Rows() (done []line.Done, rows []line.Transition) {
+	for _, c := range a.closings {
+		done = append(done, c.Done)
+	}
+	rows = make([]line.Transition, len(a.Transitions))
+	for i, e := range a.Transitions {
 		rows[i] = e.Transition
 	}
-	return rows
+	return done, rows
 }
 
 // leavePinned takes delivered tasks out of slots in which they have been held up for long.
-func (fl *machine) leavePinned() {
+func (fl Settling) leavePinned() {
 	fl.unsettled.forgetDurable()
 	closable, n, now := map[*ownedSlot]int64{}, 0, time.Now()
 	for _, t := range fl.unsettled.deliveries {

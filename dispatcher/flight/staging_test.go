@@ -61,7 +61,7 @@ func TestTasksOfAnAbandonedLineAreForgottenOnce(t *testing.T) {
 	fl.abandon(l, "a test")
 	require.Empty(t, fl.proofs)
 	require.Zero(t, fl.staging.tasks)
-	fl.checkOutlets()
+	fl.Outcomes.checkOutlets()
 	require.Zero(t, fl.staging.tasks+fl.staging.bytes)
 	require.Zero(t, fl.entries)
 	require.Empty(t, fl.inbox.transitions)

@@ -96,15 +96,15 @@ func TestRecallComesBehindWhatPutOff(t *testing.T) {
 	fl.putOff(&Task{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, settings: schemas.DefaultSettings()}}, g)
 	transitions, recalls, _ := fl.inbox.takeLeaving(recallMost)
 	require.Len(t, transitions, 1)
-	fl.respondsAgain(g) // while they are being stored
+	fl.Due.respondsAgain(g) // while they are being stored
 	require.Empty(t, recalls)
 	later, recalls, _ := fl.inbox.takeLeaving(recallMost)
 	require.Empty(t, later)
 	require.Len(t, recalls, 1)
-	now, early := MayRecall(recalls, transitions)
+	now, early := mayRecall(recalls, transitions)
 	require.Empty(t, now, "they are not stored")
 	require.Len(t, early, 1)
-	now, early = MayRecall(recalls, nil)
+	now, early = mayRecall(recalls, nil)
 	require.Len(t, now, 1)
 	require.Empty(t, early)
 }

@@ -33,7 +33,7 @@ func TestOneTopicTooMany(t *testing.T) {
 		release := func() {
 			for more := true; more; {
 				var send []Sendable
-				send, more = fl.TakeDue()
+				send, more = fl.Due.Take()
 				for _, one := range send {
 					sent[one.Task.topic] = one.Task
 				}
@@ -59,9 +59,9 @@ func TestOneTopicTooMany(t *testing.T) {
 		require.Equal(t, []int64{501, 1000, 1000 + more/2 - 1}, []int64{later[0], later[1], later[more-1]})
 
 		fl.outlets.where.ForTopic("shop0").Partition(&kgo.Record{Key: []byte("k")}, 3)
-		fl.Answered(sent["shop0"], Answer{})
+		fl.Due.Answered(sent["shop0"], Answer{})
 		for i := range int64(most - 1) {
-			fl.Answered(sent[fmt.Sprint("shop", i+1)], Answer{Err: kerr.UnknownTopicOrPartition, Alone: true})
+			fl.Due.Answered(sent[fmt.Sprint("shop", i+1)], Answer{Err: kerr.UnknownTopicOrPartition, Alone: true})
 		}
 		require.Equal(t, most-1, fl.outlets.unmet["shop"].topics)
 		require.Equal(t, causes[refused].longest, fl.outlets.byKey[outletKey{"shop1", -1}].closed.first, "one of many asks more seldom")
@@ -74,7 +74,7 @@ func TestOneTopicTooMany(t *testing.T) {
 		require.Len(t, sent, 2, "there was room for one, and a topic that was met needs none")
 
 		time.Sleep(causes[refused].quiet + 2*causes[refused].longest)
-		require.Len(t, fl.Check(), most-1)
+		require.Len(t, fl.Outcomes.Check(), most-1)
 		require.Equal(t, 1, fl.outlets.unmet["shop"].topics, "nothing is known any more of those that were missing")
 	})
 }

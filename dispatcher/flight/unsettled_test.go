@@ -44,7 +44,7 @@ func TestUnsettledIsCountedOnce(t *testing.T) {
 			outs.beginSending(g, sent)
 			require.Equal(t, 1, fl.unsettled.owed)
 			c.before(fl, sent)
-			fl.Answered(sent, Answer{Err: c.err})
+			fl.Due.Answered(sent, Answer{Err: c.err})
 			require.Equal(t, c.counts, fl.unsettled.owed)
 			if c.counts > 0 {
 				require.Equal(t, 1, sent.owes.owed)
@@ -132,7 +132,7 @@ func TestPinnedDeliveriesLeaveTheirSlot(t *testing.T) {
 		time.Sleep(time.Second)
 		fresh := add(blocked, 60, settled)
 		time.Sleep(pinnedFor - 1)
-		fl.leavePinned()
+		fl.Settling.leavePinned()
 		require.Equal(t, leaving, pinned.status)
 		for _, one := range []*Task{before, goes, fresh} {
 			require.Equal(t, settled, one.status)
@@ -147,7 +147,7 @@ func TestPinnedDeliveriesLeaveTheirSlot(t *testing.T) {
 			add(blocked, 70+int64(n), settled)
 		}
 		time.Sleep(time.Minute)
-		fl.leavePinned()
+		fl.Settling.leavePinned()
 		require.Len(t, fl.inbox.transitions, 1+pinnedMost, "a round takes so many")
 
 		fl.abandon(blocked, "a test")
