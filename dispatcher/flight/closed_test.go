@@ -112,14 +112,14 @@ func TestAskerThatIsRehomedLeavesItsTurn(t *testing.T) {
 			g.closed.next = time.Now()
 			asker := one(1)
 			l.tasks = append(l.tasks, asker)
-			require.True(t, fl.Due.admit(asker, nowMillis(), false))
+			require.True(t, fl.admits(asker, nowMillis()))
 			require.True(t, g.closed.probing)
 			g.since = time.Now().Add(-2 * time.Second)
 			fl.Outcomes.checkOutlets()
 			require.NotEqual(t, g, asker.with)
 			fl.Due.Answered(asker, Answer{Err: err})
 			g.closed.next = time.Now()
-			require.True(t, fl.Due.admit(one(2), nowMillis(), false))
+			require.True(t, fl.admits(one(2), nowMillis()))
 		})
 	}
 }
@@ -147,15 +147,15 @@ func TestWhoHasNoRoomDoesNotAsk(t *testing.T) {
 		return &Task{slot: l, seq: seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, record: &kgo.Record{Topic: "x"}, settings: schemas.DefaultSettings()}}
 	}
 	fl.outlets.buffered.tasks = 10
-	require.False(t, fl.Due.admit(one(1), nowMillis(), false))
+	require.False(t, fl.admits(one(1), nowMillis()))
 	g := fl.outlets.byKey[outletKey{"x", -1}]
 	require.Len(t, g.waiting, 1)
 	require.True(t, fl.Due.refusedForNow("x", kerr.UnknownTopicOrPartition))
 	require.Empty(t, g.waiting)
 	g.closed.next = time.Now()
-	require.False(t, fl.Due.admit(one(2), nowMillis(), false))
+	require.False(t, fl.admits(one(2), nowMillis()))
 	require.Zero(t, g.closed.asked)
 	fl.outlets.buffered.tasks = 0
-	require.True(t, fl.Due.admit(one(3), nowMillis(), false))
+	require.True(t, fl.admits(one(3), nowMillis()))
 	require.Len(t, fl.inbox.transitions, 2)
 }

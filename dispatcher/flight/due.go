@@ -33,10 +33,10 @@ func (fl Due) Take() (send []Sendable, more bool) {
 	send = make([]Sendable, 0, releaseBatch)
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	looked := 0
+	l, looked := &look{machine: fl.machine, now: now, at: time.Now()}, 0
 	take := func(t *Task, waited bool) {
 		looked++
-		if !t.slot.abandoned && fl.admit(t, now, waited) {
+		if !t.slot.abandoned && fl.admit(l, t, waited) {
 			send = append(send, fl.sendable(t))
 		}
 	}
@@ -71,62 +71,63 @@ func (fl Due) sendable(t *Task) Sendable {
 	return Sendable{Task: t, Record: t.record, IsProbe: isProbe}
 }
 
-// admit decides what becomes of a due task: true means that it is to be sent now. One that has waited for its target goes
-// before one that has not.
-func (fl Due) admit(t *Task, now int64, waited bool) bool {
+// admit says whether a due task is sent now. Otherwise something else has become of the task.
+func (fl Due) admit(l *look, t *Task, waited bool) bool {
 	fl.gates.arrives(t)
-	if t.state == task.StateReport {
+	return fl.act(l, l.judge(t, waited))
+}
+
+// act does what follows from a verdict, and says whether the task is sent.
+func (fl Due) act(l *look, v verdict) bool {
+	switch t := l.task; v {
+	case reportMissing:
 		fl.unreported(t)
-		return false
-	}
-	if t.slot.leavingFor() > fl.cfg.lastSend() {
-		fl.postpone(t, now, time.Millisecond) // its next owner sends it
-		return false
-	}
-	if t.settings.Run.Timer != "" && !fl.admitsRun(t, now) {
-		return false
-	}
-	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound && !t.maybeSent() {
+	case ownerLeaves:
+		fl.postpone(t, l.now, time.Millisecond) // its next owner sends it
+	case runAsked:
+		fl.runs = append(fl.runs, t)
+		fl.kicks.Overlap.Now()
+	case expired:
 		fl.deadLetter(t, schemas.KindExpired, fmt.Sprintf("it could not be delivered within notyet-max-lateness %v of its due time", t.settings.MaxLateness))
-		return false
-	}
-	if t.call != nil && fl.origins == nil {
+	case noCallbacks:
 		fl.deadLetter(t, schemas.KindCallback, "this dispatcher makes no HTTP callbacks: set callback.enabled")
-		return false
+	case paused, behindHeld:
+		fl.gates.hold(fl.gates.byTopic[t.topic], t, t.attempt)
+	case limited:
+		fl.gates.byTopic[t.topic].push(t, l.now)
+	case tooManyNames:
+		fl.postpone(t, l.now, fl.outlets.unasked(t))
+		fl.outlets.forgetIdle(l.outlet)
+	default:
+		return fl.actAtOutlet(l, v)
 	}
-	if fl.gates.detains(t, now) {
-		return false
-	}
-	g := fl.outlets.of(t)
-	if pause := fl.outlets.oneTooMany(g, t); pause > 0 {
-		fl.postpone(t, now, pause)
-		fl.outlets.forgetIdle(g)
-		return false
-	}
+	return false
+}
+
+// actAtOutlet does what follows from a verdict on a task that has come to its outlet. Only taking a
+// seat at an origin shows whether there is one.
+func (fl Due) actAtOutlet(l *look, v verdict) (sent bool) {
+	t := l.task
+	g := fl.outlets.enter(t, l.outlet.outletKey)
+	fl.outlets.countName(g, t)
 	fl.rejudgeParked(t, g)
-	switch closed := g.putsOff(time.Now()); {
-	case closed && g.refuses() && !fl.outlets.hasRoom(g, t): // others may ask
-		fl.putOff(t, g)
-		return false
-	case closed && (g.silent() && !g.origin && fl.outlets.probes >= probesAtOnce || !g.closed.claim(time.Now())):
-		fl.putOff(t, g)
-		return false
-	case closed && g.origin && !fl.room(g, t):
+	if v == asks {
+		g.closed.claim(l.at)
+	}
+	sent = (v == sends || v == asks) && (!g.origin || fl.room(g, t))
+	switch {
+	case sent:
+		fl.outlets.beginSending(g, t)
+		t.status = sending
+	case v == asks:
 		g.closed.probing = false
 		fl.putOff(t, g)
-		return false
-	case closed:
-	case !waited && len(g.waiting) > 0 || !fl.room(g, t):
-		if g.silent() { // an origin, and it is known now
-			fl.putOff(t, g)
-		} else {
-			fl.outlets.waits(g, append(g.waiting, t))
-		}
-		return false
+	case v == outletClosed, g.silent(): // an origin may have turned out to be down
+		fl.putOff(t, g)
+	default:
+		fl.outlets.waits(g, append(g.waiting, t))
 	}
-	fl.outlets.beginSending(g, t)
-	t.status = sending
-	return true
+	return sent
 }
 
 // room says whether a task may be sent through its outlet. At an origin it takes the room for it.
@@ -167,16 +168,6 @@ type Asked struct {
 
 // overlapMost is how many runs are asked about at once.
 const overlapMost = 500
-
-// admitsRun tells whether a run that is due may be released now. If not, it waits for what the database says.
-func (fl Due) admitsRun(t *Task, now int64) bool {
-	if t.started || !fl.missed(t, now) && !(t.first() && t.settings.Run.Alone) { // in doubt, one that must be alone asks too: what was not started was not sent
-		return true
-	}
-	fl.runs = append(fl.runs, t)
-	fl.kicks.Overlap.Now()
-	return false
-}
 
 // first tells whether a run was not started before.
 func (t *Task) first() bool { return t.attempt == 0 && t.replay == 0 }

@@ -36,6 +36,13 @@ func TestNothingIsSentInTheLastMoments(t *testing.T) {
 	require.Zero(t, fl.entries)
 }
 
+// admitsRun has only the check of runs judge a task, and does what follows.
+func (fl *Flight) admitsRun(t *Task, now int64) bool {
+	l := &look{machine: fl.machine, now: now, task: t}
+	v := l.run()
+	return v == sends || fl.Due.act(l, v)
+}
+
 // TestWhichRunsAreMissed: late ones, but not what may have been sent, and not what was fired when it was late. The database is asked about
 // them.
 func TestWhichRunsAreMissed(t *testing.T) {
@@ -63,7 +70,7 @@ func TestWhichRunsAreMissed(t *testing.T) {
 			if c.change != nil {
 				c.change(run)
 			}
-			require.Equal(t, !c.dropped, g.Due.admitsRun(run, now))
+			require.Equal(t, !c.dropped, g.admitsRun(run, now))
 			if !c.dropped {
 				require.Nil(t, g.Runs.Take())
 				return
@@ -83,7 +90,7 @@ func TestAMissedRunIsNoDeadLetter(t *testing.T) {
 	s := fl
 	run := &Task{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings()}}
 	run.settings.MaxLateness, run.settings.Run = time.Second, schemas.Run{Timer: "t", DropFrom: 1}
-	require.False(t, s.Due.admit(run, s.clock.Millis(), false))
+	require.False(t, s.admits(run, s.clock.Millis()))
 	(&Asked{machine: fl.machine}).dropRun(run, line.RunMissed)
 	require.Nil(t, fl.inbox.transitions[0].Dead)
 	require.Equal(t, schemas.KindMissed, fl.inbox.transitions[0].Events[0].Kind)
@@ -98,7 +105,7 @@ func TestRunsThatMustBeAloneWait(t *testing.T) {
 	for i := range overlapMost + 3 {
 		run := &Task{seq: int64(i), slot: &ownedSlot{abandoned: i == 1}, content: &content{settings: schemas.DefaultSettings()}}
 		run.settings.Run = schemas.Run{Timer: "t", Alone: true}
-		require.False(t, g.Due.admitsRun(run, now))
+		require.False(t, g.admitsRun(run, now))
 		all = append(all, run)
 	}
 	first := g.Runs.Take()
@@ -107,7 +114,7 @@ func TestRunsThatMustBeAloneWait(t *testing.T) {
 	require.Len(t, g.Runs.Take().tasks, 3)
 	require.Nil(t, g.Runs.Take())
 	all[0].started = true
-	require.True(t, g.Due.admitsRun(all[0], now))
+	require.True(t, g.admitsRun(all[0], now))
 }
 
 // TestARunThatIsMissedBeforeTheDatabaseAnswers: the database lets a run go that must be alone, and its answer takes longer than the run may
@@ -117,7 +124,7 @@ func TestARunThatIsMissedBeforeTheDatabaseAnswers(t *testing.T) {
 		fl := newFlight(t, Config{MisfireAfter: time.Second})
 		run := &Task{slot: &ownedSlot{}, content: &content{settings: schemas.DefaultSettings(), due: nowMillis()}}
 		run.settings.Run = schemas.Run{Timer: "t", DropFrom: nowMillis(), Alone: true}
-		require.False(t, fl.Due.admitsRun(run, nowMillis()))
+		require.False(t, fl.admitsRun(run, nowMillis()))
 		asked := fl.Runs.Take()
 		require.False(t, asked.Starts()[0].Missed)
 		time.Sleep(10 * time.Second)
@@ -125,9 +132,9 @@ func TestARunThatIsMissedBeforeTheDatabaseAnswers(t *testing.T) {
 
 		run.missed = false // the first try was answered
 		asked.Started(nil)
-		require.False(t, fl.Due.admitsRun(run, nowMillis()), "the run is not released late")
+		require.False(t, fl.admitsRun(run, nowMillis()), "the run is not released late")
 		require.True(t, fl.Runs.Take().Starts()[0].Missed)
 		asked.Started(nil)
-		require.True(t, fl.Due.admitsRun(run, nowMillis()), "the database let the missed run go")
+		require.True(t, fl.admitsRun(run, nowMillis()), "the database let the missed run go")
 	})
 }

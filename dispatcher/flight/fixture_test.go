@@ -35,6 +35,17 @@ func newFlight(t *testing.T, cfg Config) *Flight {
 	return New(cfg, machineClock{}, nil, NewMetrics(prometheus.NewRegistry()), NewKicks(), zap.NewNop())
 }
 
+// admits says whether a due task is sent now.
+func (fl *Flight) admits(t *Task, now int64) bool {
+	return fl.Due.admit(&look{machine: fl.machine, now: now, at: time.Now()}, t, false)
+}
+
+// detains has only the policy of its target judge a task, and does what follows.
+func (f *gates) detains(t *Task, now int64) bool {
+	v := f.judge(t, time.Now())
+	return v != sends && !Due{Owned{f.flight}}.act(&look{machine: f.flight, now: now, task: t}, v)
+}
+
 func nowMillis() int64 { return time.Now().UnixMilli() }
 
 var counted = counter.Value

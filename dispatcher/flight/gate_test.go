@@ -237,16 +237,16 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 	for name, end := range map[string]func(ct *Task){
 		"too late": func(ct *Task) {
 			ct.settings.MaxLateness = time.Millisecond
-			require.False(t, fl.Due.admit(ct, nowMillis(), false))
+			require.False(t, fl.admits(ct, nowMillis()))
 		},
 		"its partition does not answer": func(ct *Task) {
 			fl.putOff(ct, &Outlet{outletKey: outletKey{"orders", 0}, closed: newClosed(silent, time.Now())})
 		},
 		"paused again": func(ct *Task) {
 			fl.gates.apply([]admin.Policy{{Topic: "orders", Paused: true, Changed: 2}})
-			require.False(t, fl.Due.admit(ct, nowMillis(), false))
+			require.False(t, fl.admits(ct, nowMillis()))
 		},
-		"at the gate": func(ct *Task) { require.False(t, fl.Due.admit(ct, nowMillis(), false)) },
+		"at the gate": func(ct *Task) { require.False(t, fl.admits(ct, nowMillis())) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fl.gates.apply([]admin.Policy{{Topic: "orders", Rate: 1, Changed: 1}})

@@ -124,21 +124,20 @@ func (f *gates) close(g *Gate) {
 	}
 }
 
-// A claimed task asks the gate of its target before its body is read (diverts) and when it is due (detains): it passes, waits at the gate, or is
+// A claimed task asks the gate of its target before its body is read (diverts) and when it is due (judge): it passes, waits at the gate, or is
 // held.
 
-// detains keeps a task that is due from being sent, if its target's policy wants that: it waits at the gate, or is
-// held in its slot.
-func (f *gates) detains(t *Task, now int64) bool {
+// judge says what the policy of its target has to say of a task that is due.
+func (f *gates) judge(t *Task, now time.Time) verdict {
 	switch g := f.byTopic[t.topic]; {
 	case g == nil, g.free() && !t.slot.mayOvertake(t.at), t.passed && !g.Paused && !g.full():
-		return false
-	case g.Paused, !t.passed && t.slot.mayOvertake(t.at), !t.passed && (!t.wasHeld || !t.slot.leaving.IsZero()) && !f.precedes(g, t) && (g.behind || len(g.waiting) >= max(g.ahead(time.Now()), 1)):
-		f.hold(g, t, t.attempt)
-	default:
-		g.push(t, now)
+		return sends
+	case g.Paused:
+		return paused
+	case !t.passed && t.slot.mayOvertake(t.at), !t.passed && (!t.wasHeld || !t.slot.leaving.IsZero()) && !f.precedes(g, t) && (g.behind || len(g.waiting) >= max(g.ahead(now), 1)):
+		return behindHeld
 	}
-	return true
+	return limited
 }
 
 // arrives notes that a task that was called back is here, whatever becomes of it: others may follow.

@@ -12,13 +12,21 @@ import (
 // Topic is the outlet's target.
 func (k outletKey) Topic() string { return k.topic }
 
-// of finds the outlet of a task, or begins one, and notes on the task which it is.
-func (outs *outlets) of(t *Task) *Outlet {
+// of finds the outlet of a task, or begins one.
+func (outs *outlets) of(t *Task) *Outlet { return outs.enter(t, outs.goesTo(t)) }
+
+// goesTo names the outlet of a task.
+func (outs *outlets) goesTo(t *Task) outletKey {
 	key := outletKey{t.topic, -1}
 	// Tasks that came before the topic's partitions were known go first. A refusal is about the topic as a whole.
 	if g := outs.byKey[key]; g == nil || len(g.waiting) == 0 && !g.refuses() {
 		key = outs.keyOf(t)
 	}
+	return key
+}
+
+// enter finds an outlet, or begins one, and notes on the task which it is.
+func (outs *outlets) enter(t *Task, key outletKey) *Outlet {
 	t.outletKey = key
 	g := outs.at(key)
 	g.origin = t.call != nil

@@ -71,7 +71,7 @@ func TestIdleTargetsAreForgotten(t *testing.T) {
 		topic := fmt.Sprint("mistyped", seq)
 		fl.Due.noteRefusal(topic, refused, kerr.UnknownTopicOrPartition)
 		held := &Task{slot: l, seq: seq, content: &content{topic: topic, record: &kgo.Record{Topic: topic}, settings: schemas.DefaultSettings()}}
-		require.False(t, fl.Due.admit(held, nowMillis(), false))
+		require.False(t, fl.admits(held, nowMillis()))
 	}
 	fl.Outcomes.checkOutlets()
 	require.Len(t, fl.outlets.byKey, 10, "whether they are there is to be asked again")

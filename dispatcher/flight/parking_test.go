@@ -147,14 +147,14 @@ func TestParkedTasksAreRejudged(t *testing.T) {
 	}
 	same := ask(0)
 	reads(same)
-	require.True(t, fl.Due.admit(same, nowMillis(), false))
+	require.True(t, fl.admits(same, nowMillis()))
 	require.Empty(t, fl.inbox.recalls, "it goes where it was to ask")
 	g.closed.probing = false
 
 	fl.outlets.where.ForTopic("x").Partition(ask(9).record, 1) // the producer learns of the partition
 	other := ask(1)
 	reads(other)
-	require.True(t, fl.Due.admit(other, nowMillis(), false))
+	require.True(t, fl.admits(other, nowMillis()))
 	require.Equal(t, outletKey{"x", 0}, other.outletKey)
 	require.Len(t, fl.inbox.recalls, 2)
 	require.Empty(t, l.parked)

@@ -56,9 +56,9 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			late := func(due int64) *Task {
 				return &Task{slot: &ownedSlot{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}
 			}
-			require.False(t, fl.Due.admit(late(now), now, false))
+			require.False(t, fl.admits(late(now), now))
 			require.Equal(t, c.put, fl.inbox.transitions[0].State)
-			require.False(t, fl.Due.admit(late(now-2000), now, false))
+			require.False(t, fl.admits(late(now-2000), now))
 			if c.held {
 				require.Equal(t, task.StateDead, fl.inbox.transitions[1].State)
 				require.Equal(t, schemas.KindExpired, fl.inbox.transitions[1].Dead.Kind)

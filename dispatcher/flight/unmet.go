@@ -21,23 +21,34 @@ type unmet struct {
 	next   time.Time
 }
 
-// oneTooMany counts the outlet of a task whose topic no producer has met, or says for how long the task
-// is put off because its tenant has too many of those.
-func (outs *outlets) oneTooMany(g *Outlet, t *Task) time.Duration {
-	if g.partition >= 0 || g.origin || g.sending > 0 || g.unmet != nil || outs.where.Knows(g.topic) {
-		return 0
+// newName says that the topic of an outlet has to be looked up, and that no tenant counts it yet.
+func (outs *outlets) newName(g *Outlet) bool {
+	return g.partition < 0 && !g.origin && g.sending == 0 && g.unmet == nil && !outs.where.Knows(g.topic)
+}
+
+// oneTooMany says that a task goes to a new name, and its tenant has too many of those.
+func (outs *outlets) oneTooMany(g *Outlet, t *Task) bool {
+	u := outs.unmet[t.tenant]
+	return u != nil && u.topics >= unmetMost && outs.newName(g)
+}
+
+// countName counts the outlet of a task, if it has a new name.
+func (outs *outlets) countName(g *Outlet, t *Task) {
+	if !outs.newName(g) {
+		return
 	}
 	u := outs.unmet[t.tenant]
 	if u == nil {
 		u = &unmet{}
 		outs.unmet[t.tenant] = u
 	}
-	if u.topics < unmetMost {
-		u.topics++
-		g.unmet = u
-		return 0
-	}
-	now := time.Now()
+	u.topics++
+	g.unmet = u
+}
+
+// unasked is for how long a task for one name too many is put off.
+func (outs *outlets) unasked(t *Task) time.Duration {
+	now, u := time.Now(), outs.unmet[t.tenant]
 	if u.next = u.next.Add(unaskedEach); u.next.Before(now.Add(time.Second)) {
 		u.next = now.Add(time.Second)
 	}
