@@ -15,8 +15,8 @@ import (
 // errNoRoom is why events are stored that the publisher did not take.
 var errNoRoom = errors.New("there is no room for more events on their way")
 
-// announcer publishes the last events of deliveries, and stores those that are not published in time. The results topic's promises report
-// to those in flight.
+// announcer publishes the last events of deliveries, and stores events that are not published in
+// time. The results topic's promises report to flight.
 type announcer struct {
 	*shared
 	outbox  outbox.Outbox
@@ -28,7 +28,8 @@ func newAnnouncer(sh *shared, fl flight.Announcing, results *events.Publisher) *
 	return &announcer{shared: sh, outbox: outbox.New(sh.store), flight: fl, results: results}
 }
 
-// announce publishes the last events of a delivery, which counts as settled once they are acknowledged or stored.
+// announce publishes the last events of a delivery, which counts as settled once the events are
+// acknowledged or stored.
 func (a *announcer) announce(d flight.Delivery) {
 	if !a.results.Publish(d.Events(), func(err error) { a.flight.Announced(d, err) }) {
 		a.flight.Announced(d, errNoRoom)

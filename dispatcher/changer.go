@@ -16,9 +16,10 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// changer carries out changes of the number of slots: each owner splits its slots, one after the other, and moves their tasks to where they
-// belong; the owner of slot 0 ends the change. What is done is in the database, so the next owner goes on where this one ends
-// (docs/design/slots.md). Only its own loop uses it.
+// changer carries out changes of the number of slots: each owner splits its slots, one after the
+// other, and moves their tasks to their new slots; the owner of slot 0 ends the change. The
+// progress is in the database, so the next owner goes on where this one ends
+// (docs/design/slots.md). Only its own loop uses a changer.
 type changer struct {
 	*shared
 	flight    flight.Changing
@@ -47,15 +48,17 @@ const (
 	changeEvery = 200 * time.Millisecond
 	// leftEvery is how often tasks that stay behind are looked at.
 	leftEvery = time.Second
-	// drainWithin is how long a slot may take to drain, beyond what is claimed, before it is split; doubled each time up to drainMost.
-	// Its tasks wait meanwhile.
+	// drainWithin is how long a slot may take to drain, beyond its claimed places, before the
+	// split; doubled each time up to drainMost. Its tasks wait meanwhile.
 	drainWithin = 250 * time.Millisecond
 	drainMost   = 2 * time.Second
-	// busyFor is for how long a slot that did not drain is left alone, at least; otherwise so many times as long as it was kept from being
-	// claimed: its tasks are late for a fifth of the time at most.
+	// busyFor is for how long a slot that did not drain is left alone, at least; otherwise
+	// busyTimes as long as it was kept from being claimed: its tasks are late for a fifth of the
+	// time at most.
 	busyFor   = 500 * time.Millisecond
 	busyTimes = 4
-	// followEvery is how often a change is tried to begin that had to wait: it is refused while a service of an older version is alive.
+	// followEvery is how often a waiting change is tried to begin: an older version of a service,
+	// alive, keeps changes from beginning.
 	followEvery = 5 * time.Second
 )
 
@@ -129,7 +132,7 @@ func (c *changer) round(ctx context.Context) (changing, worked bool, err error) 
 	return true, false, nil
 }
 
-// beginNext begins the change that is to follow and could not begin when the one before it ended.
+// beginNext begins the change that is to follow, and could not begin when the one before it ended.
 func (c *changer) beginNext(ctx context.Context) (waits, begun bool, err error) {
 	if !c.flight.OwnsFirst() || c.flight.Stopping() {
 		return false, false, nil
@@ -163,7 +166,7 @@ func toMove(rows []store.Slot, owned map[int]int64) (n int) {
 	return n
 }
 
-// nextShift returns the split slot of ours that is to move on next: the one that may be claimed least far.
+// nextShift returns the split slot of ours to move on next: the one that may be claimed least far.
 func (c *changer) nextShift(rows []store.Slot, owned map[int]int64) (slot int, ok bool) {
 	least := int64(0)
 	for _, r := range rows {
@@ -177,7 +180,8 @@ func (c *changer) nextShift(rows []store.Slot, owned map[int]int64) (slot int, o
 	return slot, ok
 }
 
-// nextSplit returns the next slot of ours that is to be split, once those that take its tasks over have owners.
+// nextSplit returns the next slot of ours to be split, once the slots that take its tasks over have
+// owners.
 func (c *changer) nextSplit(rows []store.Slot, owned map[int]int64) (slot int, ok bool) {
 	for _, r := range rows {
 		if r.Slot < r.Count() && r.Owner == "" {
@@ -227,7 +231,7 @@ func (c *changer) split(ctx context.Context, slot int) error {
 	return c.ownership.lookAtSlots(ctx)
 }
 
-// drains waits until all that was claimed of the slot is settled, or it takes too long.
+// drains waits until all claimed tasks of the slot are settled, or gives up.
 func (c *changer) drains(ctx context.Context, held *flight.Splitting) bool {
 	patience := min(drainWithin<<min(c.busy[held.Slot].times, 3), drainMost)
 	deadline := time.Now().Add(held.UntilDrained() + patience)
@@ -275,7 +279,8 @@ func (c *changer) moveOn(ctx context.Context, slot int, epoch int64) error {
 	return nil
 }
 
-// follow lets the index, and those who own the slots, know of tasks that have moved. The index is a hint: what it does not take, others find.
+// follow lets the index, and the owners of slots, know of moved tasks. The index is a hint: others
+// find what it does not take.
 func (c *changer) follow(ctx context.Context, moved line.Moved) {
 	if len(moved.Added)+len(moved.Timers) == 0 {
 		return

@@ -17,7 +17,8 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// claimer claims the near future of the owned slots. Only its own loop uses it; what it claims goes to those in flight.
+// claimer claims the near future of the owned slots, and flight gets the claimed tasks. Only its
+// own loop uses a claimer.
 type claimer struct {
 	*shared
 	flight    flight.Claims
@@ -27,7 +28,8 @@ type claimer struct {
 	index     Index
 }
 
-// run claims a slot half a look-ahead before its next task is due, before a burst earlier. A claim reaches one look-ahead beyond now.
+// run claims a slot half a look-ahead before its next task is due, before a burst earlier. A claim
+// reaches one look-ahead beyond now.
 func (c *claimer) run(ctx context.Context) { c.claimRounds(ctx, c.index.Wakes(ctx)) }
 
 func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos) {
@@ -35,7 +37,8 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 	defer sweep.Stop()
 	failures := 0
 	for ctx.Err() == nil {
-		// The loop rests whatever makes a slot ready. Otherwise it takes a whole core when a claim does not help.
+		// The loop rests after every wake. Otherwise it takes a whole core when a claim does not
+		// help.
 		timer := time.NewTimer(max(c.flight.Until(c.lookahead.ahead.Load()), flight.ClaimPause))
 		select {
 		case <-ctx.Done():
@@ -120,8 +123,8 @@ func (c *claimer) nth(ctx context.Context, r line.Range, n int) (int64, bool, er
 
 type claimGroup struct{ epoch, to, turn int64 }
 
-// claimTogether claims first and reads afterwards. What was written before the claim is there to be read, and what comes later is
-// placed behind it.
+// claimTogether claims first and reads afterwards. Tasks written before the claim are there to be
+// read, and later ones are placed behind it.
 func (c *claimer) claimTogether(ctx context.Context, round flight.Claiming, ready []flight.Claim, g claimGroup) error {
 	slots, from := make([]int, len(ready)), make([]int64, len(ready))
 	for i, l := range ready {
@@ -152,8 +155,8 @@ func (c *claimer) claimTogether(ctx context.Context, round flight.Claiming, read
 	return nil
 }
 
-// readClaimed reads what has been claimed, again and again until it is done: claimed has moved, so the read must follow. It gives
-// up when none of the slots is ours any more.
+// readClaimed reads the claimed tasks, again and again until it succeeds: claimed has moved, so the
+// read must follow. It gives up when none of the slots is ours any more.
 func (c *claimer) readClaimed(ctx context.Context, round flight.Claiming, ready []flight.Claim) ([]line.Entry, error) {
 	ranges := rangesOf(ready)
 	for failures := 0; ; failures++ {
@@ -192,7 +195,7 @@ func (c *claimer) askNext(ctx context.Context, ready []flight.Claim, slots []int
 	c.flight.NextKnown(next)
 }
 
-// sweep asks the database where every slot stands, and what comes next in it.
+// sweep asks the database for the place of every slot, and the next tasks there.
 func (c *claimer) sweep(ctx context.Context) {
 	before := c.flight.Known()
 	slots := slices.Sorted(maps.Keys(before))

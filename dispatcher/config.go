@@ -18,43 +18,47 @@ import (
 
 // Config of a dispatcher. The zero value works.
 type Config struct {
-	// MemberID names this process among the dispatchers; the election source must use the same. Default host-pid-uuid.
+	// MemberID names this process among the dispatchers; the election source must use the same.
+	// Default host-pid-uuid.
 	MemberID string
 	// Results is the topic that events go to. Default notyet.results.
 	Results string
-	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer stalls of the database
-	// without lateness; a cancel of a claimed task answers too_late. Default 400 ms.
+	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer stalls
+	// of the database without lateness; a cancel of a claimed task answers too_late. Default 400 ms.
 	LookAhead time.Duration
-	// BurstLookAhead is how far the look-ahead may grow before so many tasks that they could not be staged within it. One that
-	// is not above LookAhead keeps it as it is. Default 3 s.
+	// BurstLookAhead is how far the look-ahead may grow before more tasks than can be staged within
+	// the usual one. A value not above LookAhead keeps the look-ahead as it is. Default 3 s.
 	BurstLookAhead time.Duration
 	// Window is the near future that the index holds. Default 2 h.
 	Window time.Duration
-	// StageTasks and StageBytes bound the tasks that are in memory with their bodies. Default 100 000 and 256 MiB.
+	// StageTasks and StageBytes bound the tasks in memory with their bodies. Default 100 000 and
+	// 256 MiB.
 	StageTasks int
 	StageBytes int
-	// CreateTargets makes a target topic that does not exist when its first task is sent. Default false: such a task becomes a
-	// dead letter after UndeliverableAfter, for a mistyped name should not come into being.
+	// CreateTargets makes a missing target topic when its first task is sent. Default false: such a
+	// task becomes a dead letter after UndeliverableAfter, for a mistyped name should not come into
+	// being.
 	CreateTargets bool
-	// DrainTimeout bounds how long a slot that is given away, and every slot at shutdown, is waited for. The next owner sends again
-	// what Kafka has not acknowledged by then. Default 20 s.
+	// DrainTimeout bounds the wait for a slot to be given away, and for every slot at shutdown. The
+	// next owner sends again what Kafka has not acknowledged by then. Default 20 s.
 	DrainTimeout time.Duration
-	// Retention is how long a task can be asked about and keeps its version once it has ended, counted from its due time or,
-	// where a caller or a consumer ended it, from then. Default 7 days.
+	// Retention is how long a task can be asked about and keeps its version after its end, counted
+	// from its due time or, where a caller or a consumer ended the task, from then. Default 7 days.
 	Retention time.Duration
 	// DeadRetention is how long a dead letter is kept, replayed or not. Default 0: for ever.
 	DeadRetention time.Duration
 	// AuditRetention is how long an entry of the audit log is kept. Default 0: for ever.
 	AuditRetention time.Duration
-	// UnresponsiveAfter is how long a target may acknowledge nothing before its tasks are set aside. Default 10 s.
+	// UnresponsiveAfter is how long a target may acknowledge nothing before its tasks are set
+	// aside. Default 10 s.
 	UnresponsiveAfter time.Duration
-	// UndeliverableAfter is how long a target that does not exist, or may not be written, is tried, before its tasks become dead
-	// letters. Below 0: once. Default 1 min.
+	// UndeliverableAfter is how long a missing or forbidden target is tried before its tasks become
+	// dead letters. Below 0: once. Default 1 min.
 	UndeliverableAfter time.Duration
 	// MisfireAfter is how late a timer's run may be before it is missed. Default 1 min.
 	MisfireAfter time.Duration
-	// Targets are the targets of which there are metrics of their own; the others' are one series. Default the TopTargets with the most
-	// traffic.
+	// Targets are the targets with metrics of their own; the others' are one series. Default the
+	// TopTargets with the most traffic.
 	Targets []string
 	// TopTargets is how many targets those are. Default 20.
 	TopTargets int
@@ -92,7 +96,8 @@ func (c Config) flight() flight.Config {
 		UnresponsiveAfter: c.UnresponsiveAfter, UndeliverableAfter: c.UndeliverableAfter, MisfireAfter: c.MisfireAfter, Tenants: new(flight.Tenants)}
 }
 
-// Index is what a dispatcher needs of the index: internal/index has one in Redis, one in memory, and one that is the database.
+// Index is a dispatcher's view of the index: internal/index has one in Redis, one in memory, and
+// one over the database.
 type Index interface {
 	Wake(ctx context.Context, at []index.SlotPos) error
 	Wakes(ctx context.Context) <-chan []index.SlotPos
@@ -102,7 +107,7 @@ type Index interface {
 	Remove(ctx context.Context, entries []index.Entry) error
 }
 
-// Copy is an index beside the database, which dispatchers keep in step with it.
+// Copy is an index beside the database, kept in step by the dispatchers.
 type Copy interface {
 	Index
 	Count(ctx context.Context, slot int, from, to int64) (int64, error)

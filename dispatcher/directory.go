@@ -16,7 +16,7 @@ import (
 )
 
 // directory has producers meet target topics. It asks with a client of its own whether a topic
-// exists, so that nobody's records wait for what a name costs that somebody has made up.
+// exists: nobody's records wait for names that somebody has made up.
 type directory struct {
 	*sender
 	client *kgo.Client
@@ -27,7 +27,7 @@ type directory struct {
 	queued map[string][]string // of those, by tenant: to be looked up
 }
 
-// asked is a topic that is looked up or being met, and what is to be sent to it.
+// asked is a topic being looked up or met, and the tasks to be sent there.
 type asked struct {
 	tenant string
 	since  time.Time
@@ -42,7 +42,7 @@ func newDirectory(sd *sender, client *kgo.Client, create bool) *directory {
 	return &directory{sender: sd, client: client, create: create, asked: map[string]*asked{}, queued: map[string][]string{}}
 }
 
-// ask has what is to be sent wait until a producer has met its topic.
+// ask has a task wait until a producer has met its topic.
 func (d *directory) ask(one flight.Sendable) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +144,7 @@ func (d *directory) answer(topic string, err error) {
 	}
 }
 
-// meet has a producer meet a topic that exists, and sends what waits for that.
+// meet has a producer meet a topic that exists, and sends the waiting tasks.
 func (d *directory) meet(topic string) {
 	p, err := d.producers.withRoom()
 	if err != nil {

@@ -1,15 +1,18 @@
-// Package dispatcher delivers tasks at their instant: it claims the near future of the slots it owns, stages the tasks in
-// memory, and sends each to its topic, or to its callback's receiver, when it is due. Slots go in; records on business topics, HTTP
-// requests and settled slots come out.
+// Package dispatcher delivers tasks at their instant: it claims the near future of its slots,
+// stages the tasks in memory, and sends each due task to its topic, or to its callback's receiver.
+// Slots go in; records on business topics, HTTP requests and settled slots come out.
 //
-// Each part of the way has a struct, a loop and a file, in the order in which a task meets them: ownership (which slots), claimer (which
-// tasks), fetcher (their bodies), sender (at the instant), settler (makes the outcome durable). Between them a task is in flight (see
-// package flight, which holds them and decides). The indexer keeps the index in step beside them, the runMaker makes the runs of timers, the
+// Each part of the way has a struct, a loop and a file, in the order of a task's way: ownership
+// (which slots), claimer (which tasks), fetcher (their bodies), sender (at the instant), settler
+// (makes the outcome durable). Between them a task is in flight: package flight holds the tasks and
+// decides, and each loop has a small type of flight with the steps that the loop may take. The
+// indexer keeps the index in step beside them, the runMaker makes the runs of timers, the
 // runStarter asks which of them may begin, and the retirer forgets what ended long ago.
 //
-// Order of effects, for each task: (1) its place is claimed in the database; (2) its intent is in the send log, synced;
-// (3) it is sent, not before it is due; (4) Kafka's answer is in the send log; (5) the final event is published; (6) done moves
-// beyond it. Where a dispatcher dies, the next owner sends again what lies between done and claimed.
+// Order of effects, for each task: (1) its place is claimed in the database; (2) its intent is in
+// the send log, synced; (3) it is sent, not before it is due; (4) Kafka's answer is in the send
+// log; (5) the final event is published; (6) done moves beyond the task. Where a dispatcher dies,
+// the next owner sends again the tasks between done and claimed.
 package dispatcher
 
 import (
@@ -45,15 +48,15 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
 
-	// Callbacks sends HTTP callbacks. It may be nil: then a task that is one becomes a dead letter.
+	// Callbacks sends HTTP callbacks. nil: a callback becomes a dead letter.
 	Callbacks *callback.Sender
 
 	// Tracer makes spans of deliveries whose callers are traced. nil: none.
 	Tracer *tracing.Tracer
 }
 
-// Dispatcher owns a share of the slots. Make it with New. Its parts stand in the order in which a task meets them; each of them runs in a
-// loop of its own.
+// Dispatcher owns a share of the slots. Make it with New. Its parts stand in the order of a task's
+// way; each of them runs in a loop of its own.
 type Dispatcher struct {
 	*shared
 	trust     *trust
@@ -140,7 +143,8 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	return d, nil
 }
 
-// leftoverSources lets one dispatcher look after the events of transitions that were left in the outbox: the owner of slot 0.
+// leftoverSources lets one dispatcher look after leftover events of transitions in the outbox: the
+// owner of slot 0.
 func leftoverSources(fl flight.Owned) func() []int {
 	return func() []int {
 		if !fl.OwnsFirst() {
@@ -150,8 +154,9 @@ func leftoverSources(fl flight.Owned) func() []int {
 	}
 }
 
-// newProducer makes the producer of deliveries. It has one request at a time to each broker: what falls due while it is on its way goes
-// along with the next, so a steady trickle costs the broker a request a round trip, not one a task, and nothing lingers.
+// newProducer makes the producer of deliveries. It has one request at a time to each broker: tasks
+// due while a request is on its way go along with the next, so a steady trickle costs the broker a
+// request a round trip, not one a task, and nothing lingers.
 func newProducer(kcfg kafka.Config, cfg Config, where *kafka.Placement, lost *kafka.LostConnections, log *zap.Logger) (*kgo.Client, error) {
 	opts := []kgo.Opt{
 		kgo.MaxProduceRequestsInflightPerBroker(1), kgo.RecordPartitioner(where),
@@ -162,7 +167,8 @@ func newProducer(kcfg kafka.Config, cfg Config, where *kafka.Placement, lost *ka
 	return kafka.NewProducer(kcfg, log, opts...)
 }
 
-// Ready returns what keeps the dispatcher from delivering. Owning no slot is fine: there may be more members than slots.
+// Ready returns what keeps the dispatcher from delivering. Owning no slot is fine: there may be
+// more members than slots.
 func (d *Dispatcher) Ready(ctx context.Context) error {
 	if !d.trust.trusted() {
 		return errors.New("the election has not been heard of lately")
@@ -173,11 +179,13 @@ func (d *Dispatcher) Ready(ctx context.Context) error {
 // ResultsReady says whether the results topic answers; deliveries go on without it.
 func (d *Dispatcher) ResultsReady(ctx context.Context) error { return d.results.Ready(ctx) }
 
-// Unresponsive returns the names of the topics and origins of which a part does not answer, in order. For operators.
+// Unresponsive returns the topics and origins with a part that does not answer, in order. For
+// operators.
 func (d *Dispatcher) Unresponsive() []string { return d.flight.Unresponsive() }
 
-// Run delivers until ctx ends; then it claims no more, waits up to DrainTimeout for what is staged and sent, settles it, and gives
-// its slots back. It leaves the election once calls that are under way have ended and the producer is closed.
+// Run delivers until ctx ends; then it claims no more, waits up to DrainTimeout for staged and sent
+// tasks, settles them, and gives its slots back. It leaves the election once all calls under way
+// have ended and the producer is closed.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	if d.clock.Start(ctx) != nil || d.policies.start(ctx) != nil {
 		d.closeClients(ctx)
@@ -250,7 +258,8 @@ func (d *Dispatcher) drain() {
 	}
 }
 
-// targetLoop ranks, and counts what waits if this dispatcher owns slot 0: so one of all does it.
+// targetLoop ranks targets, and counts their waiting tasks if this dispatcher owns slot 0: so one
+// of all does it.
 func (d *Dispatcher) targetLoop(ctx context.Context) {
 	rank := time.NewTicker(rankEvery)
 	defer rank.Stop()

@@ -14,8 +14,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// fetcher reads the bodies of claimed tasks while there is room for them, and notes in the send log that they are about to be sent. Only its
-// own loop uses it.
+// fetcher reads the bodies of claimed tasks while there is room, and notes in the send log that the
+// tasks are about to be sent. Only its own loop uses a fetcher.
 type fetcher struct {
 	*shared
 	flight  flight.Bodies
@@ -48,7 +48,8 @@ func (f *fetcher) run(ctx context.Context) {
 	}
 }
 
-// fetch reads the bodies of a batch and notes their intents, again and again until it is done: these tasks are claimed.
+// fetch reads the bodies of a batch and notes their intents, again and again until it succeeds:
+// these tasks are claimed.
 func (f *fetcher) fetch(ctx context.Context, batch *flight.Batch) {
 	began := time.Now()
 	var rows []task.Task
@@ -76,8 +77,8 @@ func (f *fetcher) fetch(ctx context.Context, batch *flight.Batch) {
 	ready.Logged()
 }
 
-// noteIntents writes to the send log, synced, which tasks are about to be sent. It tries again until
-// that is done or ctx ends: without its intent a task is not staged, and so is never sent.
+// noteIntents writes to the send log, synced, which tasks are about to be sent. It tries again
+// until it succeeds or ctx ends: without its intent a task is not staged, and so is never sent.
 func (f *fetcher) noteIntents(ctx context.Context, intents []sendlog.Intent) {
 	f.until(ctx, "noting intents in the send log", func(ctx context.Context) error {
 		if err := f.sent.AppendIntents(ctx, intents); err != nil {
@@ -94,7 +95,7 @@ type sources struct {
 	known   map[int]intake.Source
 }
 
-// learn reads the sources anew if one of the tasks came from another than is known. Sources are only ever added.
+// learn reads the sources anew for a task from an unknown one. Sources are only ever added.
 func (s *sources) learn(ctx context.Context, rows []task.Task) error {
 	for i := range rows {
 		src, _ := task.SplitSeq(rows[i].Seq)

@@ -13,12 +13,13 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// answerWithin bounds each call that takes, claims or gives back slots. It is longer than the database lets a statement wait for
-// a lock.
+// answerWithin bounds each call to take, claim or give back slots, and is longer than the database
+// lets a statement wait for a lock.
 const answerWithin = 15 * time.Second
 
-// giveAway gives back slots that are assigned elsewhere. They claim no more, so they drain within the look-ahead; one that
-// does not is given back all the same, and its next owner sends again what is in doubt.
+// giveAway gives back slots assigned elsewhere. They claim no more, so they drain within the
+// look-ahead; a slot that does not is given back all the same, and its next owner sends the tasks
+// in doubt again.
 func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) error {
 	for epoch, slots := range o.flight.Leavers(assigned.Slots) {
 		if err := faultpoint.At(faultpoint.DispatcherDrained); err != nil {
@@ -41,8 +42,8 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 	return nil
 }
 
-// release gives drained slots back. After an error they may be given back or not, so they stay as they are until it is clear,
-// even if they are assigned to this process again.
+// release gives drained slots back. After an error they may be given back or not, so they stay as
+// they are until the database says, even if they are assigned to this process again.
 func (o *ownership) release(ctx context.Context, drained []int, epoch int64) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -64,7 +65,7 @@ func (o *ownership) release(ctx context.Context, drained []int, epoch int64) err
 	return o.catchUp(ctx, slots)
 }
 
-// catchUp takes in what the database calls claimed and the slot here does not know of: the reply to a claim was lost.
+// catchUp takes in claims known only to the database: the replies to them were lost.
 func (o *ownership) catchUp(ctx context.Context, slots []store.Slot) error {
 	behind := o.flight.CatchUp(slots)
 	if len(behind.Claims) == 0 {

@@ -13,8 +13,9 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// health tells the election whether this process can do the work of an owner: the database answers its reads, takes its claims and
-// settlements, and some broker of Kafka answers. A topic that does not answer is no reason to leave: other dispatchers meet the same.
+// health tells the election whether this process can do the work of an owner: the database answers
+// its reads, takes its claims and settlements, and some broker of Kafka answers. A silent topic is
+// no reason to leave: other dispatchers meet the same.
 type health struct {
 	*shared
 	members election.Source
@@ -26,8 +27,8 @@ const (
 	healthEvery = time.Second
 	// brokerWithin bounds the wait for a broker's answer.
 	brokerWithin = 4 * time.Second
-	// wroteWithin is how long a failed write counts. A process that owns slots tries again sooner; one that has left the election
-	// must come back to find out.
+	// wroteWithin is how long a failed write counts. A process with slots tries again sooner; one
+	// that has left the election must come back to find out.
 	wroteWithin = 30 * time.Second
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// indexer keeps the index in step with the database. The warm loop runs it; the settle loop calls update. An index that is the database needs
-// none of that.
+// indexer keeps the index in step with the database. The warm loop runs it; the settle loop calls
+// update. The database as an index needs no indexer.
 type indexer struct {
 	*shared
 	flight flight.Owned
@@ -24,8 +24,9 @@ type indexer struct {
 	away   time.Time // of the settle loop: the index failed, leave it alone until then
 }
 
-// The index holds, for every slot, the tasks between claimed and the slot's mark. Its owner moves the mark ahead as time
-// goes by, and loads the slot anew where the mark is gone or the number of entries has drifted from the database's.
+// The index holds, for every slot, the tasks between claimed and the slot's mark. Its owner moves
+// the mark ahead as time goes by, and loads the slot anew where the mark is gone or the number of
+// entries has drifted from the database's.
 const (
 	warmEvery  = 2 * time.Second
 	driftEvery = 30 * time.Second
@@ -54,8 +55,8 @@ func (ix *indexer) run(ctx context.Context) {
 	})
 }
 
-// clearGivenUp empties the index of slots that were given up: nobody owns them, and a late update may have added something. It is for the
-// owner of slot 0.
+// clearGivenUp empties the index of given-up slots: nobody owns them, and a late update may have
+// added something. Only the owner of slot 0 does so.
 func (ix *indexer) clearGivenUp(ctx context.Context) error {
 	if !ix.flight.OwnsFirst() {
 		return nil
@@ -100,14 +101,16 @@ func slotsOf(views []flight.SlotView) []int {
 const (
 	// warmPage bounds one read and one run of additions.
 	warmPage = 5000
-	// slack is how far the mark stays behind what scanners add by themselves, so that a task stored while the mark moves
-	// is added by one or the other. It outlasts any transaction.
+	// slack is how far the mark stays behind the scanners' own additions, so that a task stored
+	// while the mark moves is added by one or the other. It outlasts any transaction.
 	slack = time.Minute
-	// stride is how far the mark moves at least: the window is topped up now and then, not every time.
+	// stride is how far the mark moves at least: the window is topped up now and then, not every
+	// time.
 	stride = time.Minute
 )
 
-// warm loads what the marks do not cover yet, the nearest first, and lets go of what is settled.
+// warm loads the tasks not yet covered by the marks, the nearest first, and lets go of settled
+// ones.
 func (ix *indexer) warm(ctx context.Context) error {
 	views := ix.flight.Views()
 	marks, err := ix.index.Marks(ctx, slotsOf(views))
@@ -162,9 +165,10 @@ func (ix *indexer) load(ctx context.Context, slot int, from, upTo int64) error {
 	return ix.index.SetMark(ctx, slot, upTo)
 }
 
-// drift compares the nearest entries of each slot with the database's, and the number of all, and returns those that only one of
-// the two has. Updates are always on their way, so only what was off the last time too is mended. An entry too many, which a
-// late update has put back, costs a look and is taken out; for one that is missing the slot is loaded anew.
+// drift compares the nearest entries of each slot with the database's, and the number of all, and
+// returns entries that only one of the two has. Updates are always on their way, so only an entry
+// that was off the last time too is mended. An entry too many, put back by a late update, costs a
+// look and is taken out; for a missing one the slot is loaded anew.
 func (ix *indexer) drift(ctx context.Context, before map[index.Entry]bool) (map[index.Entry]bool, error) {
 	now := map[index.Entry]bool{}
 	views := ix.flight.Views()
@@ -213,8 +217,8 @@ func (ix *indexer) drift(ctx context.Context, before map[index.Entry]bool) (map[
 	return now, nil
 }
 
-// compare returns which of the nearest entries of a piece, of which the database has about n, only the database has, and which
-// only the index.
+// compare returns which of the nearest entries of a piece, with about n in the database, only the
+// database has, and which only the index.
 func (ix *indexer) compare(ctx context.Context, r line.Range, n int) (missing, extra []index.Entry, err error) {
 	if n > driftPage {
 		to, more, err := ix.line.Nth(ctx, r, driftPage)

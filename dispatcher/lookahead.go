@@ -29,7 +29,8 @@ const (
 	grain = 500 * time.Millisecond
 )
 
-// adjust sets the look-ahead: longer before a burst whose bodies could not be read within the usual one.
+// adjust sets the look-ahead: longer before a burst whose bodies could not be read within the usual
+// one.
 func (la *lookahead) adjust(ctx context.Context) {
 	usual, most := la.cfg.LookAhead.Milliseconds(), la.cfg.BurstLookAhead.Milliseconds()
 	ahead := usual
@@ -39,8 +40,8 @@ func (la *lookahead) adjust(ctx context.Context) {
 	la.ahead.Store(ahead)
 }
 
-// needed returns the look-ahead, in ms, that is long enough to stage what the index holds for the next most ms and until the next
-// look. It returns 0 if the usual look-ahead is enough.
+// needed returns the look-ahead, in ms, that is long enough to stage the index's tasks of the next
+// most ms and until the next look; 0: the usual look-ahead is enough.
 func (la *lookahead) needed(ctx context.Context, most int64) int64 {
 	now := la.clock.Millis()
 	end := now + most + flight.SweepEvery.Milliseconds()
@@ -65,7 +66,8 @@ func (la *lookahead) needed(ctx context.Context, most int64) int64 {
 	return 0
 }
 
-// longestLag returns how far staging would fall behind, at worst, if it began to read each grain's tasks when they fall due.
+// longestLag returns how far staging would fall behind, at worst, if each grain's tasks were first
+// read when they fall due.
 func longestLag(counts []int64) (longest time.Duration) {
 	lag := time.Duration(0)
 	for _, n := range counts {

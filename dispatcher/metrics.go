@@ -9,7 +9,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// metrics of all parts: each part counts its own, and what is in flight counts for itself.
+// metrics of all parts: each part counts its own, and flight counts for itself.
 type metrics struct {
 	*flight.Metrics
 

@@ -19,7 +19,8 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// ownership keeps the owned slots in step with the assignment. Its loop takes and gives slots; the claim and settle loops call fenced.
+// ownership keeps the owned slots in step with the assignment. Its loop takes and gives slots; the
+// claim and settle loops call fenced.
 type ownership struct {
 	*shared
 	flight flight.Owning
@@ -34,8 +35,8 @@ func newOwnership(sh *shared, fl flight.Owning, tr *trust, sent *sendlog.Log) *o
 	return &ownership{shared: sh, flight: fl, trust: tr, sent: sent, waits: map[int]wait{}, seeing: make(chan struct{}, 1)}
 }
 
-// run keeps the owned slots in step with the assignment: it gives away what is assigned to others, once drained, and
-// takes what is assigned here, once its owner has let go of it or is gone.
+// run keeps the owned slots in step with the assignment: it gives drained slots to their new
+// owners, and takes slots assigned here, once the owner has let go or is gone.
 func (o *ownership) run(ctx context.Context) {
 	const again = 50 * time.Millisecond // while slots are waited for
 	failures := 0
@@ -90,7 +91,8 @@ func (o *ownership) follow(ctx context.Context) (bool, error) {
 	return o.flight.AsAssigned(assigned.Slots), nil
 }
 
-// verify ends a suspension: slots that another has taken meanwhile are abandoned, with all that is staged for them.
+// verify ends a suspension: slots taken by another meanwhile are abandoned, with all their staged
+// tasks.
 func (o *ownership) verify(ctx context.Context) error {
 	look, had := o.trust.suspended.look(), o.flight.Known()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
@@ -109,7 +111,7 @@ func (o *ownership) verify(ctx context.Context) error {
 	return nil
 }
 
-// compare holds slots, as they were read, against what was known of them before they were read.
+// compare holds slots, as they were read, against their state before the reading.
 func (o *ownership) compare(ctx context.Context, slots []store.Slot, before flight.Known) error {
 	if err := o.confirm(ctx, o.flight.SlotsRead(slots, before)); err != nil {
 		return err
@@ -117,8 +119,9 @@ func (o *ownership) compare(ctx context.Context, slots []store.Slot, before flig
 	return o.catchUp(ctx, slots)
 }
 
-// confirm makes slots sure again: the database was started anew, and it has not forgotten a claim of them. A claim that comes first
-// confirms as well. One that has turned, or is not ours any more, is looked at again.
+// confirm makes slots sure again: the database was started anew, and has not forgotten a claim of
+// them. An earlier claim confirms as well. A slot that has turned, or is not ours any more, is
+// looked at again.
 func (o *ownership) confirm(ctx context.Context, slots []flight.Unsure) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -152,7 +155,7 @@ func (o *ownership) readSlots(ctx context.Context) ([]store.Slot, error) {
 	return rows, err
 }
 
-// fenced abandons slots of which the database says that they are held under another epoch.
+// fenced abandons slots that the database has under another epoch.
 func (o *ownership) fenced(ctx context.Context) {
 	o.metrics.fenced.Inc()
 	o.trust.suspended.lose()
@@ -161,8 +164,9 @@ func (o *ownership) fenced(ctx context.Context) {
 	}
 }
 
-// take acquires the missing slots that are free: released, or their owner is gone from the election, or it was this
-// process, also in what a database that was set back has forgotten. The owner of the others is given the time to drain, and is fenced when it does not.
+// take acquires the missing slots that are free: released, or their owner is gone from the
+// election, or it was this process, also in the forgotten past of a database that was set back.
+// Other owners get the time to drain, and are fenced when they do not.
 func (o *ownership) take(ctx context.Context, assigned election.Assignment, missing []int) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -207,7 +211,8 @@ type wait struct {
 	since time.Time
 }
 
-// waited returns how long a slot's owner has been waited for. The assignment may have changed since, as long as it gives the slot to us.
+// waited returns how long a slot's owner has been waited for. The assignment may have changed
+// since, as long as it gives the slot to us.
 func (o *ownership) waited(s store.Slot) time.Duration {
 	w, ok := o.waits[s.Slot]
 	if !ok || w.epoch != s.Epoch {
@@ -217,7 +222,7 @@ func (o *ownership) waited(s store.Slot) time.Duration {
 	return time.Since(w.since)
 }
 
-// waitFor ends the waits for other slots than these, ascending: whoever has them may keep them.
+// waitFor ends the waits for all slots but the missing ones, ascending: owners may keep the rest.
 func (o *ownership) waitFor(missing []int) {
 	maps.DeleteFunc(o.waits, func(slot int, _ wait) bool {
 		_, waits := slices.BinarySearch(missing, slot)
@@ -225,10 +230,12 @@ func (o *ownership) waitFor(missing []int) {
 	})
 }
 
-// readWithin bounds a reading of what is claimed or in doubt, after so many that failed: there may be millions of tasks.
+// readWithin bounds a reading of tasks claimed or in doubt, after so many failures: there may be
+// millions of tasks.
 func readWithin(failures int) time.Duration { return answerWithin * time.Duration(min(failures+1, 8)) }
 
-// readEntries reads what is claimed or in doubt. After a failure it has longer, because whoever calls it calls it again.
+// readEntries reads tasks claimed or in doubt. After a failure it has longer, because every caller
+// calls again.
 func (o *ownership) readEntries(ctx context.Context, read func(context.Context, []line.Range) ([]line.Entry, error), ranges []line.Range) ([]line.Entry, error) {
 	bound, cancel := context.WithTimeout(ctx, readWithin(int(o.failed.Load())))
 	defer cancel()
@@ -241,8 +248,8 @@ func (o *ownership) readEntries(ctx context.Context, read func(context.Context, 
 	return entries, err
 }
 
-// begin starts on acquired slots. What the previous owner claimed and did not close is in doubt: it is sent again, with the
-// same id and attempt, less what the send log here proves acknowledged.
+// begin starts on acquired slots. Tasks claimed and not closed by the previous owner are in doubt:
+// they are sent again, with the same id and attempt, less those acknowledged by the send log here.
 func (o *ownership) begin(ctx context.Context, got []store.Slot, epoch int64) error {
 	var doubts []line.Range
 	for _, s := range got {
@@ -265,18 +272,19 @@ func (o *ownership) begin(ctx context.Context, got []store.Slot, epoch int64) er
 }
 
 const (
-	// proofsWithin bounds how long a takeover waits for its send log: what is not read by then is sent again.
+	// proofsWithin bounds how long a takeover waits for its send log: tasks without a proof by then
+	// are sent again.
 	proofsWithin = 10 * time.Second
 	// proofsBack is how far back the send log is read at most.
 	proofsBack = time.Hour
-	// proofsSlack is for the database's clock, which may have been corrected since it went into the send log. It also covers tasks that
-	// stand behind a long look-ahead, later than they are due.
+	// proofsSlack is for the database's clock, which may have been corrected since an entry of the
+	// send log. It also covers tasks that stand behind a long look-ahead, later than they are due.
 	proofsSlack = 2 * time.Minute
 )
 
-// loggedSince returns from when on the send log is read for tasks of which the first stands at a place. Nothing is
-// sent before it is due. But a place further ahead than anybody claims says nothing: it lies behind what was claimed before the database's
-// clock was set back.
+// loggedSince returns from when on the send log is read for tasks of which the first stands at a
+// place. Nothing is sent before it is due. But a place beyond every look-ahead says nothing: it
+// lies behind claims made before the database's clock was set back.
 func (o *ownership) loggedSince(first int64) time.Time {
 	now := o.clock.Now()
 	since, back := time.UnixMilli(first).Add(-proofsSlack), now.Add(-proofsBack)

@@ -10,11 +10,11 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 )
 
-// policies keeps the operators' policies in force: targets that are paused, or limited. Its loops read the policies, and move tasks between
-// the gates of their targets and their held places.
+// policies keeps the operators' policies in force: targets are paused, or limited. Its loops read
+// the policies, and move tasks between the gates of their targets and their held places.
 //
-// A policy that was read stays in force until another one is read, however long the database is away. Before the first are read,
-// nothing is claimed or sent at all: see start.
+// A policy stays in force until another one is read, however long the database is away. Before the
+// first reading, nothing is claimed or sent at all: see start.
 type policies struct {
 	*shared
 	flight flight.Policies
@@ -27,15 +27,15 @@ func newPolicies(sh *shared, fl flight.Policies, tr *trust, share func(part floa
 }
 
 const (
-	// policiesEvery is how often the policies are read. One is in force a second after it was stored, with time to spare for a
-	// database that is slow.
+	// policiesEvery is how often the policies are read. One is in force a second after it was
+	// stored, with time to spare for a slow database.
 	policiesEvery = 200 * time.Millisecond
 	// policiesWithin bounds one reading.
 	policiesWithin = 2 * time.Second
 )
 
-// start reads the policies for the first time, and waits for the database if need be: a paused target must not get anything from a
-// dispatcher that has just begun. An error says that ctx ended.
+// start reads the policies for the first time, and waits for the database if need be: a paused
+// target must not get anything from a new dispatcher. An error says that ctx ended.
 func (f *policies) start(ctx context.Context) error {
 	for failures := 1; ; failures++ {
 		bound, cancel := context.WithTimeout(ctx, policiesWithin)
@@ -131,7 +131,7 @@ func (f *policies) round(ctx context.Context) error {
 	return nil
 }
 
-// judge looks at tasks that are claimed and whose lane is a gate's, without reading their bodies.
+// judge looks at claimed tasks in the lanes of gates, without reading their bodies.
 func (f *policies) judge(ctx context.Context) error {
 	batch := f.flight.Undecided()
 	if batch == nil {

@@ -30,7 +30,7 @@ type producers struct {
 // were used within useWithin.
 const topicsEach, useWithin = 1024, time.Hour
 
-// producer is a client, and what its answers are judged by.
+// producer is a client, with the judges of its answers.
 type producer struct {
 	client *kgo.Client
 	lost   kafka.LostConnections
@@ -52,7 +52,7 @@ func (m *met) begin() bool { return m.sending.Add(1) > 0 }
 // leaves has the topic leave if nothing of it is under way, so that its records stay in their order.
 func (m *met) leaves() bool { return m.sending.CompareAndSwap(0, math.MinInt64) }
 
-// newProducers makes the first client, which shows that the settings are good.
+// newProducers makes the first client, and so shows that the settings are good.
 func newProducers(client func(*kafka.LostConnections) (*kgo.Client, error)) (*producers, error) {
 	ps := &producers{make: client, looked: time.Now()}
 	_, err := ps.add()
@@ -106,9 +106,8 @@ func (ps *producers) drop(p *producer, topic string) {
 	go p.client.PurgeTopicsFromProducing(topic) // it waits for a metadata request that is under way
 }
 
-// forget has the producers forget topics to which nothing was ever written: a client asks the
-// brokers for each of its names. A topic that was written stays, because the brokers remember its
-// producer.
+// forget has the producers forget topics without any written record: a client asks the brokers for
+// each of its names. A topic that was written stays, because the brokers remember its producer.
 func (ps *producers) forget(topics []string) {
 	for _, topic := range topics {
 		if m := ps.of(topic); m != nil && len(m.acked.Never([]string{topic})) > 0 && m.leaves() {

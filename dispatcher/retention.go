@@ -18,7 +18,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// retirer forgets what ended longer ago than its retention: tasks and their tags, dead letters, and entries of the audit log.
+// retirer forgets what ended longer ago than its retention: tasks and their tags, dead letters, and
+// entries of the audit log.
 type retirer struct {
 	*shared
 	flight flight.Owned
@@ -64,7 +65,7 @@ func (r *retirer) round(ctx context.Context) (err error) {
 	return errors.Join(home, r.forgetAll(ctx))
 }
 
-// forgetAll forgets what ended longer ago than its retention.
+// forgetAll forgets everything that ended longer ago than its retention.
 func (r *retirer) forgetAll(ctx context.Context) error {
 	before := r.before(r.cfg.Retention)
 	if err := r.intake.ForgetUpTo(ctx, before); err != nil {
@@ -87,7 +88,8 @@ func (r *retirer) forgetAll(ctx context.Context) error {
 	return r.sweep(ctx)
 }
 
-// bringHome moves tasks to where they belong that stand in slots that were given up, by turns of slots, until the next round is due.
+// bringHome moves tasks out of given-up slots to their new ones, by turns of slots, until the next
+// round is due.
 func (r *retirer) bringHome(ctx context.Context, next time.Time) error {
 	tasks, timers := 0, 0
 	defer func() {
@@ -120,7 +122,8 @@ func (r *retirer) bringHome(ctx context.Context, next time.Time) error {
 	return nil
 }
 
-// held tells whether the owner of a slot that was given up is still to give it back. One that died never does.
+// held tells whether the owner of a given-up slot is still to give it back. A dead owner never
+// does.
 func (r *retirer) held(s store.Slot) bool {
 	if s.Owner == r.cfg.MemberID { // or was it, before it was started anew
 		return slices.Contains(r.slots(), s.Slot)
@@ -133,7 +136,7 @@ func (r *retirer) before(retention time.Duration) int64 {
 	return r.clock.Now().Add(-retention).UnixMilli()
 }
 
-// letters forgets dead letters and measures what is left of them.
+// letters forgets dead letters and measures the rest.
 func (r *retirer) letters(ctx context.Context) error {
 	if !r.flight.OwnsFirst() {
 		r.metrics.letters.Set(0)
@@ -159,7 +162,8 @@ func (r *retirer) audit(ctx context.Context) error {
 	return r.forget(ctx, r.cfg.AuditRetention, r.admin.RetireAudit)
 }
 
-// sweep forgets the tags of what is forgotten. A round takes a tenth of its time for that, and the next one goes on.
+// sweep forgets the tags of forgotten tasks. A round takes a tenth of its time for them, and the
+// next one goes on.
 func (r *retirer) sweep(ctx context.Context) error {
 	for until := time.Now().Add(r.tasks.every / 10); r.flight.OwnsFirst() && ctx.Err() == nil; {
 		began := time.Now()
@@ -175,7 +179,8 @@ func (r *retirer) sweep(ctx context.Context) error {
 	return nil
 }
 
-// forget takes bite after bite of what is older than the retention, 0 being for ever. It rests after each.
+// forget takes bite after bite of everything older than the retention, 0 being for ever. It rests
+// after each.
 func (r *retirer) forget(ctx context.Context, retention time.Duration, bite func(ctx context.Context, before int64) (n int, more bool, err error)) error {
 	for more := retention > 0; more && ctx.Err() == nil; {
 		began := time.Now()
@@ -194,8 +199,8 @@ type ended interface {
 	NextEnded(ctx context.Context, after int64) (pos int64, ok bool, err error)
 }
 
-// taskRetirer forgets ended tasks: each owner those of its slots, and its share of those that ended out of the line. Only the retirer's
-// loop changes it, between two rounds.
+// taskRetirer forgets ended tasks: each owner those of its slots, and its share of those that ended
+// out of the line. Only the retirer's loop changes it, between two rounds.
 type taskRetirer struct {
 	store     ended
 	slotCount int
@@ -207,21 +212,24 @@ type taskRetirer struct {
 	every     time.Duration                                 // between two rounds
 }
 
-// retireEvery is the pause between two rounds. With it, rows live at most a tenth longer than the retention, and the time that a
-// round takes; beyond ten minutes of retention a round a minute keeps each of them short.
+// retireEvery is the pause between two rounds. With it, rows live at most a tenth longer than the
+// retention, and the time of a round; beyond ten minutes of retention a round a minute keeps each
+// of them short.
 func retireEvery(retention time.Duration) time.Duration {
 	return min(max(retention/10, time.Second), time.Minute)
 }
 
-// afterBite rests as long as the bite took, so that retiring takes at most half of what its connections can do, and less the slower
-// the database is. On an idle server a bite of 900 rows takes about 30 ms; on one that is full, 150 ms. A round that lasts
-// until the next goes on without rests: a table that grows for ever is worse than deliveries that are a little later.
+// afterBite rests as long as the bite took: retiring takes at most half of its connections' time,
+// and less the slower the database is. On an idle server a bite of 900 rows takes about 30 ms; on a
+// full one, 150 ms. A round that lasts until the next goes on without rests: a table that grows for
+// ever is worse than deliveries a little later.
 func afterBite(ctx context.Context, took time.Duration) {
 	loop.Rest(ctx, max(took, 10*time.Millisecond))
 }
 
-// round forgets everything that this owner has to forget and that ended at or before the given time, Unix ms. Tasks that ended in their slot
-// and those that ended out of it lie apart in the table, so both go at once.
+// round forgets everything of this owner that ended at or before the given time, Unix ms. Tasks
+// that ended in their slot and those that ended out of it lie apart in the table, so both go at
+// once.
 func (r *taskRetirer) round(ctx context.Context, before int64) error {
 	next := time.Now().Add(r.every)
 	both, ctx := errgroup.WithContext(ctx)
@@ -239,11 +247,11 @@ func (r *taskRetirer) inLine(ctx context.Context, before int64, next time.Time) 
 	return nil
 }
 
-// retireWindow is the time, ms, by which owners share what ended out of the line: no two of them delete the same rows, nor rows of
-// the same page for long.
+// retireWindow is the time, ms, by which owners share tasks that ended out of the line: no two of
+// them delete the same rows, nor rows of the same page for long.
 const retireWindow = 1000
 
-// outOfLine goes through the windows in which something ended and that belong to an owned slot.
+// outOfLine goes through the windows of an owned slot in which something ended.
 func (r *taskRetirer) outOfLine(ctx context.Context, before int64, next time.Time) error {
 	slots := r.slots()
 	for from := int64(0); len(slots) > 0 && from < before; {

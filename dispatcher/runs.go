@@ -17,7 +17,8 @@ import (
 	"github.com/notyet/notyet/store/outbox"
 )
 
-// runMaker makes the runs of timers: each owner those of the timers in its slots. Its fields are set once, but for the last ones; only its own loop uses it.
+// runMaker makes the runs of timers: each owner those of the timers in its slots. Its fields are
+// set once, but for the last ones; only its own loop uses it.
 type runMaker struct {
 	store  timers
 	now    func() int64                       // the database's time, Unix ms
@@ -41,16 +42,19 @@ type timers interface {
 }
 
 const (
-	// runEvery is how often timers are looked for that have a run to be made. Without any it costs one look into an index for
-	// each slot. A timer that is set or enabled does not wait for it: its scanner wakes the owner of its slot.
+	// runEvery is how often timers with a run to be made are looked for. Without any, a look costs
+	// one look into an index for each slot. A timer just set or enabled does not wait so long: its
+	// scanner wakes the owner of its slot.
 	runEvery = 2 * time.Second
-	// runAhead is how long before it is due a run is a task: a minute is promised, and half of one is for a takeover.
+	// runAhead is how long before its due time a run is a task: a minute is promised, and half of
+	// one is for a takeover.
 	runAhead = 90 * time.Second
-	// runRest is the least rest after a page: making runs takes at most about half of what one connection can do. It also bounds
-	// what a stream of requests about timers costs.
+	// runRest is the least rest after a page: making runs takes at most about half of one
+	// connection's time. It also bounds the cost of a stream of requests about timers.
 	runRest = 5 * time.Millisecond
-	// unreadableFor is for how long a timer is left alone that cannot be read, or whose runs cannot be stored. The database may have been
-	// to blame, so it is short. The tries take 3 s at most, and the runs of others are made long before they are due.
+	// unreadableFor is for how long an unreadable timer is left alone, or one with runs that cannot
+	// be stored. The database may have been to blame, so the time is short. The tries take 3 s at
+	// most, and the runs of others are made long before they are due.
 	unreadableFor = 15 * time.Second
 )
 
@@ -126,7 +130,7 @@ func behind(owned []store.SlotEpoch, last int) []store.SlotEpoch {
 	return slices.Concat(owned[i:], owned[:i])
 }
 
-// retire forgets deleted timers: it is for the owner of slot 0, for they have no slots.
+// retire forgets deleted timers. Only the owner of slot 0 does so, for they have no slots.
 func (r *runMaker) retire(ctx context.Context, owned []store.SlotEpoch) error {
 	if len(owned) == 0 || owned[0].Slot != 0 || time.Since(r.retired) < time.Minute {
 		return nil
@@ -151,8 +155,8 @@ type runTaker struct {
 	publish func([]outbox.Box)
 }
 
-// take makes runs known to the claim loop and the index, and publishes the events of those that were dropped. The index is a hint: what it
-// does not take, the sweep finds.
+// take makes runs known to the claim loop and the index, and publishes the events of dropped ones.
+// The index is a hint: the sweep finds what it does not take.
 func (t *runTaker) take(ctx context.Context, made intake.Made) {
 	c := t.claimer
 	c.metrics.runs.Add(float64(made.Runs))
@@ -186,7 +190,8 @@ func (t *runTaker) take(ctx context.Context, made intake.Made) {
 	}
 }
 
-// runStarter asks the database about the runs of timers that are due and must be alone or are missed, and hands on what may go.
+// runStarter asks the database about due runs that must be alone or are missed, and hands on those
+// that may go.
 type runStarter struct {
 	*shared
 	flight    flight.Runs
@@ -210,7 +215,8 @@ func (s *runStarter) run(ctx context.Context) {
 	}
 }
 
-// start asks about runs, again and again until the database has answered or their slots are lost, and hands them on.
+// start asks about runs, again and again until the database has answered or their slots are lost,
+// and hands them on.
 func (s *runStarter) start(ctx context.Context, asked *flight.Asked) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		starts := asked.Starts()

@@ -33,11 +33,11 @@ func newSender(sh *shared, fl *flight.Flight, tr *trust, ps *producers, kcfg kaf
 	return &sender{shared: sh, flight: fl.Due, suspects: fl.Suspects, trust: tr, producers: ps, kafka: kcfg}
 }
 
-// releasePause is how long the release of what is due rests at least: what falls due meanwhile goes in one request, which costs
-// a broker about as much as a task does.
+// releasePause is how long the release of due tasks rests at least: all that fall due meanwhile go
+// in one request, which costs a broker about as much as one task does.
 const releasePause = 2 * time.Millisecond
 
-// run sends each staged task at its instant, or with those of the 2 ms after it.
+// run sends each staged task at its instant, or with the tasks of the next 2 ms.
 func (s *sender) run(ctx context.Context) {
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
@@ -122,8 +122,9 @@ func (s *sender) answeredBy(t *flight.Task, r *kgo.Record, err error, alone bool
 	}
 }
 
-// called takes what came of a request, as answered does for a record. Other than a partition, an origin answers each request by itself, and an
-// attempt that failed counts: the next one is due after the task's backoff.
+// called takes the outcome of a request, as answered does for a record. Other than a partition, an
+// origin answers each request by itself, and a failed attempt counts: the next one is due after the
+// task's backoff.
 func (s *sender) called(t *flight.Task, method string, o callback.Outcome) {
 	if o.Verdict == callback.Interrupted {
 		return // the dispatcher ends: its next owner sends the task again
@@ -145,15 +146,16 @@ func (s *sender) called(t *flight.Task, method string, o callback.Outcome) {
 	}
 }
 
-// shortestProbe is how long a probe may take however soon an outlet is called silent: that a topic does not exist is known after
-// about 5 s. A probe that ended before would never learn of it, and the topic's tasks would be put off for ever.
+// shortestProbe is how long a probe may take however soon an outlet is called silent: a missing
+// topic is known to be missing after about 5 s. A probe that ended before would never learn so, and
+// the topic's tasks would be put off for ever.
 const shortestProbe = 10 * time.Second
 
 // giveUpAfter is how long the producers try with a record.
 func (c Config) giveUpAfter() time.Duration { return max(3*c.UnresponsiveAfter, 3*time.Second) }
 
-// probe sends one task to an outlet that does not answer, and waits no longer than for an outlet to be called so, or for the verdict that it
-// does not exist.
+// probe sends one task to a silent outlet, and waits until an outlet would be called silent again,
+// or found missing.
 func (s *sender) probe(ctx context.Context, one flight.Sendable) {
 	defer s.probed(one)
 	lost := new(kafka.LostConnections)
@@ -181,9 +183,10 @@ func (s *sender) probed(one flight.Sendable) {
 	}
 }
 
-// When one record of a partition fails for good, the producer fails all that it holds for the partition with the same
-// error, and the others are innocent. So suspects are sent again, one at a time, by a producer of their own, and only what
-// it says counts. Each topic has its own, so that one that does not answer holds up nobody else's suspects.
+// When one record of a partition fails for good, the producer fails all records of the partition
+// with the same error, and the others are innocent. So suspects are sent again, one at a time, by a
+// producer of their own, and only its answers count. Each topic has its own, so that a silent one
+// holds up nobody else's suspects.
 
 // isolate sends an outlet's suspects until none is left.
 func (s *sender) isolate(ctx context.Context, g *flight.Outlet) {
@@ -222,5 +225,6 @@ func (s *sender) isolate(ctx context.Context, g *flight.Outlet) {
 	}
 }
 
-// errUnresponsive ends the turn of a suspect that is not to be sent now: nothing is in the topic of it, and it is put off.
+// errUnresponsive ends the turn of a suspect not to be sent now: nothing of it is in the topic, and
+// the suspect is put off.
 var errUnresponsive = fmt.Errorf("%w: its target does not answer", kafka.ErrNotSent)

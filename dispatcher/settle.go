@@ -17,7 +17,7 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// settler makes durable what has come of tasks. Only its own loop uses it.
+// settler makes the outcomes of tasks durable. Only its own loop uses it.
 type settler struct {
 	*shared
 	flight    flight.Settling
@@ -33,8 +33,8 @@ func newSettler(fl *flight.Flight, sd *sender, an *announcer, ow *ownership, ix 
 	return &settler{shared: sd.shared, flight: fl.Settling, outcomes: fl.Outcomes, sender: sd, announcer: an, ownership: ow, indexer: ix, sent: sent}
 }
 
-// settleEvery is the least pause between settlements: there are at most 20 a second, each of a few statements for all slots together.
-// A kill leaves deliveries of up to this time more in doubt.
+// settleEvery is the least pause between settlements: there are at most 20 a second, each of a few
+// statements for all slots together. A kill leaves deliveries of up to this time more in doubt.
 const settleEvery = 50 * time.Millisecond
 
 // run makes outcomes durable.
@@ -59,8 +59,9 @@ func (s *settler) run(ctx context.Context) {
 	}
 }
 
-// settle takes tasks out of their places, and then closes what can be closed. Each step is one transaction for all slots. The first steps
-// share their locks with the writers of tasks; only the last one, which is short, keeps them out.
+// settle takes tasks out of their places, and then closes slots as far as possible. Each step is
+// one transaction for all slots. The first steps share their locks with the writers of tasks; only
+// the last one, which is short, keeps them out.
 func (s *settler) settle(ctx context.Context) {
 	leaving := s.flight.Begin()
 	recalls := leaving.Left(s.settlePieces(ctx, leaving.Transitions))
@@ -69,8 +70,8 @@ func (s *settler) settle(ctx context.Context) {
 	_ = s.settleThese(ctx, s.flight.Closable)
 }
 
-// settleThese tries until all is durable. An error says that it is not: ctx ended, or the database refuses the transitions for what is in
-// them.
+// settleThese tries until all is durable. An error says otherwise: ctx ended, or the database
+// refuses the transitions for their content.
 func (s *settler) settleThese(ctx context.Context, next func() flight.Attempt) error {
 	first := time.Now()
 	for failures := 0; ctx.Err() == nil; {
@@ -119,8 +120,8 @@ func (s *settler) settleOnce(ctx context.Context, done []line.Done, transitions 
 	return result, faultpoint.At(faultpoint.DispatcherSettled)
 }
 
-// afterSettle follows up on what is durable now: the index lets go of what is settled and learns of what moved; then the
-// events are told.
+// afterSettle follows up on a durable attempt: the index lets go of settled tasks and learns of
+// moved ones; then the events are told.
 func (s *settler) afterSettle(ctx context.Context, done []line.Done, result line.Settled) {
 	trim := make([]index.SlotPos, len(done))
 	for i, c := range done {
@@ -137,7 +138,7 @@ func (s *settler) afterSettle(ctx context.Context, done []line.Done, result line
 	s.announcer.results.Stored(result.Events)
 }
 
-// note writes the outcomes at hand to the send log, and does what follows from them.
+// note writes the outcomes at hand to the send log, and starts what follows from them.
 func (s *settler) note(ctx context.Context) {
 	s.logOutcomes(ctx)
 	if ctx.Err() != nil {
@@ -152,8 +153,9 @@ func (s *settler) note(ctx context.Context) {
 	}
 }
 
-// logOutcomes writes the outcomes at hand to the send log. While a settlement waits for the database, and when the dispatcher ends, that is
-// all that can be done with them: a process that begins again here does not send these tasks once more.
+// logOutcomes writes the outcomes at hand to the send log. While a settlement waits for the
+// database, and when the dispatcher ends, nothing else can be done with them: a process that begins
+// again here does not send these tasks once more.
 func (s *settler) logOutcomes(ctx context.Context) {
 	logging := s.outcomes.ToLog()
 	if logging == nil {
@@ -177,9 +179,10 @@ func (s *settler) lastOutcomes() {
 	s.logOutcomes(ctx)
 }
 
-// An outage can end with a million tasks that leave their places at once. They are settled in pieces, so that no transaction grows
-// with them, and done moves between the pieces. A piece that the database refuses for what is in it is halved until the task stands
-// alone; that task is then settled with less, step by step, so that it neither is lost nor holds up anybody.
+// An outage can end with a million tasks that leave their places at once. They are settled in
+// pieces, so that no transaction grows with them, and done moves between the pieces. A piece
+// refused for its content is halved until the refused task stands alone. The task is then settled
+// with less, step by step, so that it neither is lost nor holds up anybody.
 
 // settlePieces settles some pieces of the transitions, and returns what is left for the next round.
 func (s *settler) settlePieces(ctx context.Context, transitions []flight.Transition) (left []flight.Transition) {
@@ -197,8 +200,8 @@ func (s *settler) settlePieces(ctx context.Context, transitions []flight.Transit
 	return append(left, transitions...)
 }
 
-// settlePiece settles a piece and returns those of it that are not durable: all when ctx ended, and a task that the database refuses
-// however little is left of it.
+// settlePiece settles a piece and returns the part that is not durable: all when ctx ended, and a
+// task refused by the database however little is left of it.
 func (s *settler) settlePiece(ctx context.Context, piece []flight.Transition) []flight.Transition {
 	err := s.settleThese(ctx, func() flight.Attempt {
 		attempt := s.flight.Ours(piece)

@@ -19,7 +19,7 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// shared is what every part works with. Its fields are set once, by New.
+// shared is for every part. Its fields are set once, by New.
 type shared struct {
 	cfg     Config
 	store   *store.Store
@@ -43,7 +43,7 @@ func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.
 	return &shared{cfg: cfg, store: st, admin: admin.New(st), intake: in, line: in.Line(), clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
 }
 
-// fail ends Run with an error that cannot be mended in this process.
+// fail ends Run with an error that this process cannot mend.
 func (sh *shared) fail(err error) {
 	select {
 	case sh.failure <- err:
@@ -56,8 +56,8 @@ func pauseAfter(failures int) time.Duration {
 	return loop.Pause(failures, 40*time.Millisecond, 2*time.Second)
 }
 
-// until runs f, each time within a bound, until it succeeds or ctx ends. A broken send log stays broken: the dispatcher
-// ends, and another takes its slots.
+// until runs f, each time within a bound, until it succeeds or ctx ends. A broken send log stays
+// broken: the dispatcher ends, and another takes its slots.
 func (sh *shared) until(ctx context.Context, what string, f func(context.Context) error) {
 	const bound = 30 * time.Second
 	for failures := 1; ctx.Err() == nil; failures++ {
@@ -80,7 +80,7 @@ func (sh *shared) until(ctx context.Context, what string, f func(context.Context
 	}
 }
 
-// lastCall is what came of the latest call of a kind. Any loop notes it.
+// lastCall is the outcome of the latest call of a kind. Any loop notes one.
 type lastCall struct{ failed atomic.Pointer[failedCall] }
 
 type failedCall struct {
@@ -96,8 +96,8 @@ func (l *lastCall) note(err error) {
 	l.failed.Store(&failedCall{err, time.Now()})
 }
 
-// noteWrite notes what came of a write. A database that refuses it for its epoch, or for what is in it, has answered. A call that was
-// given up because its caller ends says nothing.
+// noteWrite notes the outcome of a write. A database that refuses a write for its epoch, or for its
+// content, has answered. A call given up because its caller ends says nothing.
 func (l *lastCall) noteWrite(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
@@ -108,7 +108,7 @@ func (l *lastCall) noteWrite(ctx context.Context, err error) {
 	}
 }
 
-// failure returns why the latest call failed, if that is no longer ago than that.
+// failure returns why the latest call failed, if the failure is recent enough.
 func (l *lastCall) failure(within time.Duration) error {
 	if f := l.failed.Load(); f != nil && time.Since(f.at) < within {
 		return f.err
@@ -117,7 +117,8 @@ func (l *lastCall) failure(within time.Duration) error {
 }
 
 const (
-	// roundPieces is how many pieces are settled before outcomes are noted and done moves: about half a second's work.
+	// roundPieces is how many pieces are settled before outcomes are noted and done moves: about
+	// half a second's work.
 	roundPieces = 4
 )
 

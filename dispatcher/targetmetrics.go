@@ -14,38 +14,44 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// Metrics of single targets have a label, and each value of it is series that a monitor keeps. So only some targets are named: those
-// that are configured, or those with the most traffic. The rest are "other" together.
+// Metrics of single targets have a label, and each value makes series for a monitor to keep. So
+// only some targets are named: configured ones, or those with the most traffic. The rest are
+// "other" together.
 
 const (
 	otherTargets = "other"
-	// rankEvery is how often the targets with the most traffic are chosen, and half of what was counted before is forgotten: so a target
-	// that has fallen silent is named for some ten minutes more, and one that is rarely used not at all.
+	// rankEvery is how often the targets with the most traffic are chosen, and half of the earlier
+	// counts forgotten: so a target without traffic is named for some ten minutes more, and a
+	// rarely used one not at all.
 	rankEvery = time.Minute
-	// maxCandidates bounds the targets whose traffic is counted. Others are counted when some of these have fallen silent.
+	// maxCandidates bounds the targets with counted traffic. Others are counted when some of these
+	// have fallen silent.
 	maxCandidates = 2000
-	// measureEvery is how often the owner of slot 0 counts what waits for each named target; it rests 20 times as long as that took.
+	// measureEvery is how often the owner of slot 0 counts the waiting tasks of each named target;
+	// it rests 20 times as long as the count took.
 	measureEvery = 30 * time.Second
 	measureRest  = 20
 	// pendingCounted is up to where the tasks of a target are counted.
 	pendingCounted = 100_000
 	// overdueLooked is how many overdue tasks of each slot are looked at, the first ones.
 	overdueLooked = 1000
-	// overdueAfter is how long a task may be due before it counts as overdue: what was delivered is settled well within it.
+	// overdueAfter is how long a task may be due before it counts as overdue: delivered tasks are
+	// settled well within this time.
 	overdueAfter = 5 * time.Second
-	// dueCounted is for how long what falls due is counted, some two million tasks a second. A task that has been overdue for more than
-	// dueBacklog is not counted.
+	// dueCounted is for how long tasks that fall due are counted, some two million a second. A task
+	// overdue for more than dueBacklog is not counted.
 	dueCounted = 500 * time.Millisecond
 	dueBacklog = 24 * time.Hour
 )
 
-// dueWithin are the spans in which what falls due is counted, the longest last.
+// dueWithin are the spans of the counts of due tasks, the longest last.
 var dueWithin = []struct {
 	label string
 	span  time.Duration
 }{{"1m", time.Minute}, {"5m", 5 * time.Minute}, {"15m", 15 * time.Minute}}
 
-// waiting counts what waits for targets. All calls read indexes only, and no more than they are told to.
+// waiting counts the waiting tasks of targets. All calls read indexes only, within the given
+// bounds.
 type waiting interface {
 	Forecast(ctx context.Context, f look.ForecastFilter) (steps []look.ForecastStep, next int64, err error)
 	CountPending(ctx context.Context, topic string, after, most int64) (look.Bounded, error)
@@ -104,7 +110,7 @@ func (m *targetMetrics) observe(topic string, seconds float64) {
 	named.Observe(seconds)
 }
 
-// rank names the targets with the most traffic. One that is named already stays unless another has twice as much.
+// rank names the targets with the most traffic. A named one stays unless another has twice as much.
 func (m *targetMetrics) rank() {
 	if m.fixed {
 		return
@@ -148,7 +154,8 @@ func (m *targetMetrics) names() []string {
 	return slices.Sorted(maps.Keys(m.named))
 }
 
-// measure counts what falls due, and what waits for each named target. Counts of another dispatcher are not shown here.
+// measure counts due tasks, and the waiting ones of each named target. Counts of another dispatcher
+// are not shown here.
 func (m *targetMetrics) measure(ctx context.Context, from waiting, now int64) error {
 	if err := m.measureDue(ctx, from, now); err != nil {
 		return err

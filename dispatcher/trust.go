@@ -13,8 +13,8 @@ type trust struct {
 	suspended suspension // while it is active, nothing is claimed or sent
 }
 
-// trusted says whether anything may be claimed or sent now. Once trust is lost it stays so until the owner loop has made
-// sure that nobody else took the slots meanwhile.
+// trusted says whether anything may be claimed or sent now. Lost trust stays lost until the owner
+// loop has made sure that nobody else took the slots meanwhile.
 func (tr *trust) trusted() bool {
 	if !tr.members.Trusted() {
 		if tr.suspended.lose() {
@@ -25,8 +25,9 @@ func (tr *trust) trusted() bool {
 	return !tr.suspended.active()
 }
 
-// suspension keeps in mind that trust in the election was lost. It lasts until a look at the slots has shown whose they are, and
-// only a look that began after the latest loss ends it: several loops look, and trust may be lost again meanwhile.
+// suspension keeps in mind that trust in the election was lost. It lasts until a look at the slots
+// has shown their owners, and only a look begun after the latest loss ends it: several loops look,
+// and trust may be lost again meanwhile.
 type suspension struct {
 	losses  atomic.Int64 // of trust, so far; whoever notices one adds to it
 	checked atomic.Int64 // how many of them a look at the slots has followed
@@ -37,7 +38,7 @@ func (s *suspension) lose() bool { return s.losses.Add(1)-1 == s.checked.Load() 
 
 func (s *suspension) active() bool { return s.losses.Load() != s.checked.Load() }
 
-// look returns what end is to be given once the look that begins now has ended well.
+// look returns the argument for end, once the look that begins now has ended well.
 func (s *suspension) look() int64 { return s.losses.Load() }
 
 func (s *suspension) end(look int64) {

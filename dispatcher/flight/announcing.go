@@ -8,9 +8,10 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A delivery's last events do not pass the outbox, because nothing is written for a task that is simply delivered: done waits for
-// their acknowledgement instead. While the results topic does not answer, done must not wait. So events that find no room, that fail,
-// or that are not acknowledged within UnresponsiveAfter are stored in the outbox, many in one row, and done moves on.
+// Nothing is written for a task that is simply delivered, so the last events of a delivery do not
+// pass the outbox: done waits for their acknowledgement. Done must not wait while the results topic
+// does not answer. So events are stored in the outbox, many in one row, if they find no room, fail,
+// or are not acknowledged within UnresponsiveAfter.
 
 // Announcing is for the settle loop: the last events of deliveries.
 type Announcing struct{ *machine }
@@ -24,8 +25,8 @@ func (fl Outcomes) announces(t *Task, at int64) Delivery {
 	return Delivery{t, at}
 }
 
-// Announced takes what became of a delivery's last events. The delivery is settled once they are acknowledged; if they were not, they are
-// stored.
+// Announced takes the outcome of publishing the last events of a delivery. Acknowledged events
+// settle the delivery, and others are stored.
 func (fl Announcing) Announced(d Delivery, err error) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -41,8 +42,9 @@ func (fl Announcing) Announced(d Delivery, err error) {
 	fl.kicks.Settle.Now()
 }
 
-// deferSlow defers deliveries whose events have waited long for their acknowledgement. They must not hold up their slot. That
-// matters most when it is given back: the next owner would send again what was delivered.
+// deferSlow defers deliveries with a long wait for an acknowledgement: they must not hold up their
+// slot. A slot is most urgent when another dispatcher is to have it, because its next owner would
+// deliver again.
 func (fl Outcomes) deferSlow() {
 	for t, said := range fl.unannounced.published {
 		patience := fl.cfg.UnresponsiveAfter
@@ -59,13 +61,14 @@ func (fl Outcomes) deferSlow() {
 	}
 }
 
-// Deferred are deliveries whose last events are to be stored.
+// Deferred are deliveries with last events to be stored.
 type Deferred struct {
 	*machine
 	List []Delivery
 }
 
-// Deferred takes at most n deliveries whose last events are to be stored, less those whose slots were lost; nil: there were none.
+// Deferred takes at most n deliveries to store the last events of, less those of lost slots; nil:
+// there were none.
 func (fl Announcing) Deferred(n int) *Deferred {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -91,14 +94,14 @@ func (d *Deferred) Stored() {
 	}
 }
 
-// NotStored takes back what could not be stored.
+// NotStored takes back the deliveries of a failed storing.
 func (d *Deferred) NotStored() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.unannounced.deferred = slices.Concat(d.List, d.unannounced.deferred)
 }
 
-// deliveredEvents are the last events of a delivery that ends its task; at is when it was acknowledged.
+// deliveredEvents are the last events of a final delivery, acknowledged at an instant.
 func deliveredEvents(t *Task, at int64) []schemas.Event {
 	e := schemas.Event{Topic: t.topic, ID: t.id, State: schemas.StateDispatched, Due: t.due, At: at, Attempt: t.attempt + 1, Lateness: max(at-t.at, 0)}
 	events := []schemas.Event{e, e}

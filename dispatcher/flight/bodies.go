@@ -20,7 +20,7 @@ import (
 // Bodies is for the fetch loop.
 type Bodies struct{ *machine }
 
-// Batch is a run of claimed tasks whose bodies are read together.
+// Batch is a run of claimed tasks, for one reading of bodies.
 type Batch struct {
 	*machine
 	Bytes int // of bodies there is room for
@@ -36,7 +36,7 @@ func newBatch(m *machine, tasks []*Task, bytes int) *Batch {
 	return b
 }
 
-// Ready are the tasks of a batch that are to be sent, with their bodies.
+// Ready are the tasks of a batch to be sent, with their bodies.
 type Ready struct {
 	*Batch
 	tasks []*Task
@@ -51,9 +51,10 @@ func (b *Batch) Seqs() []int64 {
 	return seqs
 }
 
-// Next returns tasks whose bodies are to be read, or nil and after which time to ask again. Where room is scarce it makes some. The
-// clock says what is due: with little room left, tasks that were claimed ahead and are due by now go in the order of their time with
-// those that came late. Only the fetch loop calls it.
+// Next returns tasks whose bodies are to be read, or nil and after which time to ask again. Next
+// makes room where room is scarce. The clock says what is due: with little room left, tasks claimed
+// ahead and due by now go in the order of time with those that came late. Only the fetch loop calls
+// Next.
 func (fl Bodies) Next() (*Batch, time.Duration) {
 	fl.mu.Lock()
 	room, bytes, scarce := fl.bodyRoom()
@@ -82,15 +83,15 @@ func (fl Bodies) Next() (*Batch, time.Duration) {
 	}
 }
 
-// bodyRoom makes room for bodies where it is scarce, and says how much there is.
+// bodyRoom makes scarce room for bodies, and says how much there is.
 func (fl Bodies) bodyRoom() (tasks, bytes int, scarce bool) {
 	fl.giveWay()
 	tasks, bytes = fl.staging.room()
 	return tasks, bytes, fl.staging.scarce()
 }
 
-// readable leaves out tasks whose slots are lost, and tasks that are held or put off without their bodies. aside says that some were
-// held or put off.
+// readable leaves out tasks of lost slots, and tasks to be held or put off without their bodies.
+// aside says that there were some of the latter.
 func (fl Bodies) readable(batch []*Task) (out []*Task, aside bool) {
 	out = slices.DeleteFunc(batch, func(t *Task) bool {
 		if t.slot.abandoned {
@@ -116,7 +117,7 @@ type Tenants struct {
 // Learn takes the intakes of all sources.
 func (ts *Tenants) Learn(intakes map[int]string) { ts.bySource.Store(&intakes) }
 
-// of returns the intake of a task; "" of a timer's run, and of a task whose intake is not known yet.
+// of returns the intake of a task; "" of a timer's run, and of a task with an unknown intake.
 func (ts *Tenants) of(seq int64) string {
 	if known := ts.bySource.Load(); known != nil {
 		source, _ := task.SplitSeq(seq)
@@ -125,8 +126,8 @@ func (ts *Tenants) of(seq int64) string {
 	return ""
 }
 
-// Read takes the rows of a batch, and the seqs of those for whose bodies there was no room, and returns the tasks that are to be
-// sent. Their intents go to the send log next, and then Logged takes them.
+// Read takes the rows of a batch, and the seqs of tasks for whose bodies there was no room. It
+// returns the tasks to be sent: their intents go to the send log next, and then Logged takes them.
 func (b *Batch) Read(rows []task.Task, rest []int64, keys DeliveryKeys, tracer *tracing.Tracer) *Ready {
 	if len(rest) > 0 {
 		rows = b.readAgain(rows, rest)
@@ -141,8 +142,8 @@ func (b *Batch) Read(rows []task.Task, rest []int64, keys DeliveryKeys, tracer *
 		row := &rows[i]
 		t := b.bySeq[row.Seq]
 		delete(b.bySeq, row.Seq)
-		// A report, or a late answer to an earlier sending, may have ended or moved the task after the claim was read and before it entered.
-		// To send it now would deliver it twice.
+		// A report, or a late answer to an earlier sending, may have ended or moved the task after
+		// the claim was read and before it entered. To send the task now would deliver twice.
 		if row.Slot != t.slot.number || row.Pos != t.pos {
 			moved = append(moved, t)
 			continue
@@ -169,14 +170,15 @@ func (b *Batch) Read(rows []task.Task, rest []int64, keys DeliveryKeys, tracer *
 	return &Ready{b, b.parkUnsent(ready)}
 }
 
-// gone closes the place of a task that does not stand there any more.
+// gone closes the place of a task that stands elsewhere by now.
 func (fl *machine) gone(t *Task) {
 	t.status = left
 	fl.proofs.forget(t.seq)
 }
 
-// readAgain keeps of the rows that were read those that come before every task that was not: one key's tasks must not
-// overtake each other here. The other tasks are read again, in smaller bites, so that in the end the first of them fits.
+// readAgain keeps of the rows only those before every unread task: tasks of one key must not
+// overtake each other here. The others are read again, in smaller bites, until the first of them
+// fits.
 func (b *Batch) readAgain(rows []task.Task, rest []int64) []task.Task {
 	order := func(a, o *Task) int { return cmp.Or(cmp.Compare(a.pos, o.pos), cmp.Compare(a.seq, o.seq)) }
 	unread := make([]*Task, len(rest), len(b.bySeq))
@@ -201,8 +203,9 @@ func (b *Batch) readAgain(rows []task.Task, rest []int64) []task.Task {
 	return rows
 }
 
-// prepare makes the content of a task, its record whole but for the instant at which it is sent. It needs no lock: the content is not the
-// task's yet, and only the fetch loop has a task whose body is not read.
+// prepare makes the content of a task, with a record complete but for the instant of sending. No
+// lock is needed: the content is not the task's yet, and only the fetch loop has a task without a
+// body.
 func (fl *machine) prepare(t *Task, c *content, row *task.Task, keys DeliveryKeys, tracer *tracing.Tracer) error {
 	c.topic, c.id, c.due, c.attempt, c.replay, c.state = row.Topic, row.ID, row.Due, row.Attempt, row.Replay, row.State
 	c.idle, c.snoozed = row.Idle || row.State != task.StateRetry, row.Snoozed
@@ -238,7 +241,8 @@ func (fl *machine) prepare(t *Task, c *content, row *task.Task, keys DeliveryKey
 	return nil
 }
 
-// Intents say which tasks are about to be sent. A task without a record sends nothing, and has no intent. Nor has one whose slot is lost.
+// Intents are the attempts about to be made. A task without a record sends nothing and has no
+// intent, nor has one of a lost slot.
 func (r *Ready) Intents() []sendlog.Intent {
 	intents := make([]sendlog.Intent, 0, len(r.tasks))
 	r.mu.Lock()
@@ -252,14 +256,15 @@ func (r *Ready) Intents() []sendlog.Intent {
 	return intents
 }
 
-// Logged takes tasks whose intents are in the send log: they wait for their instant. Those that the send log proves delivered are settled
-// instead.
+// Logged takes tasks with intents in the send log: they wait for their instant. A task proven
+// delivered by the send log is settled instead.
 func (r *Ready) Logged() {
 	now := r.clock.Millis()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Nobody may remove a claimed row, short of a hand in the database, and of a report on an earlier owner's delivery that is followed by
-	// another task of the same id. Such a task cannot be sent, and must not hold up its slot.
+	// Nobody may remove a claimed row, short of a hand in the database, and of a report on an
+	// earlier owner's delivery followed by another task of the same id. Such a task cannot be sent,
+	// and must not hold up its slot.
 	for _, t := range r.bySeq {
 		r.gone(t)
 		r.log.Error("a claimed task has no row", zap.Int64("seq", t.seq), zap.Int("slot", t.slot.number), zap.Bool("abandoned", t.slot.abandoned))
@@ -286,8 +291,8 @@ func (r *Ready) Logged() {
 	r.kicks.Release.Now()
 }
 
-// parkUnsent puts off those of the tasks, just read, whose outlets are closed, and returns the others. A task that an
-// earlier owner may have sent goes on: the send log may know of it.
+// parkUnsent puts off those of the tasks, just read, whose outlets are closed, and returns the
+// others. A task that an earlier owner may have sent goes on: the send log may know more.
 func (b *Batch) parkUnsent(tasks []*Task) []*Task {
 	now := b.clock.Millis()
 	return slices.DeleteFunc(tasks, func(t *Task) bool {

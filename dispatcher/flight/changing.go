@@ -9,16 +9,16 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// While the number of slots changes, a slot is split by its owner, and its tasks go to where they belong (docs/design/slots.md). Until they
-// are there, neither the slot nor those that take its tasks over are claimed, or have held tasks called back, beyond the place up to which
-// all is where it belongs.
+// While the number of slots changes, each owner splits its slots, and the tasks go to where they
+// belong (docs/design/slots.md). Neither a split slot nor one that takes tasks over is claimed, or
+// has held tasks called back, beyond the place up to which all tasks are where they belong.
 
-// raiseEvery is how often held tasks of a slot may be called back further while others are still to come: each time, all gates look anew from
-// there.
+// raiseEvery is how often held tasks of a slot may be called back further while others are still to
+// come: each time, all gates look anew from there.
 const raiseEvery = time.Second
 
-// SlotsSeen takes all slots as the database has them: how far those that are owned may be claimed. Whoever reads them calls it before they
-// are read again.
+// SlotsSeen takes all slots as the database has them: how far owned ones may be claimed. A caller
+// takes in one reading before the next.
 func (fl Owning) SlotsSeen(rows []store.Slot) {
 	claimTo, callTo := int64(never), int64(never) // of slots that take tasks over
 	for _, r := range rows {
@@ -77,7 +77,7 @@ func (fl Owning) SlotsSeen(rows []store.Slot) {
 // Changing is for the loop that changes the number of slots.
 type Changing struct{ Owned }
 
-// Splitting is a slot that is about to be split. Until End the slot is not claimed, so that it drains.
+// Splitting is a slot about to be split, and not claimed until End, to let it drain.
 type Splitting struct {
 	*machine
 	Slot    int
@@ -99,7 +99,8 @@ func (fl Changing) Begin(slot int) *Splitting {
 	return &Splitting{machine: fl.machine, Slot: slot, Epoch: l.epoch, slot: l}
 }
 
-// Drained tells whether the slot has drained: all that was claimed is settled. gone: it never will, for it is not ours any more.
+// Drained tells whether all claimed tasks of the slot are settled. gone: the slot is not ours any
+// more, and never drains.
 func (s *Splitting) Drained() (drained, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +109,7 @@ func (s *Splitting) Drained() (drained, gone bool) {
 	return l.done == l.claimed && l.head == len(l.tasks), l.abandoned || !l.leaving.IsZero()
 }
 
-// UntilDrained is how long it takes at least until the slot has drained: what is claimed falls due first.
+// UntilDrained is how long the slot takes to drain, at least: the claimed tasks fall due first.
 func (s *Splitting) UntilDrained() time.Duration {
 	now := s.clock.Millis()
 	s.mu.Lock()
@@ -120,8 +121,8 @@ func (s *Splitting) UntilDrained() time.Duration {
 	return time.Duration(max(open[len(open)-1].pos-now, 0)) * time.Millisecond
 }
 
-// End lets the slot be claimed again. If it was split, what was put off in it is not called back from here any more: it may belong to
-// another slot. It comes when its time is over.
+// End lets the slot be claimed again. Tasks put off in a slot that was split may belong to another
+// one now: they are not called back from here, and come when their time is over.
 func (s *Splitting) End(split bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +133,8 @@ func (s *Splitting) End(split bool) {
 	s.kicks.Claim.Now()
 }
 
-// Waits tells whether the producer may still hold a task: its answer would be about the task where it stands now.
+// Waits tells whether the producer may still hold a task: the answer would be about the task at its
+// present place.
 func (fl Changing) Waits(seq int64) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()

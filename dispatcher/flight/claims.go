@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// SweepEvery is how often the database itself is asked what comes next, whatever the index says. The
-	// question costs one look into an index for each slot.
+	// SweepEvery is how often the database itself is asked for the next tasks, whatever the index
+	// says. The question costs one look into an index for each slot.
 	SweepEvery = time.Second
-	// lead is how long before its due time a task is claimed that a wake told of. A claim and the fetch of a body take a few
-	// milliseconds.
+	// lead is how long before its due time a task is claimed after a wake. A claim and the fetch of
+	// a body take a few milliseconds.
 	lead = 25 * time.Millisecond
 	// ClaimPause keeps a stream of tasks due at once from becoming a claim each.
 	ClaimPause = 5 * time.Millisecond
@@ -23,7 +23,7 @@ const (
 	overdue = 2 * time.Second
 )
 
-// Claim is a slot that is being claimed. Settling moves the slot's next, so what the claim needs is noted with it.
+// Claim is a slot being claimed, with all that the claim needs: settling moves the slot's next.
 type Claim struct {
 	Slot     int
 	Epoch    int64
@@ -44,7 +44,7 @@ type Claiming struct {
 	Room   int // how many tasks may still enter
 }
 
-// Woken notes what wakes tell: the earliest due time of a slot, or that timers were changed in it.
+// Woken notes wakes: the earliest due time of a slot, or that timers were changed there.
 func (fl Claims) Woken(places []slots.Pos) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -59,7 +59,8 @@ func (fl Claims) Woken(places []slots.Pos) {
 	}
 }
 
-// Swept notes what the database said: where every slot stands was compared already, and next is what comes next in them.
+// Swept notes an answer of the database: the place of every slot was compared already, and next are
+// the next tasks of the slots.
 func (fl Claims) Swept(before Known, next []slots.Pos) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -74,7 +75,8 @@ func (fl Claims) Swept(before Known, next []slots.Pos) {
 				fl.metrics.Swept.Inc() // overdue, and nobody had told of it
 			}
 			l.next = min(l.next, n.Pos)
-			// At the first place behind what is claimed stands what came when its own place was claimed already: it may be due.
+			// The first place behind the claimed ones has tasks that came when their own place was
+			// claimed already, and may be due.
 			if n.Pos == l.claimed+1 {
 				l.urgent = min(l.urgent, fl.clock.Millis())
 			}
@@ -82,7 +84,7 @@ func (fl Claims) Swept(before Known, next []slots.Pos) {
 	}
 }
 
-// NextKnown notes what comes next in slots, as the index says.
+// NextKnown notes the next places of slots, by the index.
 func (fl Claims) NextKnown(next []slots.Pos) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -93,7 +95,7 @@ func (fl Claims) NextKnown(next []slots.Pos) {
 	}
 }
 
-// NextBy returns the slots whose next task is due by then.
+// NextBy returns the slots with a task due by then.
 func (fl Claims) NextBy(end int64) (slots []int) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -134,13 +136,13 @@ func (fl Claims) Until(ahead int64) time.Duration {
 	return time.Duration(min(max(at-fl.clock.Millis(), 0), SweepEvery.Milliseconds())) * time.Millisecond
 }
 
-// maxEntries bounds the tasks in memory that have no body yet, at about 80 bytes each. One millisecond's tasks are
-// claimed together, so a single claim may exceed it.
+// maxEntries bounds the tasks in memory without a body, at about 80 bytes each. One millisecond's
+// tasks are claimed together, so a single claim may exceed the bound.
 func (fl *machine) maxEntries() int { return 30 * fl.cfg.StageTasks }
 
 func (fl *machine) full() bool { return fl.entries >= fl.maxEntries() }
 
-// Begin decides which slots are claimed now, and how far: always further than they are.
+// Begin decides which slots are claimed now, and how far: always further than before.
 func (fl Claims) Begin(lookAhead int64) Claiming {
 	now := fl.clock.Millis()
 	fl.mu.Lock()
@@ -167,8 +169,8 @@ func (fl Claims) Begin(lookAhead int64) Claiming {
 	return round
 }
 
-// CatchUp returns the slots of which the database calls more claimed than is known here: the reply to a claim was lost. Until End
-// nobody else claims them.
+// CatchUp returns the slots of which the database calls more claimed than is known here, because
+// the reply to a claim was lost. Until End nobody else claims them.
 func (fl Owning) CatchUp(slots []store.Slot) Claiming {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -182,7 +184,7 @@ func (fl Owning) CatchUp(slots []store.Slot) Claiming {
 	return behind
 }
 
-// End ends claims, whatever came of them.
+// End ends the claims, whether they came about or not.
 func (fl Claiming) End() {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -191,14 +193,14 @@ func (fl Claiming) End() {
 	}
 }
 
-// Abandoned says that none of the slots is ours any more.
+// Abandoned says whether none of the slots is ours any more.
 func (fl Claiming) Abandoned(claims []Claim) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return !slices.ContainsFunc(claims, func(c Claim) bool { return !c.slot.abandoned })
 }
 
-// Claimed moves slots to where they are claimed, with the tasks that stand there.
+// Claimed moves slots to where they are claimed, with the tasks of the claimed places.
 func (fl Claiming) Claimed(claims []Claim, entries []line.Entry) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -212,7 +214,8 @@ func (fl Claiming) Claimed(claims []Claim, entries []line.Entry) {
 	fl.enter(ours, entries, false)
 }
 
-// enter puts claimed tasks into their slots and into the queue for their bodies. They come in the order of their slots.
+// enter puts claimed tasks, in the order of their slots, into the slots and into the queue for
+// bodies.
 func (fl *machine) enter(owned map[int]*ownedSlot, entries []line.Entry, doubt bool) {
 	now := fl.clock.Millis()
 	queue := make([]*Task, 0, len(entries))
@@ -224,8 +227,8 @@ func (fl *machine) enter(owned map[int]*ownedSlot, entries []line.Entry, doubt b
 		}
 		t := &tasks[i]
 		*t = Task{slot: l, seq: e.Seq, pos: e.Pos, at: e.Pos, order: e.Pos, lane: e.Lane, doubt: doubt}
-		// What came when its own place was claimed already is due before its place says. What belongs there must not overtake what was
-		// claimed before it.
+		// A task that came when its own place was claimed already is due before its place says. A
+		// task that belongs to the place must not overtake those claimed before.
 		if e.Pos == l.before+1 || doubt && e.Due > 0 {
 			t.at, t.order = min(t.at, max(e.Due, now)), e.Due
 		}
@@ -246,7 +249,7 @@ func (fl *machine) enter(owned map[int]*ownedSlot, entries []line.Entry, doubt b
 	fl.kicks.Fetch.Now()
 }
 
-// claimTo moves claimed. Places beyond that are known stay known.
+// claimTo moves claimed. Known places beyond stay known.
 func (l *ownedSlot) claimTo(to int64) {
 	l.before, l.claimed, l.looked = l.claimed, to, false
 	if l.next <= to {
@@ -257,13 +260,14 @@ func (l *ownedSlot) claimTo(to int64) {
 	}
 }
 
-// liesBehind says that what comes next was due before an instant, or may have been: a wake and the index tell of single tasks, and only the
-// database of the first.
+// liesBehind says whether the next task was due before an instant, or may have been: a wake and the
+// index tell of single tasks, and only the database of the first.
 func (l *ownedSlot) liesBehind(at int64) bool { return l.next < at || !l.looked && l.claimed < at }
 
-// reach returns how far a claim of the slot goes. The slot may be claimed beyond the look-ahead: before a burst the look-ahead was
-// longer, or the database's clock was set back. Then what came late stands right behind claimed, and a few places are enough for it. The
-// pause between claims is longer than these places last, so time catches up. Multiples let slots be claimed together.
+// reach returns how far a claim of the slot goes. The slot may be claimed beyond the look-ahead:
+// before a burst the look-ahead was longer, or the database's clock was set back. Then late tasks
+// stand right behind claimed, and a few places are enough. The pause between claims is longer than
+// a few places last, so time catches up. Multiples let slots be claimed together.
 func (l *ownedSlot) reach(ahead int64) int64 {
 	const few = int64(ClaimPause / time.Millisecond)
 	if ahead > l.claimed {

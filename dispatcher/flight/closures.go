@@ -12,8 +12,8 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 )
 
-// Check looks at the outlets that have not answered for long, and at the events that have not been acknowledged. It returns the topics that
-// the producer is to forget.
+// Check looks at outlets without answers for long, and at events without acknowledgements. It
+// returns the topics for the producer to forget.
 func (fl Outcomes) Check() (forget []string) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -23,7 +23,8 @@ func (fl Outcomes) Check() (forget []string) {
 	return fl.forgetClosed(time.Now())
 }
 
-// refusedForNow takes note of an answer to a record, and reports whether its target refused it and may take it in a moment.
+// refusedForNow takes note of an answer to a record, and reports whether the target refused the
+// record and may take it in a moment.
 func (fl Due) refusedForNow(topic string, err error) bool {
 	switch {
 	case err == nil:
@@ -73,7 +74,7 @@ func (fl Due) noteRefusal(topic string, why cause, err error) (final bool) {
 	return (*row).final(now)
 }
 
-// respondsAgain ends a silence: what was put off is called back.
+// respondsAgain ends a silence: the parked tasks are called back.
 func (fl Due) respondsAgain(g *Outlet) {
 	if g.silent() {
 		g.closed = g.closed.refusal
@@ -82,9 +83,10 @@ func (fl Due) respondsAgain(g *Outlet) {
 	}
 }
 
-// forgetClosed ends the closures of outlets to which nothing was to be sent for long: nobody knows. It returns the topics that the producer
-// is to forget as well: it would ask the brokers for each name that anybody ever mistyped, four times a second. One that has something in
-// flight answers for itself.
+// forgetClosed ends the closures of outlets without traffic for long: nobody knows their state. It
+// returns the topics for the producer to forget as well: a producer asks the brokers for each name
+// that anybody ever mistyped, four times a second. An outlet with something in flight answers for
+// itself.
 func (fl Outcomes) forgetClosed(now time.Time) (topics []string) {
 	used := map[string]bool{}
 	var over []outletKey
@@ -106,8 +108,9 @@ func (fl Outcomes) forgetClosed(now time.Time) (topics []string) {
 	return slices.DeleteFunc(topics, func(topic string) bool { return used[topic] })
 }
 
-// checkOutlets finds outlets that have not answered for long. A task that is with the producer cannot be called
-// back: it leaves its place, so that its slot goes on, and its answer is still waited for.
+// checkOutlets finds outlets that have not answered for long. A task with the producer cannot be
+// called back: the task leaves its place, so that its slot goes on, and the answer is still waited
+// for.
 func (fl Outcomes) checkOutlets() {
 	silent := map[outletKey]*Outlet{}
 	for key, g := range fl.outlets.byKey {
@@ -144,13 +147,13 @@ func (fl Outcomes) checkOutlets() {
 	}
 }
 
-// fallsSilent says that what a partition has was not answered for long.
+// fallsSilent says whether records of a partition were not answered for long.
 func (fl Outcomes) fallsSilent(g *Outlet) bool {
 	return g.sending > 0 && !g.silent() && !g.origin && time.Since(g.since) >= fl.cfg.UnresponsiveAfter
 }
 
-// setAsideSlow takes requests that have been under way for long out of their places, so that their slots go on. Each answer is still waited
-// for: it is bounded by the request's own timeout.
+// setAsideSlow takes requests under way for long out of their places, so that their slots go on.
+// Each answer is still waited for, as long as the request's own timeout.
 func (fl Outcomes) setAsideSlow() {
 	for t, since := range fl.underWay {
 		if t.status == sending && time.Since(since) >= min(slowCall, fl.cfg.UnresponsiveAfter) && fl.stuck[t.seq] == nil && !t.slot.abandoned {
@@ -159,7 +162,7 @@ func (fl Outcomes) setAsideSlow() {
 	}
 }
 
-// setAsideSent takes a task that is with its sender out of its place. Its answer is still waited for.
+// setAsideSent takes a task with its sender out of its place. The answer is still waited for.
 func (fl *machine) setAsideSent(t *Task) {
 	fl.stuck[t.seq] = t
 	fl.unsettled.ends(t)
@@ -168,7 +171,8 @@ func (fl *machine) setAsideSent(t *Task) {
 	t.body = body
 }
 
-// originDown puts an origin's tasks off for as long as nothing is sent to it. The callback package says when to ask it, and logs it.
+// originDown puts an origin's tasks off for as long as nothing is sent there. The callback package
+// says when to ask the origin, and logs it.
 func (fl Due) originDown(g *Outlet, rest time.Duration) {
 	now := time.Now()
 	if g.closed == nil {
@@ -179,7 +183,8 @@ func (fl Due) originDown(g *Outlet, rest time.Duration) {
 	g.closed.first, g.closed.asked, g.closed.next, g.closed.probing = rest, 0, now.Add(rest), false
 }
 
-// Unresponsive returns the names of the topics and origins of which a part does not answer, in order. For operators.
+// Unresponsive returns the topics and origins with a part that does not answer, in order. For
+// operators.
 func (fl *Flight) Unresponsive() []string {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()

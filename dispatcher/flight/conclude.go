@@ -15,10 +15,10 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Outcomes is for the settle loop: outcomes of sending, and outlets that give none.
+// Outcomes is for the settle loop: outcomes of sending, and outlets without any.
 type Outcomes struct{ *machine }
 
-// Logging are outcomes that the send log is to know.
+// Logging are outcomes for the send log.
 type Logging struct {
 	Entries []sendlog.Outcome
 	inbox   *inbox
@@ -28,10 +28,10 @@ type Logging struct {
 // Logged says that the send log knows the outcomes.
 func (l *Logging) Logged() { l.inbox.logged(l.n) }
 
-// Suspects is for those who send refused tasks again, each by itself.
+// Suspects is for senders of refused tasks, each task by itself.
 type Suspects struct{ *machine }
 
-// final says that the target refused the task for good.
+// final says whether the target refused the task for good.
 func (o outcome) final() bool {
 	if call, ok := errors.AsType[*CallError](o.err); ok {
 		return call.Verdict == callback.Dead
@@ -39,7 +39,7 @@ func (o outcome) final() bool {
 	return kafka.Permanent(o.err) && !o.again
 }
 
-// ToLog returns what the send log is to know; nil: nothing.
+// ToLog returns the outcomes to be logged; nil: none.
 func (fl Outcomes) ToLog() *Logging {
 	outcomes := fl.inbox.outcomesToLog()
 	if len(outcomes) == 0 {
@@ -59,8 +59,8 @@ func (fl Outcomes) ToLog() *Logging {
 	return &Logging{entries, fl.inbox, len(outcomes)}
 }
 
-// Conclude decides what follows from each outcome that is in the send log. The last events of the deliveries it returns are to be
-// published. The suspects of the outlets it returns are to be sent, each by itself.
+// Conclude decides what follows from each outcome in the send log. It returns deliveries whose last
+// events are to be published, and outlets whose suspects are to be sent, each by itself.
 func (fl Outcomes) Conclude() (announce []Delivery, isolate []*Outlet) {
 	outcomes := fl.inbox.takeLogged()
 	if len(outcomes) == 0 {
@@ -81,8 +81,8 @@ func (fl Outcomes) Conclude() (announce []Delivery, isolate []*Outlet) {
 	return announce, isolate
 }
 
-// conclude decides what follows from an outcome. announce means that its last events are to be published before it counts; isolate, that
-// the suspects of an outlet are to be sent.
+// conclude decides what follows from an outcome. announce: the last events are to be published
+// before the outcome counts. isolate: the suspects of an outlet are to be sent.
 func (fl Outcomes) conclude(o outcome) (announce bool, isolate *Outlet) {
 	t := o.task
 	switch {
@@ -124,8 +124,8 @@ func (fl Outcomes) conclude(o outcome) (announce bool, isolate *Outlet) {
 	return false, nil
 }
 
-// sendLater puts off a task that a producer gave back. Unless it is certain that the record is not in its topic, nothing may happen
-// to the task any more but that it is sent: it must not be cancelled, replaced or called expired.
+// sendLater puts off a task given back by a producer. Unless its topic is certain not to have the
+// record, the task can only be sent: it must not be cancelled, replaced or called expired.
 func (fl Outcomes) sendLater(t *Task, err error) {
 	t.doubt = t.doubt || !kafka.NotSent(err)
 	if g := fl.outlets.closing(t.outletKey, time.Now()); g != nil {
@@ -135,7 +135,7 @@ func (fl Outcomes) sendLater(t *Task, err error) {
 	fl.postpone(t, fl.clock.Millis(), unsentPause)
 }
 
-// callFailed decides what follows from a request that was not delivered: another attempt, or a dead letter.
+// callFailed decides what follows from an undelivered request: another attempt, or a dead letter.
 func (fl Outcomes) callFailed(t *Task, o outcome, e *CallError) {
 	made := t.attempt
 	if e.Sent || e.Verdict == callback.Retry {
@@ -148,7 +148,8 @@ func (fl Outcomes) callFailed(t *Task, o outcome, e *CallError) {
 	case made-t.snoozed >= t.settings.MaxAttempts:
 		fl.leave(t, fl.deadTransition(t, schemas.KindDead, task.Exhausted(made-t.snoozed, e.Reason)).after(made))
 	default:
-		// One more: both times are cut to a millisecond, and the receiver counts from before its answer came.
+		// One more: both times are cut to a millisecond, and the receiver counts from before its
+		// answer came.
 		pause := (e.Pause(t.settings.Pause(made, t.snoozed, schemas.NoRetryAfter)) + time.Millisecond - 1).Milliseconds()
 		next := max(o.at, o.latest) + 1 + pause
 		if t.tooLateFor(next) {
@@ -161,8 +162,8 @@ func (fl Outcomes) callFailed(t *Task, o outcome, e *CallError) {
 	}
 }
 
-// tooLateFor says that an attempt at an instant would deliver a task later than it may be delivered. One that waits for reports may have
-// been delivered by an earlier attempt.
+// tooLateFor says whether an attempt at an instant would deliver a task later than allowed. A task
+// with reports may have been delivered by an earlier attempt.
 func (t *Task) tooLateFor(at int64) bool {
 	bound := t.settings.MaxLateness.Milliseconds()
 	return bound > 0 && at > t.due+bound && (t.attempt == 0 || t.settings.Ack != schemas.AckReport)
@@ -175,8 +176,9 @@ func awaitReport(t *Task, o outcome) Transition {
 	}
 }
 
-// answeredLate takes the answer about a task that has been set aside meanwhile. Once its slot was lost, the answer ends nothing: the task may
-// stand in another slot, and another owner may have sent it too.
+// answeredLate takes the answer about a task set aside meanwhile. Once the slot was lost, the
+// answer ends nothing: the task may stand in another slot, and another owner may have sent the task
+// too.
 func (fl Outcomes) answeredLate(o outcome) {
 	t := o.task
 	if fl.slots[t.slot.number] != t.slot {
@@ -201,14 +203,15 @@ func (fl Outcomes) answeredLate(o outcome) {
 	}
 }
 
-// leaveUnannounced stores the end of a delivered task that has left its place with its events, which are published from there.
+// leaveUnannounced stores the end of a delivered task out of its place, with the events, which are
+// published from there.
 func (fl Outcomes) leaveUnannounced(t *Task, at int64) {
 	if !t.slot.abandoned {
 		fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane, Events: deliveredEvents(t, at)}})
 	}
 }
 
-// Answer is what a producer said of a record, or a receiver of a callback.
+// Answer is the answer of a producer to a record, or of a receiver to a callback.
 type Answer struct {
 	At        int64 // Unix ms, by the database's clock
 	Partition int32
@@ -221,7 +224,8 @@ type Answer struct {
 func (fl Due) Answered(t *Task, a Answer) {
 	fl.mu.Lock()
 	g := fl.outlets.endSending(t)
-	// The producer itself may refuse a record as too large: only an answer to one sent alone shows that its target is there.
+	// The producer itself may refuse a record as too large: only an answer to a record sent alone
+	// shows that its target is there.
 	if a.Err == nil || kafka.ClockDiffers(a.Err) || kafka.Permanent(a.Err) && (a.Alone || !kafka.MaybeCollateral(a.Err)) {
 		g.since = time.Now()
 		fl.respondsAgain(g)
@@ -237,12 +241,13 @@ func (fl Due) Answered(t *Task, a Answer) {
 	}
 }
 
-// CallError is what came of a request that was not delivered.
+// CallError is the outcome of an undelivered request.
 type CallError struct{ callback.Outcome }
 
 func (e *CallError) Error() string { return e.Reason }
 
-// Called takes what came of a request, as Answered does for a record: the answer, and what it says of the origin.
+// Called takes the outcome of a request, as Answered does for a record, and learns of the origin
+// from the answer.
 func (fl Due) Called(t *Task, a Answer, o callback.Outcome) {
 	fl.mu.Lock()
 	delete(fl.underWay, t)
@@ -272,14 +277,15 @@ func (fl Due) concludes(o outcome) {
 	fl.inbox.concludes(o)
 }
 
-// Probed counts a probe that is over.
+// Probed counts the end of a probe.
 func (fl Due) Probed() {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.outlets.probes--
 }
 
-// suspect queues a refused task, to be sent again by itself. It returns its outlet if nobody sends that one's suspects yet.
+// suspect queues a refused task, to be sent again by itself. It returns the task's outlet if nobody
+// sends the outlet's suspects yet.
 func (fl Outcomes) suspect(t *Task) *Outlet {
 	g := fl.outlets.of(t)
 	t.trace.begins()
@@ -292,7 +298,8 @@ func (fl Outcomes) suspect(t *Task) *Outlet {
 	return g
 }
 
-// Next returns the next of an outlet's suspects. false: none is left, and whoever asked sends them no more.
+// Next returns the next of an outlet's suspects. false: none is left, and the caller sends them no
+// more.
 func (fl Suspects) Next(g *Outlet) (Sendable, bool) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -306,7 +313,8 @@ func (fl Suspects) Next(g *Outlet) (Sendable, bool) {
 	return one, true
 }
 
-// Lost lets go of a suspect whose slot was lost: its next owner sends it, and nobody waits for its answer.
+// Lost lets go of a suspect whose slot was lost: the next owner sends it, and nobody waits for an
+// answer.
 func (fl Suspects) Lost(t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -320,8 +328,9 @@ func (fl Suspects) Lost(t *Task) bool {
 	return true
 }
 
-// NotNow says that a suspect is not to be sent: its outlet does not answer, its target is paused, or it was set aside while it waited here.
-// Its row has a later place then, comes from there, and may have ended meanwhile.
+// NotNow says that a suspect is not to be sent: its outlet does not answer, its target is paused,
+// or the suspect was set aside while waiting here. In the last case its row has a later place,
+// comes from there, and may have ended meanwhile.
 func (fl Suspects) NotNow(g *Outlet, t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()

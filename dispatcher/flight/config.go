@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// Config of what is in flight. All fields are required; the dispatcher's configuration says what they mean.
+// Config of flight. All fields are required; the dispatcher's configuration says what they mean.
 type Config struct {
 	MemberID           string // the owner of slots, as the database names it
 	LookAhead          time.Duration
@@ -25,11 +25,12 @@ type Config struct {
 	Tenants            *Tenants
 }
 
-// lastSend is how long a slot that is to be given away goes on sending. A task that is sent later could not be settled before the slot
-// goes, and its next owner would send it again.
+// lastSend is how long a slot to be given away goes on sending. A task sent later could not be
+// settled before the slot goes, and the next owner would send the task again.
 func (c Config) lastSend() time.Duration { return c.DrainTimeout - min(c.DrainTimeout/8, time.Second) }
 
-// CheckEvery is how often Check is called: often enough for what must be stored within DrainTimeout.
+// CheckEvery is how often Check is called: often enough for all events to be stored within
+// DrainTimeout.
 func (c Config) CheckEvery() time.Duration {
 	return max(min(time.Second, c.DrainTimeout/16), 10*time.Millisecond)
 }
@@ -42,7 +43,7 @@ type Clock interface {
 	Offset() time.Duration // how far it is ahead of this machine's
 }
 
-// env is what every part of flight works with. New sets its fields.
+// env is for every part of flight. New sets its fields.
 type env struct {
 	cfg      Config
 	clock    Clock
@@ -52,15 +53,15 @@ type env struct {
 	stopping atomic.Bool // see Stop
 }
 
-// Kicks has one for each loop. Flight and the loops give them, and only the loop takes its own.
+// Kicks has one for each loop. Flight and the loops give kicks, and only the loop takes its own.
 type Kicks struct{ Own, Claim, Sweep, Fetch, Release, Topics, Settle, Timers, Overlap, Held, Slots Kick }
 
-// NewKicks makes them all.
+// NewKicks makes all kicks.
 func NewKicks() Kicks {
 	return Kicks{Own: newKick(), Claim: newKick(), Sweep: newKick(), Fetch: newKick(), Release: newKick(), Topics: newKick(), Settle: newKick(), Timers: newKick(), Overlap: newKick(), Held: newKick(), Slots: newKick()}
 }
 
-// Kick wakes a loop; kicks that come while it is awake become one.
+// Kick wakes a loop; kicks to a loop at work become one.
 type Kick chan struct{}
 
 func newKick() Kick { return make(Kick, 1) }
@@ -73,7 +74,7 @@ func (k Kick) Now() {
 	}
 }
 
-// Metrics are what flight counts. The loops count retries and dropped runs as well.
+// Metrics are the counts of flight. The loops count retries and dropped runs as well.
 type Metrics struct {
 	Abandoned, Doubts, Swept                     prometheus.Counter
 	Bodies, Proven, StagedLate                   prometheus.Counter
@@ -90,7 +91,7 @@ const (
 	DropOverlap = "overlap"
 )
 
-// NewMetrics registers them.
+// NewMetrics registers the counts.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	f := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {

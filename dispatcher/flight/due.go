@@ -10,11 +10,11 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Due is for the loop that sends what is due.
+// Due is for the loop that sends due tasks.
 type Due struct{ Owned }
 
-// releaseBatch bounds how many tasks are sent between two looks at whether the election still trusts us, which is how
-// many a paused owner may send on waking.
+// releaseBatch bounds how many tasks are sent between two looks at the trust of the election: a
+// paused owner may send so many on waking.
 const releaseBatch = 256
 
 // lookMost bounds how many tasks are looked at under the lock at once: most of them may be put off.
@@ -27,7 +27,7 @@ func (fl Due) Until() time.Duration {
 	return min(fl.due.untilDue(fl.clock.Now()), fl.gates.untilRelease())
 }
 
-// Take takes what is to be sent now, at most a batch. more says that there may be more.
+// Take takes the tasks to be sent now, at most a batch. more: there may be others.
 func (fl Due) Take() (send []Sendable, more bool) {
 	now := fl.clock.Millis()
 	send = make([]Sendable, 0, releaseBatch)
@@ -55,7 +55,7 @@ func (fl Due) Take() (send []Sendable, more bool) {
 	return send, len(send) == releaseBatch || looked >= lookMost
 }
 
-// sendable hands out an admitted task. A callback takes along the room that was taken for it at its origin.
+// sendable hands out an admitted task. A callback takes along the seat at its origin.
 func (fl Due) sendable(t *Task) Sendable {
 	t.trace.begins()
 	if t.call != nil {
@@ -104,8 +104,8 @@ func (fl Due) act(l *look, v verdict) bool {
 	return false
 }
 
-// actAtOutlet does what follows from a verdict on a task that has come to its outlet. Only taking a
-// seat at an origin shows whether there is one.
+// actAtOutlet does what follows from a verdict on a task at its outlet. Only taking a seat at an
+// origin shows whether there is one.
 func (fl Due) actAtOutlet(l *look, v verdict) (sent bool) {
 	t := l.task
 	g := fl.outlets.enter(t, l.outlet.outletKey)
@@ -130,7 +130,7 @@ func (fl Due) actAtOutlet(l *look, v verdict) (sent bool) {
 	return sent
 }
 
-// room says whether a task may be sent through its outlet. At an origin it takes the room for it.
+// room says whether a task may be sent through its outlet, and takes a seat at an origin.
 func (fl Due) room(g *Outlet, t *Task) bool {
 	switch {
 	case !fl.outlets.hasRoom(g, t):
@@ -146,7 +146,7 @@ func (fl Due) room(g *Outlet, t *Task) bool {
 	return seat != nil
 }
 
-// leaveSeat gives back room at an origin that no task has used.
+// leaveSeat gives back an unused seat at an origin.
 func (g *Outlet) leaveSeat() {
 	if g.seat != nil {
 		g.seat.Leave()
@@ -154,13 +154,13 @@ func (g *Outlet) leaveSeat() {
 	}
 }
 
-// A timer's run that is due is released or dropped. A run that must be alone or is missed waits in runs until the database has said whether
-// an earlier one is unfinished, or a later one on its way.
+// A due run of a timer is released or dropped. A run that must be alone or is missed waits in runs
+// until the database has said whether an earlier one is unfinished, or a later one on its way.
 
 // Runs is for the loop that asks whether runs may begin.
 type Runs struct{ *machine }
 
-// Asked are runs of which the database is to say whether they may begin.
+// Asked are runs for the database to judge: may they begin?
 type Asked struct {
 	*machine
 	tasks []*Task
@@ -177,7 +177,7 @@ func (fl *machine) missed(t *Task, now int64) bool {
 	return t.first() && !t.maybeSent() && task.RunMissed(t.settings.Run, t.due, now, fl.cfg.MisfireAfter)
 }
 
-// Take takes runs of which the database is to say whether they may begin.
+// Take takes the next runs to ask about; nil: there are none.
 func (fl Runs) Take() *Asked {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -192,7 +192,7 @@ func (fl Runs) Take() *Asked {
 	return asked
 }
 
-// Starts are those of the runs whose slots are still ours, in the order in which they are due.
+// Starts are those of the runs whose slots are still ours, by due time.
 func (a *Asked) Starts() []line.Start {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -209,8 +209,8 @@ func (a *Asked) Starts() []line.Start {
 	return out
 }
 
-// Started drops the runs that the database refused; the others wait for their release again. A run that became missed while the database
-// kept its answer is asked about once more.
+// Started drops the runs refused by the database; the others wait for their release again. A run
+// that became missed while the database kept its answer is asked about once more.
 func (a *Asked) Started(refused map[int64]line.Refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Figures count what is in flight.
+// Figures count the things in flight.
 type Figures struct {
 	Slots                    int
 	Claimed                  int // tasks in slots, with their bodies or without
@@ -73,7 +73,8 @@ func (fl *Flight) Figures() Figures {
 	return f
 }
 
-// held are the figures that are 0 while there is nothing to do: one that stays above 0 takes room from others for good.
+// held are the figures to be 0 while there is nothing to do: one above 0 takes room from others for
+// good.
 func (f Figures) held() map[string]int {
 	return map[string]int{
 		"sent_tasks": f.SentTasks, "sent_bytes": f.SentBytes, "outlet_tasks": f.OutletTasks, "outlet_bytes": f.OutletBytes, "gate_tasks": f.GateTasks, "probes": f.Probes,
@@ -81,7 +82,7 @@ func (f Figures) held() map[string]int {
 	}
 }
 
-// RegisterGauges shows what is in flight.
+// RegisterGauges shows the figures.
 func (fl *Flight) RegisterGauges(reg prometheus.Registerer) {
 	f := promauto.With(reg)
 	measure := func(name, help string, of func(Figures) float64) {
@@ -109,7 +110,7 @@ func (fl *Flight) RegisterGauges(reg prometheus.Registerer) {
 	gauge("gated_tasks", "Tasks in memory that wait for what their target's limits let through.", func(f Figures) int { return f.Gated })
 }
 
-// SlotLook is an owned slot with its tasks, for tests and for those who debug.
+// SlotLook is an owned slot with its tasks, for tests and for debugging.
 type SlotLook struct {
 	SlotView
 	Owned   bool

@@ -1,9 +1,11 @@
-// Package flight holds the slots that a dispatcher owns and the tasks in flight, and decides what becomes of them. What the loops have read,
-// sent and heard goes in; what they are to read, send, write and tell comes out.
+// Package flight holds the slots and the tasks in flight of a dispatcher, and decides what becomes
+// of them. Things read, sent and heard by the loops go in; things to read, send, write and tell
+// come out.
 //
-// Each method with a capital letter is something that happened, or a question of a loop. It takes one step under the lock, and returns what
-// there is to do. Nothing here waits for a database, a broker or the index, and nothing runs by itself: the loops of package dispatcher do
-// that, and are woken by kicks. A task is a handle to them: its fields change here alone.
+// Each method with a capital letter is an event, or a question of a loop. It takes one step under
+// the lock, and returns what there is to do. Nothing here waits for a database, a broker or the
+// index, and nothing runs by itself: kicks wake the loops of package dispatcher, and the loops do
+// the work. A task is a handle to the loops: its fields change here alone.
 package flight
 
 import (
@@ -17,19 +19,21 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// machine holds the owned slots and every task that is in flight: claimed, and not closed. Its lock makes one step of what belongs
-// together, whichever loop reports it:
+// machine holds the owned slots and every task in flight: claimed, and not closed. Its lock makes
+// one step of what belongs together, whichever loop reports:
 //
-//   - a slot and its tasks: what comes in for a slot that was abandoned is thrown away, and nothing of it stays counted;
-//   - a task's status, what it takes in memory (staging), and that it leaves (leave);
-//   - an outlet (see outlets) and the tasks that it has: one that falls silent, and that they leave their slots; an answer, and its
-//     outcome;
-//   - a slot that is claimed and one that is given back: never both.
+//   - a slot and its tasks: reports for an abandoned slot are thrown away, and nothing of it stays
+//     counted;
+//   - a task's status, its memory (staging), and its leaving (leave);
+//   - an outlet (see outlets) and its tasks: an outlet falls silent, and they leave their slots; an
+//     answer, and its outcome;
+//   - a slot is claimed or given back: never both.
 //
-// Methods with a capital letter take flight.mu, and the loops call them. Methods with a small letter, of Flight and of what it holds, are
-// called under flight.mu. Two kinds need no lock: prepare and readAgain, which see tasks that nobody else has, and those of backlog and inbox,
-// which have locks of their own that guard queues alone. Locks are taken in this order: flight.mu, and then backlog.mu, inbox.mu, or that of
-// the origins' room.
+// Methods with a capital letter take machine.mu, and the loops call them, each by its own small
+// type. Methods with a small letter are called under machine.mu. Two kinds need no lock: prepare
+// and readAgain, whose tasks nobody else has, and those of backlog and inbox, with locks of their
+// own that guard queues alone. Locks are taken in this order: machine.mu, and then backlog.mu,
+// inbox.mu, or the lock of the origins' room.
 type machine struct {
 	env
 	backlog *backlog // whose bodies are to be read
@@ -46,14 +50,14 @@ type machine struct {
 	unannounced unannounced
 	proofs      Proofs              // of tasks in doubt: Took adds, Logged takes
 	stuck       map[int64]*Task     // with a producer, and out of their slots, or of slots that were lost; by seq
-	due         dueHeap             // staged tasks: Logged adds, TakeDue takes
+	due         dueHeap             // staged tasks: Logged adds, Take takes
 	underWay    map[*Task]time.Time // callbacks, since when
 	runs        []*Task             // of timers, that wait for what the database says
 	outlets     *outlets
 	gates       *gates
 }
 
-// New makes it with nothing in flight. Without origins no callbacks are made.
+// New makes a Flight with nothing in flight. Without origins no callbacks are made.
 func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks, log *zap.Logger) *Flight {
 	fl := &machine{
 		env:     env{cfg: cfg, clock: clock, log: log, metrics: metrics, kicks: kicks},
@@ -67,7 +71,7 @@ func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks
 	return &Flight{owned, Claims{owned}, Bodies{fl}, Due{owned}, Outcomes{fl}, Suspects{fl}, Settling{fl}, Announcing{fl}, Runs{fl}, Policies{fl}, Owning{owned}, Changing{owned}}
 }
 
-// Flight is what is in flight: a small type for each loop, and what concerns all of them.
+// Flight is a small type for each loop, and a few questions of all.
 type Flight struct {
 	Owned
 	Claims     Claims
@@ -83,13 +87,14 @@ type Flight struct {
 	Changing   Changing
 }
 
-// Stop says that the dispatcher ends: its slots are to be given back, and nothing more is claimed or called back.
+// Stop says that the dispatcher ends: its slots are to be given back, and nothing more is claimed
+// or called back.
 func (fl *Flight) Stop() { fl.stopping.Store(true) }
 
-// Stopping says that the dispatcher ends.
+// Stopping says whether the dispatcher ends.
 func (fl Owned) Stopping() bool { return fl.stopping.Load() }
 
-// Placement says to which partition a record goes. It has a lock of its own.
+// Placement says to which partition a record goes, under a lock of its own.
 func (fl *Flight) Placement() *kafka.Placement { return fl.outlets.where }
 
 // Left is how many slots are owned, or not clearly given back.
@@ -99,7 +104,7 @@ func (fl *Flight) Left() int {
 	return len(fl.slots) + len(fl.strays)
 }
 
-// unstage forgets what staging held, if it still holds it.
+// unstage forgets a task in staging, if staging still holds it.
 func (fl *machine) unstage(t *Task) {
 	if fl.staging.remove(t) {
 		t.dropContent()
@@ -107,13 +112,14 @@ func (fl *machine) unstage(t *Task) {
 	}
 }
 
-// Origins give room for requests to the origins of callbacks, on account of tenants. Enter does not block.
+// Origins give room for requests to the origins of callbacks, on account of tenants. Enter does not
+// block.
 type Origins interface {
 	Enter(origin, tenant string) (*callback.Seat, callback.Absence)
 }
 
-// gates keep the operators' policies in force: targets that are paused, or limited. Tasks that a gate does not let through soon are moved
-// to held places, and called back from there.
+// gates keep the operators' policies in force: targets are paused, or limited. Tasks that cannot
+// pass a gate soon are moved to held places, and called back from there.
 type gates struct {
 	flight *machine
 	anew   int // how often lookAgain was called
@@ -128,7 +134,7 @@ func newGates(fl *machine) *gates {
 	return &gates{flight: fl, byTopic: map[string]*Gate{}, lanes: map[uint32][]*Gate{}}
 }
 
-// outlets are those in use, and what the producers hold for them.
+// outlets are those in use, and the producers' records for them.
 type outlets struct {
 	*env
 	unsettled *unsettled
@@ -147,5 +153,5 @@ func newOutlets(env *env, unsettled *unsettled, gates *gates) *outlets {
 	return &outlets{env: env, unsettled: unsettled, gates: gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}, waiting: map[*Outlet]bool{}, unmet: map[string]*unmet{}}
 }
 
-// buffered is what the producers hold for all outlets.
+// buffered are the producers' records for all outlets.
 type buffered struct{ tasks, bytes int }

@@ -13,8 +13,9 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Gate lets the tasks of one target with a policy through, in the order of the instants at which they are to be released. Tasks that
-// the gate cannot let through in a moment are held in the slots, where they can be cancelled and cost nothing; see held.go.
+// Gate lets the tasks of one target with a policy through, by the instants of their release. Tasks
+// that cannot pass in a moment are held in the slots, where callers can cancel them and they cost
+// nothing; see held.go.
 type Gate struct {
 	admin.Policy
 	pace    *rate.Limiter // this dispatcher's share of the rate; nil: no limit
@@ -37,22 +38,28 @@ type Gate struct {
 }
 
 const (
-	// gateAhead is for how long ahead tasks are called back: the way from their held places to the gate takes some 100 ms.
+	// gateAhead is for how long ahead tasks are called back: the way from their held places to the
+	// gate takes some 100 ms.
 	gateAhead = 500 * time.Millisecond
-	// gateTasks bounds the tasks that are at a gate or on their way to it: what moves in gateAhead at full speed.
+	// gateTasks bounds the tasks at a gate or on their way to it: as many as move in gateAhead at
+	// full speed.
 	gateTasks = 3000
-	// gateWait is for how long a task waits at the gate, where it cannot be cancelled, before it is held; see patience.
+	// gateWait is for how long a task waits at the gate, out of reach of a cancel, before it is
+	// held; see patience.
 	gateWait = time.Second
-	// recallWait is how long a task that was called back may be on its way, once that is durable, before the later ones go without it.
+	// recallWait is how long a task may be on its way after its recall is durable, before the later
+	// ones go without it.
 	recallWait = 5 * time.Second
-	// recallQueue is how long it may wait for that. After an outage, hundreds of thousands of others may be called back as well.
+	// recallQueue is how long a recall may take to be durable. After an outage, hundreds of
+	// thousands of other tasks may be called back as well.
 	recallQueue = time.Minute
-	// paceBurst is for how long the pace is kept in store: the release of due tasks rests 2 ms, and a busy machine longer.
+	// paceBurst is for how long the pace is kept in store: the release of due tasks rests 2 ms, and
+	// a busy machine longer.
 	paceBurst = 50 * time.Millisecond
 )
 
-// newGate makes the gate of a target of which something may be held. It takes no more than a part of what may be staged: others need
-// the room.
+// newGate makes the gate of a target with tasks that may be held. A gate takes no more than a part
+// of the room for staged tasks.
 func newGate(topic string, stage int) *Gate {
 	return &Gate{most: min(gateTasks, max(stage/8, 1)), Policy: admin.Policy{Topic: topic}, coming: calledBack{bySeq: map[int64]*recalled{}}, behind: true}
 }
@@ -60,7 +67,7 @@ func newGate(topic string, stage int) *Gate {
 // nothingHeld notes that all tasks may come to the gate.
 func (g *Gate) nothingHeld() { g.behind, g.back = false, line.HeldPlace{Pos: never} }
 
-// set puts a policy in force, of which this dispatcher has a share.
+// set puts a policy in force, for this dispatcher's share.
 func (g *Gate) set(p admin.Policy, part float64) {
 	g.Policy, g.room = p, 0
 	if p.MaxInFlight > 0 {
@@ -80,14 +87,16 @@ func (g *Gate) set(p admin.Policy, part float64) {
 	}
 }
 
-// free says that tasks may pass the gate by: there is no policy, and nothing waits, is held or is on its way.
+// free says whether tasks may pass the gate by: there is no policy, and nothing waits, is held or
+// is on its way.
 func (g *Gate) free() bool {
 	return g.Open() && !g.behind && len(g.waiting)+g.coming.count()+len(g.holding)+len(g.unread)+len(g.judging) == 0
 }
 
 func (g *Gate) full() bool { return g.room > 0 && g.sending >= g.room }
 
-// ahead is how many tasks the gate lets through within gateAhead, about, and so how many may be here or on their way.
+// ahead is how many tasks the gate lets through within gateAhead, about, and so how many may be
+// here or on their way.
 func (g *Gate) ahead(now time.Time) int {
 	n := g.most
 	if g.pace != nil {
@@ -99,8 +108,9 @@ func (g *Gate) ahead(now time.Time) int {
 	return n
 }
 
-// untilNext is how long until the gate lets the next task through, if nothing else happens; false: it lets none through for now. Where
-// room for bodies is scarce, no task waits for one that may be waiting for that room.
+// untilNext is how long until the gate lets the next task through, if nothing else happens; false:
+// it lets none through for now. Where room for bodies is scarce, no task waits for one without a
+// body.
 func (g *Gate) untilNext(now time.Time, scarce bool) (time.Duration, bool) {
 	if g.Paused || len(g.waiting) == 0 || g.full() || g.waitsForHeld() || !scarce && g.waitsForEarlier(now) {
 		return 0, false
@@ -114,7 +124,7 @@ func (g *Gate) untilNext(now time.Time, scarce bool) (time.Duration, bool) {
 	return 0, g.pace.Limit() > 0
 }
 
-// waitsForEarlier says that a task that comes before the first one here is on its way.
+// waitsForEarlier says whether an earlier task than the first one here is on its way.
 func (g *Gate) waitsForEarlier(now time.Time) bool {
 	first, ok := g.coming.first(now)
 	if !ok {
@@ -123,13 +133,13 @@ func (g *Gate) waitsForEarlier(now time.Time) bool {
 	return len(g.waiting) > 0 && min(first, g.firstUnread()) < g.waiting[0].at
 }
 
-// waitsForHeld says that a task may be held that comes before all that wait here.
+// waitsForHeld says whether a task may be held that comes before all tasks here.
 func (g *Gate) waitsForHeld() bool {
 	return len(g.waiting) > 0 && !g.calledBackTo(g.waiting[0])
 }
 
-// patience is for how long tasks wait here before they are held. Until those come that go before them, to hold them would only begin their way
-// anew; but they take room for bodies.
+// patience is for how long tasks wait here before they are held. To hold tasks that wait for
+// earlier ones would only begin their way anew; but they take room for bodies.
 func (g *Gate) patience(now time.Time, scarce bool) time.Duration {
 	if !scarce && (g.waitsForHeld() || g.waitsForEarlier(now)) {
 		return recallWait
@@ -137,12 +147,13 @@ func (g *Gate) patience(now time.Time, scarce bool) time.Duration {
 	return gateWait
 }
 
-// calledBackTo says that all that was held before a task was called back, as far as its slot has it.
+// calledBackTo says whether all tasks held before a task were called back, as far as its slot has
+// them.
 func (g *Gate) calledBackTo(t *Task) bool {
 	return (line.HeldPlace{Pos: task.Held(t.at), Seq: t.seq}).Compare(g.back) <= 0
 }
 
-// firstUnread is the instant of the first task that may be held; never: there is none.
+// firstUnread is the instant of the first undecided task; never: there is none.
 func (g *Gate) firstUnread() int64 {
 	at := int64(never)
 	if len(g.judging) > 0 {
@@ -177,7 +188,7 @@ func (g *Gate) next(now time.Time, scarce bool) *Task {
 	return t
 }
 
-// takeBack removes some of the tasks that wait.
+// takeBack removes some of the waiting tasks.
 func (g *Gate) takeBack(goes func(*Task) bool) (out []*Task) {
 	var stay dueHeap
 	for _, t := range g.waiting {
@@ -191,8 +202,8 @@ func (g *Gate) takeBack(goes func(*Task) bool) (out []*Task) {
 	return out
 }
 
-// forgetHeld forgets the tasks that have come to their held places, where they are looked for from now on: while they were on their way,
-// after may have passed them. Each of them keeps all that was claimed with it in memory.
+// forgetHeld forgets the tasks at their held places, to be looked for there: after may have passed
+// them on their way. Each of them keeps its whole claim in memory.
 func (g *Gate) forgetHeld() {
 	g.holding = slices.DeleteFunc(g.holding, func(t *Task) bool {
 		if t.status == left {
@@ -205,7 +216,8 @@ func (g *Gate) forgetHeld() {
 	})
 }
 
-// earliest is the instant of the first task that is on its way to be held: what comes later is not called back before it is there.
+// earliest is the instant of the first task on its way to be held: no later task is called back
+// before it is there.
 func (g *Gate) earliest() int64 {
 	at := int64(never)
 	for _, t := range g.holding {
@@ -214,7 +226,7 @@ func (g *Gate) earliest() int64 {
 	return min(at, g.firstUnread())
 }
 
-// calledBack are tasks that were held, were called back, and are on their way to the gate.
+// calledBack are tasks on their way from their held places to the gate.
 type calledBack struct {
 	order []*recalled // by the instant at which they should have been released; those that are here already are passed over
 	bySeq map[int64]*recalled
@@ -231,13 +243,14 @@ func (c *calledBack) count() int { return len(c.bySeq) }
 
 func (c *calledBack) has(seq int64) bool { _, ok := c.bySeq[seq]; return ok }
 
-// comes says that a task, which a look has found held in a slot, was called back from there. From another slot it was moved meanwhile, and held
-// once more.
+// comes says whether a task, found held in a slot, was called back from there. A task called back
+// from another slot was moved meanwhile, and held once more.
 func (c *calledBack) comes(seq int64, l *ownedSlot) bool { return c.has(seq) && c.bySeq[seq].slot == l }
 
 func (c *calledBack) arrives(seq int64) { delete(c.bySeq, seq) }
 
-// of is what was called back of a claimed task that has been tried so often. In another's hands it may have been sent, or put off.
+// of is the recall of a claimed task after so many attempts. In another's hands the task may have
+// been sent, or put off.
 func (c *calledBack) of(t *Task, attempt int) *recalled {
 	if r := c.bySeq[t.seq]; r != nil && r.slot == t.slot && r.attempt == attempt {
 		return r
@@ -245,7 +258,8 @@ func (c *calledBack) of(t *Task, attempt int) *recalled {
 	return nil
 }
 
-// settled notes that a task stands in the line, or does not come: it has ended, or others have gone on with it.
+// settled notes that a task stands in the line, or does not come: it has ended, or others have gone
+// on with it.
 func (c *calledBack) settled(seq int64, comes bool, until time.Time) {
 	if r := c.bySeq[seq]; r != nil && comes {
 		r.until = until
@@ -260,14 +274,14 @@ func (c *calledBack) add(r *recalled) {
 	c.bySeq[r.seq] = r
 }
 
-// first is the instant of the first of them.
+// first is the instant of the first recalled task.
 func (c *calledBack) first(now time.Time) (at int64, ok bool) {
 	for ; len(c.order) > 0; c.order = c.order[1:] {
 		r := c.order[0]
 		if c.bySeq[r.seq] != r { // it is here, or was called back once more
 			continue
 		}
-		// A slot that leaves claims no more: its tasks do not come here.
+		// A leaving slot claims no more: its tasks do not come here.
 		if now.Before(r.until) && r.slot.leaving.IsZero() && !r.slot.abandoned {
 			return r.at, true
 		}

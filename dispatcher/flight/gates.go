@@ -14,7 +14,7 @@ import (
 // Policies is for the loops that keep policies in force.
 type Policies struct{ *machine }
 
-// Apply puts policies in force. It returns which part of the slots is owned here.
+// Apply puts policies in force. It returns the owned part of the slots.
 func (fl Policies) Apply(all []admin.Policy, key task.LaneKey) (part float64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -23,7 +23,8 @@ func (fl Policies) Apply(all []admin.Policy, key task.LaneKey) (part float64) {
 	return fl.gates.part()
 }
 
-// lookAgain has all gates look anew at what is held behind a place: of what they passed over, or was not there, some may be called back now.
+// lookAgain has all gates look anew at held tasks behind a place: some that were passed over, or
+// not there, may be called back now.
 func (f *gates) lookAgain(from line.HeldPlace) {
 	f.anew++
 	for _, g := range f.byTopic {
@@ -37,7 +38,8 @@ func (f *gates) lookAgain(from line.HeldPlace) {
 	f.flight.kicks.Held.Now()
 }
 
-// leaves holds what waits at gates of a slot that is to leave: what was called back before it, and is not here, goes with the slot.
+// leaves holds the tasks at gates of a slot that is to leave: tasks called back before them, and
+// not here, go with the slot.
 func (f *gates) leaves(l *ownedSlot) {
 	for _, g := range f.byTopic {
 		if g.coming.count() > 0 {
@@ -47,7 +49,7 @@ func (f *gates) leaves(l *ownedSlot) {
 	}
 }
 
-// part is which part of the slots is owned here.
+// part is the owned part of the slots.
 func (f *gates) part() float64 {
 	return min(float64(len(f.flight.slots))/float64(max(f.slots, 1)), 1)
 }
@@ -110,7 +112,7 @@ func (f *gates) forget(g *Gate) {
 	}
 }
 
-// close sends what waits at a gate, or behind it for its partition, to held places.
+// close sends the tasks at a gate, or behind it for a partition, to held places.
 func (f *gates) close(g *Gate) {
 	f.holdBack(g, func(*Task) bool { return true })
 	for _, o := range f.flight.outlets.byKey {
@@ -124,10 +126,10 @@ func (f *gates) close(g *Gate) {
 	}
 }
 
-// A claimed task asks the gate of its target before its body is read (diverts) and when it is due (judge): it passes, waits at the gate, or is
-// held.
+// A claimed task asks the gate of its target before its body is read (diverts) and when due
+// (judge): the task passes, waits at the gate, or is held.
 
-// judge says what the policy of its target has to say of a task that is due.
+// judge gives the verdict of a target's policy on a due task.
 func (f *gates) judge(t *Task, now time.Time) verdict {
 	switch g := f.byTopic[t.topic]; {
 	case g == nil, g.free() && !t.slot.mayOvertake(t.at), t.passed && !g.Paused && !g.full():
@@ -140,7 +142,7 @@ func (f *gates) judge(t *Task, now time.Time) verdict {
 	return limited
 }
 
-// arrives notes that a task that was called back is here, whatever becomes of it: others may follow.
+// arrives notes that a task is back from its held place, whatever follows for it: others may come.
 func (f *gates) arrives(t *Task) {
 	if g := f.byTopic[t.topic]; g != nil && !t.wasHeld && g.coming.has(t.seq) {
 		g.coming.arrives(t.seq)
@@ -148,8 +150,9 @@ func (f *gates) arrives(t *Task) {
 	}
 }
 
-// keepsTurn gives a task that was called back, and is to be tried again, its instant from before it was held. The place to which it was called
-// back is behind what was claimed then: by that, it would wait behind tasks of its target that come after it.
+// keepsTurn gives a task called back for another attempt its instant from before it was held. Its
+// new place is behind the tasks claimed then: by that place, the task would wait behind later tasks
+// of its target.
 func (f *gates) keepsTurn(t *Task) {
 	if g := f.byTopic[t.topic]; g != nil && t.attempt > 0 && t.state != task.StateReport {
 		if r := g.coming.of(t, t.attempt); r != nil {
@@ -158,14 +161,14 @@ func (f *gates) keepsTurn(t *Task) {
 	}
 }
 
-// passesOver notes that a task that was called back does not come to the gate for now.
+// passesOver notes that a task called back does not come to the gate for now.
 func (f *gates) passesOver(topic string, seq int64) {
 	if g := f.byTopic[topic]; g != nil {
 		g.coming.arrives(seq)
 	}
 }
 
-// begins and ends count what is with the producers.
+// begins and ends count the producers' records.
 func (f *gates) begins(topic string) {
 	if g := f.byTopic[topic]; g != nil {
 		g.sending++
@@ -180,7 +183,7 @@ func (f *gates) ends(topic string) {
 	}
 }
 
-// release hands over the tasks that may pass their gates, while more is wanted.
+// release hands over tasks that may pass their gates, while more are wanted.
 func (f *gates) release(more func() bool, take func(*Task)) {
 	now, scarce := time.Now(), f.flight.staging.scarce()
 	for _, g := range f.byTopic {
@@ -210,7 +213,8 @@ func (f *gates) untilRelease() time.Duration {
 	return first
 }
 
-// diverts takes a claimed task out of the way to its body if it is to be held. One that an earlier owner may have sent goes on: the send log may know of it.
+// diverts takes a claimed task out of the way to its body if the task is to be held. One that an
+// earlier owner may have sent goes on: the send log may know more.
 func (f *gates) diverts(t *Task) bool {
 	if len(f.lanes) == 0 || t.doubt || t.ungated {
 		return false

@@ -8,23 +8,26 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A task that a policy keeps from being released is held: it stands in its slot, but at a place beyond every claim. It is moved there
-// once, when it falls due, and called back once, when it may go. In between it is a pending task like any other, and costs nothing.
+// A task kept back by a policy is held: it stands in its slot, but at a place beyond every claim.
+// The task is moved there once, when due, and called back once, when it may go. In between it is a
+// pending task like any other, and costs nothing.
 
 const (
-	// lookEvery is how often a target's held places are looked at when no held task of it is known.
+	// lookEvery is how often a target's held places are looked at without a known held task.
 	lookEvery = 30 * time.Second
 	// heldPage is how many held tasks are read at a time, and how many claimed ones are judged.
 	heldPage = 1000
-	// gatesAtOnce is how many gates are looked behind in one round, so that no target waits long for the others; idleAtOnce, how
-	// many of them may be gates behind which nothing is known to be.
+	// gatesAtOnce is how many gates are looked behind in one round, so that no target waits long
+	// for the others; idleAtOnce, how many of them may be gates without known tasks behind them.
 	gatesAtOnce = 50
 	idleAtOnce  = 5
-	// leavingMost bounds the tasks that are on their way out of their places while others are sent after them.
+	// leavingMost bounds the tasks on their way out of their places while others are sent after
+	// them.
 	leavingMost = 2000
 )
 
-// hold moves a task, of which so many attempts were made, to a held place of its slot. Its body may not be known.
+// hold moves a task, after so many attempts, to a held place of its slot. Its body may not be
+// known.
 func (f *gates) hold(g *Gate, t *Task, made int) {
 	f.flight.metrics.Held.Inc()
 	g.behind = true
@@ -38,7 +41,7 @@ func (f *gates) hold(g *Gate, t *Task, made int) {
 	f.flight.kicks.Held.Now()
 }
 
-// Undecided are claimed tasks whose lanes are gates', to be judged without reading their bodies.
+// Undecided are claimed tasks in the lanes of gates, to be judged without reading their bodies.
 type Undecided struct {
 	*machine
 	parts []undecided
@@ -60,8 +63,8 @@ func (u *Undecided) Seqs() (seqs []int64) {
 	return seqs
 }
 
-// Undecided returns the first tasks of each gate that are to be judged, a page in all: all gates share a page, so that many of them cost one
-// reading. Only Judged removes them.
+// Undecided returns the first tasks of each gate to be judged, a page in all: all gates share a
+// page, so that many of them cost one reading. Only Judged removes the tasks; nil: there are none.
 func (fl Policies) Undecided() *Undecided {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -89,7 +92,7 @@ func (fl Policies) Undecided() *Undecided {
 	return &Undecided{fl.machine, out}
 }
 
-// Judged takes the heads of tasks: they are held, or go on their way if they are another target's.
+// Judged takes the heads of the tasks: each is held, or goes on if it is another target's.
 func (u *Undecided) Judged(heads []line.Head) {
 	bySeq := make(map[int64]line.Head, len(heads))
 	for _, h := range heads {
@@ -119,7 +122,7 @@ func (u *Undecided) Judged(heads []line.Head) {
 	}
 }
 
-// holdUnread holds a task of which the database says h, if it is to be held.
+// holdUnread holds a task, known by its head, if its policy says so.
 func (f *gates) holdUnread(t *Task, h line.Head, known bool) bool {
 	if !known || h.Slot != t.slot.number || h.Pos != t.pos || h.State > task.StateRetry {
 		return false
@@ -142,16 +145,17 @@ func (f *gates) holdUnread(t *Task, h line.Head, known bool) bool {
 	return true
 }
 
-// precedes says that a task comes before others that were called back: an earlier owner has called this one back, or it came late. Held, it
-// would be overtaken.
+// precedes says that a task comes before others that were called back: an earlier owner has called
+// it back too, or it came late. Held, the task would be overtaken.
 func (f *gates) precedes(g *Gate, t *Task) bool {
 	return !g.Paused && t.slot.leaving.IsZero() && !t.slot.mayOvertake(t.at) && g.calledBackTo(t)
 }
 
 func (g *Gate) undecided() int { return len(g.unread) + len(g.judging) }
 
-// Restless takes back what has waited for long, and returns the gates that may let more through than is at them or on its way. While nothing
-// may be claimed there are none: what is called back would be given up on its way, and then more called back.
+// Restless takes back tasks after a long wait, and returns the gates that may let more through than
+// is at them or on its way. While nothing may be claimed there are none: recalled tasks would be
+// given up on their way, and then more called back.
 func (fl Policies) Restless(mayClaim bool) []*Gate {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -182,7 +186,7 @@ func (f *gates) restless(claims bool) (out []*Gate) {
 	return f.fewest(out)
 }
 
-// fewest leaves the gates of one round, those first that were looked behind longest ago: each has its turn.
+// fewest leaves the gates of one round, those with the oldest look first: each has its turn.
 func (f *gates) fewest(all []*Gate) (out []*Gate) {
 	slices.SortFunc(all, func(a, b *Gate) int { return a.looked.Compare(b.looked) })
 	idle := 0
@@ -202,7 +206,8 @@ func (f *gates) fewest(all []*Gate) (out []*Gate) {
 	return out
 }
 
-// wants is how many more tasks may be called back now. Those that wait for them take none of their room.
+// wants is how many more tasks may be called back now. Tasks that wait for them take none of their
+// room.
 func (g *Gate) wants(now time.Time) int {
 	n := g.ahead(now) - g.coming.count()
 	if !g.waitsForHeld() {
@@ -222,7 +227,7 @@ type HeldLook struct {
 	anew int
 }
 
-// LookBehind begins a look at what is held behind a gate; Read takes what was read.
+// LookBehind begins a look at the held tasks of a gate; Read takes the page.
 func (fl Policies) LookBehind(g *Gate) HeldLook {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -234,7 +239,7 @@ func (fl Policies) LookBehind(g *Gate) HeldLook {
 	return HeldLook{machine: fl.machine, Topic: g.Topic, After: g.after, Most: most, gate: g, anew: fl.gates.anew}
 }
 
-// Read calls back the next of the held tasks that a look found.
+// Read calls back the next held tasks of a look.
 func (look HeldLook) Read(page []line.HeldTask) {
 	look.mu.Lock()
 	defer look.mu.Unlock()
@@ -294,7 +299,7 @@ func (look HeldLook) Read(page []line.HeldTask) {
 	}
 }
 
-// holdBack holds some of the tasks that wait at a gate.
+// holdBack holds some of the tasks at a gate.
 func (f *gates) holdBack(g *Gate, goes func(*Task) bool) {
 	for _, t := range g.takeBack(goes) {
 		f.hold(g, t, t.attempt)

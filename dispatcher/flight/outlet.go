@@ -18,14 +18,15 @@ func (outs *outlets) of(t *Task) *Outlet { return outs.enter(t, outs.goesTo(t)) 
 // goesTo names the outlet of a task.
 func (outs *outlets) goesTo(t *Task) outletKey {
 	key := outletKey{t.topic, -1}
-	// Tasks that came before the topic's partitions were known go first. A refusal is about the topic as a whole.
+	// Tasks from before the topic's partitions were known go first. A refusal is about the topic as
+	// a whole.
 	if g := outs.byKey[key]; g == nil || len(g.waiting) == 0 && !g.refuses() {
 		key = outs.keyOf(t)
 	}
 	return key
 }
 
-// enter finds an outlet, or begins one, and notes on the task which it is.
+// enter finds an outlet, or begins one, and notes the outlet on the task.
 func (outs *outlets) enter(t *Task, key outletKey) *Outlet {
 	t.outletKey = key
 	g := outs.at(key)
@@ -46,7 +47,8 @@ func (outs *outlets) keyOf(t *Task) outletKey {
 	return outletKey{t.topic, outs.where.Of(t.topic, t.record.Key)}
 }
 
-// hasRoom says whether a task may be sent through its outlet: one always, if there is room at all, and then an outlet's share of it.
+// hasRoom says whether a task may be sent through its outlet: one always, if there is room at all,
+// and then an outlet's share.
 func (outs *outlets) hasRoom(g *Outlet, t *Task) bool {
 	if t.settings.Ack == schemas.AckReport {
 		if !share.Has(outs.unsettled.room(), g.owed) {
@@ -61,7 +63,7 @@ func (outs *outlets) hasRoom(g *Outlet, t *Task) bool {
 	return share.Has(tasks, g.sending) && share.Has(bytes, g.bytes)
 }
 
-// beginSending counts a task whose record goes to a producer.
+// beginSending counts a task on its way to a producer.
 func (outs *outlets) beginSending(g *Outlet, t *Task) {
 	if g.sending == 0 {
 		g.since = time.Now()
@@ -74,7 +76,7 @@ func (outs *outlets) beginSending(g *Outlet, t *Task) {
 	outs.count(g, 1, t.size)
 }
 
-// endSending is its counterpart, and returns who counted the task.
+// endSending is the counterpart of beginSending, and returns the outlet with the task's count.
 func (outs *outlets) endSending(t *Task) *Outlet {
 	g := t.with
 	t.with = nil
@@ -97,7 +99,7 @@ func (outs *outlets) count(g *Outlet, tasks, bytes int) {
 	}
 }
 
-// waits notes what waits for an outlet. TakeDue looks at those for which something waits.
+// waits notes the waiting tasks of an outlet. Take looks at the outlets with such tasks.
 func (outs *outlets) waits(g *Outlet, tasks []*Task) {
 	if g.waiting = tasks; len(tasks) > 0 {
 		outs.waiting[g] = true
@@ -107,7 +109,7 @@ func (outs *outlets) waits(g *Outlet, tasks []*Task) {
 	}
 }
 
-// forgetIdle forgets an outlet that is not in use.
+// forgetIdle forgets an unused outlet.
 func (outs *outlets) forgetIdle(g *Outlet) {
 	if g.unmet != nil && outs.where.Knows(g.topic) {
 		g.met()
@@ -118,7 +120,7 @@ func (outs *outlets) forgetIdle(g *Outlet) {
 	}
 }
 
-// rehome finds the partition of a task in flight that was sent before it was known.
+// rehome finds the partition of a task in flight, sent before the partition was known.
 func (outs *outlets) rehome(t *Task, from *Outlet) *Outlet {
 	if from.partition >= 0 || t.record == nil {
 		return from
@@ -137,10 +139,10 @@ func (outs *outlets) rehome(t *Task, from *Outlet) *Outlet {
 	return to
 }
 
-// silent says that an outlet does not answer.
+// silent says whether an outlet does not answer.
 func (g *Outlet) silent() bool { return g.closed != nil && g.closed.cause == silent }
 
-// refusal is where an outlet that stands for a topic has the closure for its refusals.
+// refusal is where a topic's outlet has the closure for refusals.
 func (g *Outlet) refusal() **closed {
 	if g.silent() {
 		return &g.closed.refusal
@@ -148,15 +150,17 @@ func (g *Outlet) refusal() **closed {
 	return &g.closed
 }
 
-// refuses says that an outlet stands for a topic that refuses every record, when it answers.
+// refuses says whether an outlet stands for a topic, and the topic refuses every record when it
+// answers.
 func (g *Outlet) refuses() bool { return *g.refusal() != nil }
 
-// putsOff says that an outlet is closed to the tasks that are due.
+// putsOff says whether an outlet is closed to due tasks.
 func (g *Outlet) putsOff(now time.Time) bool {
 	return g != nil && g.closed != nil && !g.closed.final(now)
 }
 
-// closing is the outlet that puts off what is to go to one now: the whole topic if it refuses every record, or that one itself; nil: none.
+// closing is the outlet on whose account records to one are put off now: the whole topic's if the
+// topic refuses every record, or the one itself; nil: none.
 func (outs *outlets) closing(key outletKey, now time.Time) *Outlet {
 	if all := outs.byKey[outletKey{key.topic, -1}]; all != nil && all.refuses() {
 		key = all.outletKey
@@ -167,7 +171,7 @@ func (outs *outlets) closing(key outletKey, now time.Time) *Outlet {
 	return nil
 }
 
-// fallsSilent closes an outlet that has not answered for long.
+// fallsSilent closes an outlet after a long silence.
 func (outs *outlets) fallsSilent(g *Outlet) {
 	before := g.closed
 	g.closed = newClosed(silent, time.Now())

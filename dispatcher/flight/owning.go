@@ -12,20 +12,20 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Owned are questions about the owned slots that any loop may ask: none changes anything.
+// Owned are questions of any loop about the owned slots: none changes anything.
 type Owned struct{ *machine }
 
 // Owning is for the loop that takes and gives back slots.
 type Owning struct{ Owned }
 
-// OwnsFirst says that slot 0 is owned: its owner does what one dispatcher does for all.
+// OwnsFirst says whether slot 0 is owned: its owner does the work of one dispatcher for all.
 func (fl Owned) OwnsFirst() bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.slots[0] != nil
 }
 
-// SlotView is an owned slot as it is at some moment.
+// SlotView is an owned slot at some moment.
 type SlotView struct {
 	Slot          int
 	Claimed, Done int64
@@ -43,7 +43,7 @@ func (fl Owned) Views() []SlotView {
 	return out
 }
 
-// Staying returns the slots that are not to be given away, ascending.
+// Staying returns the slots not to be given away, ascending.
 func (fl Owned) Staying() []store.SlotEpoch {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -57,7 +57,8 @@ func (fl Owned) Staying() []store.SlotEpoch {
 	return out
 }
 
-// Owns says that a task's slot is still ours: neither abandoned nor given back, and not another ownership of the same slot.
+// Owns says whether a task's slot is still ours: neither abandoned nor given back, and not another
+// ownership of the same slot.
 func (fl Owned) Owns(t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -68,7 +69,7 @@ func (fl *machine) owns(t *Task) bool {
 	return !t.slot.abandoned && fl.slots[t.slot.number] == t.slot
 }
 
-// Missing returns those of the assigned slots that are not owned.
+// Missing returns the assigned slots without an owner here.
 func (fl Owning) Missing(assigned []int) []int {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -95,8 +96,8 @@ func (fl Owned) Known() Known {
 	return out
 }
 
-// Took begins on acquired slots. The entries are what the previous owner claimed and did not close: they are in doubt, less what the send
-// log here proves acknowledged.
+// Took begins on acquired slots. The entries are the tasks that the previous owner claimed and did
+// not close: they are in doubt, less those acknowledged by the send log here.
 func (fl Owning) Took(got []store.Slot, epoch int64, entries []line.Entry, proven Proofs) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -121,10 +122,12 @@ func (fl Owning) Took(got []store.Slot, epoch int64, entries []line.Entry, prove
 	fl.kicks.Timers.Now()
 }
 
-// SlotsRead holds slots, as they were read, against what was known of them before they were read: reading says nothing about what was
-// taken, claimed or settled meanwhile. All that was known was in the database by then, so slots has all of before. A slot that is no longer ours
-// is abandoned, and so is one of which the database has forgotten something: it was set back, and the slot is to be taken anew. SlotsRead
-// returns those of which the database has forgotten nothing since it was started: they are to be confirmed.
+// SlotsRead holds slots, as they were read, against their state before the reading: a reading says
+// nothing about slots taken, claimed or settled meanwhile. All that was known was in the database
+// by then, so slots has all of before. A slot is abandoned when it is no longer ours, or when the
+// database has forgotten something of the slot: the database was set back, and the slot is to be
+// taken anew. SlotsRead returns the slots of which the database has forgotten nothing since its
+// start: they are to be confirmed.
 func (fl Owning) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -157,16 +160,17 @@ func (fl Owning) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) {
 	return unsure
 }
 
-// Unsure is a slot of which the database does not know whether it has forgotten a claim.
+// Unsure is a slot of which the database may have forgotten a claim.
 type Unsure struct {
 	store.Slot
 	From int64 // claimed here, by now
 }
 
-// Had returns what is known here of slots that are about to be taken or given away: how far those were claimed that were abandoned and not
-// taken since, and which tasks the producers have. If the database was set back, it may have forgotten a part of that: whoever takes the slot
-// or gives it away sees to it that nobody can cancel what may yet be delivered, and that what was delivered is in doubt. No owner claims
-// further than Reach, by any clock, if all have one configuration.
+// Had returns the knowledge here of slots about to be taken or given away: how far abandoned slots,
+// not taken since, were claimed, and which tasks the producers have. A database that was set back
+// may have forgotten a part: then nobody may cancel a task that may yet be delivered, and delivered
+// tasks are in doubt. No owner claims further than Reach, by any clock, if all have one
+// configuration.
 func (fl Owning) Had(slots []int) line.Known {
 	reach := fl.clock.Latest() + fl.cfg.Furthest.Milliseconds()
 	fl.mu.Lock()
@@ -185,21 +189,21 @@ func (fl Owning) Had(slots []int) line.Known {
 	return out
 }
 
-// HeldLater says that a slot was held here under a later epoch than the database names: the database was set back, and the owner that it
-// names has let go of the slot, or was fenced.
+// HeldLater says whether a slot was held here under a later epoch than the database names: the
+// database was set back, and the named owner has let go of the slot, or was fenced.
 func (fl Owning) HeldLater(s store.Slot) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.lost[s.Slot].epoch > s.Epoch
 }
 
-// abandonOurs forgets a slot that the database still calls ours: the slot is taken anew, or given away.
+// abandonOurs forgets a slot still ours to the database: the slot is taken anew, or given away.
 func (fl *machine) abandonOurs(l *ownedSlot, why string) {
 	fl.strays.note([]int{l.number}, l.epoch)
 	fl.abandon(l, why)
 }
 
-// abandon forgets a slot that is no longer ours. What a producer has of it stays known until it is answered.
+// abandon forgets a lost slot. Its records with a producer stay known until answered.
 func (fl *machine) abandon(l *ownedSlot, why string) {
 	l.abandoned = true
 	before := fl.lost[l.number]
@@ -220,8 +224,9 @@ func (fl *machine) abandon(l *ownedSlot, why string) {
 	fl.kicks.Own.Now()
 }
 
-// Leavers returns, by epoch, the slots that are not assigned here and have drained. One that takes too long is abandoned here first, and
-// then, as a stray, in the database: from then on another may send what it holds.
+// Leavers returns, by epoch, drained slots that are not assigned here. One that takes too long is
+// abandoned here first, and then, as a stray, in the database: from then on another may send its
+// tasks.
 func (fl Owning) Leavers(assigned []int) map[int64][]int {
 	drained := map[int64][]int{}
 	fl.mu.Lock()
@@ -252,7 +257,7 @@ func (fl Owning) Leavers(assigned []int) map[int64][]int {
 	return drained
 }
 
-// stays keeps a slot that was to leave. Loops that passed the slot over meanwhile look again.
+// stays keeps a slot that was to leave. Loops look again at a slot passed over meanwhile.
 func (fl Owning) stays(l *ownedSlot) {
 	l.leaving = time.Time{}
 	fl.gates.lookAgain(line.HeldPlace{})
@@ -260,8 +265,9 @@ func (fl Owning) stays(l *ownedSlot) {
 	fl.kicks.Timers.Now()
 }
 
-// endingLate returns the slots with tasks that were set aside, have been answered since, and whose ends are not stored. They are out of
-// their slots, which may have drained. Without their ends, the next owner sends them again.
+// endingLate returns the slots of tasks that were set aside, are answered since, and have no stored
+// end. The tasks are out of their slots, and the slots may have drained. Without the ends, the next
+// owner sends the tasks again.
 func (fl Owning) endingLate() map[int]bool {
 	slots := map[int]bool{}
 	for _, t := range fl.stuck {
@@ -272,7 +278,8 @@ func (fl Owning) endingLate() map[int]bool {
 	return slots
 }
 
-// Released takes what came of giving slots back: the kept ones the database still calls ours. It returns the others.
+// Released takes the outcome of giving slots back: the kept ones the database still calls ours. It
+// returns the others.
 func (fl Owning) Released(slots []int, epoch int64, kept []int) (gone []int) {
 	gone = slices.DeleteFunc(slices.Clone(slots), func(slot int) bool { return slices.Contains(kept, slot) })
 	fl.mu.Lock()
@@ -290,8 +297,9 @@ func (fl Owning) Released(slots []int, epoch int64, kept []int) (gone []int) {
 	return gone
 }
 
-// forgetAnswered forgets tasks that were set aside and whose late answers were about to end them: those ends are lost with the slot. If
-// the slot comes back, they are claimed like any other. A task without an answer stays known, because the producer still has it.
+// forgetAnswered forgets tasks set aside and about to end by late answers: their ends are lost with
+// the slot. If the slot comes back, the tasks are claimed like any other. A task without an answer
+// stays known, because the producer still has it.
 func (fl *machine) forgetAnswered(l *ownedSlot) {
 	for seq, t := range fl.stuck {
 		if t.lateAnswer && t.slot == l {
@@ -300,37 +308,38 @@ func (fl *machine) forgetAnswered(l *ownedSlot) {
 	}
 }
 
-// Taking notes slots that are about to be taken: whatever comes of it, the database may call them ours.
+// Taking notes slots about to be taken: however the taking ends, the database may call them ours.
 func (fl Owning) Taking(slots []int, epoch int64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.strays.note(slots, epoch)
 }
 
-// Clear says that the fate of slots under an epoch is clear: they were begun, or given back.
+// Clear says that slots under an epoch were clearly begun, or given back.
 func (fl Owning) Clear(slots []int, epoch int64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.strays.settle(slots, epoch)
 }
 
-// Strays returns, by epoch, the slots that the database may call ours, that we do not work on, and that are not assigned here.
+// Strays returns, by epoch, slots not assigned or worked on here, but maybe ours to the database.
 func (fl Owning) Strays(assigned []int) map[int64][]int {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return fl.strays.without(assigned)
 }
 
-// AsAssigned says that the assigned slots are owned, and nothing else.
+// AsAssigned says whether the assigned slots are owned, and nothing else.
 func (fl Owning) AsAssigned(assigned []int) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	return len(fl.slots) == len(assigned) && len(fl.missing(assigned)) == 0 && len(fl.strays) == 0
 }
 
-// leaveBehind ends delivered tasks one by one, where a task before them holds done back: its target does not answer, or its body is not
-// read yet. That task may take longer than the slot stays here, and the next owner would send all behind it again. A settlement that
-// is under way may count those that it can close, and only those.
+// leaveBehind ends delivered tasks one by one, where a task before them holds done back: its target
+// does not answer, or its body is not read yet. The task in front may take longer than the slot
+// stays here, and the next owner would send all behind it again. A settlement under way may count
+// only the tasks that it can close.
 func (fl Owning) leaveBehind(l *ownedSlot) {
 	to, _ := l.closable()
 	for _, t := range l.open() {
@@ -340,7 +349,7 @@ func (fl Owning) leaveBehind(l *ownedSlot) {
 	}
 }
 
-// settleApart ends a delivered task by itself.
+// settleApart ends a delivered task alone.
 func (fl *machine) settleApart(t *Task) {
 	fl.leave(t, Transition{Transition: line.Transition{State: task.StateSucceeded, Attempt: t.attempt + 1, Lane: t.lane}})
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// parkedTasks counts what is remembered.
+// parkedTasks counts the parked tasks.
 func (fl *machine) parkedTasks() (n int) {
 	for _, l := range fl.slots {
 		n += len(l.parked)
@@ -14,10 +14,11 @@ func (fl *machine) parkedTasks() (n int) {
 	return n
 }
 
-// parkedMost bounds what is remembered, at about 150 bytes each: what is beyond it is read again each time.
+// parkedMost bounds the remembered tasks, at about 150 bytes each: the others are read again each
+// time.
 func (fl *machine) parkedMost() int { return max(3*fl.cfg.StageTasks, 10_000) }
 
-// putOff puts off a task that was not sent: until its outlet is asked again.
+// putOff puts off an unsent task: until its outlet is asked again.
 func (fl *machine) putOff(t *Task, g *Outlet) {
 	p := parked{outletKey: g.outletKey, at: t.at, attempt: t.attempt, lane: t.lane}
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
@@ -32,7 +33,7 @@ func (fl *machine) putOff(t *Task, g *Outlet) {
 	fl.leaveParked(t, g, p)
 }
 
-// leaveParked takes a task out of its place; its body may not be known.
+// leaveParked takes a task, maybe without its body, out of its place.
 func (fl *machine) leaveParked(t *Task, g *Outlet, p parked) {
 	fl.gates.passesOver(g.topic, t.seq)
 	pause := unsentPause
@@ -47,7 +48,7 @@ func (fl *machine) leaveParked(t *Task, g *Outlet, p parked) {
 	fl.putBack(t, t.unsentState(), pos, p.attempt)
 }
 
-// parksAgain puts off a task whose body is not read, if its outlet is still closed.
+// parksAgain puts off a task without its body, if its outlet is still closed.
 func (fl Bodies) parksAgain(t *Task) bool {
 	p, ok := t.slot.parked[t.seq]
 	if !ok {
@@ -64,7 +65,7 @@ func (fl Bodies) parksAgain(t *Task) bool {
 	return true
 }
 
-// recallParked calls back what was put off on account of some outlets, now that they are open: those that they should have had first come
+// recallParked calls back the parked tasks of some outlets, now that they are open, the earliest
 // first.
 func (fl *machine) recallParked(outlets ...outletKey) {
 	if len(outlets) == 0 {
@@ -87,11 +88,12 @@ func (fl *machine) recallParked(outlets ...outletKey) {
 	fl.recall(back)
 }
 
-// quietAfter is how long an outlet may leave records unanswered before its tasks give way where room is scarce.
+// quietAfter is how long an outlet may leave records unanswered before its tasks give way where
+// room is scarce.
 const quietAfter = time.Second
 
-// giveWay puts off what waits for outlets that have answered nothing for a moment, if the room for bodies is scarce: others need
-// it.
+// giveWay puts off tasks of outlets without answers for a moment, if the room for bodies is scarce:
+// others need the room.
 func (fl Bodies) giveWay() {
 	if !fl.staging.scarce() {
 		return
@@ -111,8 +113,8 @@ const (
 	spreadMost = time.Minute
 )
 
-// spreadWaiting puts off what waits for an origin that does not answer fast enough, but for the first to keep: one after the other, about
-// as fast as it answers, so that they do not all come back at once.
+// spreadWaiting puts off all but the first tasks that wait for a slow origin: one after the other,
+// about as fast as the origin answers, so that they do not all come back at once.
 func (fl *machine) spreadWaiting(g *Outlet, keep int) {
 	if len(g.waiting) <= keep {
 		return
@@ -129,8 +131,8 @@ func (fl *machine) spreadWaiting(g *Outlet, keep int) {
 	}
 }
 
-// putOffWaiting puts off what has waited for an origin for a second, because it holds up its slot. What the origin takes in the next two seconds, as
-// fast as it has answered, stays.
+// putOffWaiting puts off tasks after a second's wait for an origin, because they hold up their
+// slots. Tasks for the next two seconds stay, at the pace of the latest answers.
 func (fl Outcomes) putOffWaiting(g *Outlet) {
 	g.pace, g.answers = g.answers*int(time.Second/fl.cfg.CheckEvery()), 0
 	if g.closed == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
@@ -145,8 +147,9 @@ func (fl *machine) postponeWaiting(g *Outlet) {
 	fl.outlets.waits(g, nil)
 }
 
-// rejudgeParked calls back what was put off on account of an outlet if the task that was read to ask there goes to another partition now:
-// which partitions the topic has is known since, or has changed. The others might go there too, and nobody would ask in their name.
+// rejudgeParked calls back the parked tasks of an outlet if the task read to ask there goes to
+// another partition now: the partitions of the topic are known since, or have changed. The others
+// might go there too, and nobody would ask in their name.
 func (fl Due) rejudgeParked(t *Task, g *Outlet) {
 	was := t.parkedAt
 	t.parkedAt = nil
@@ -158,6 +161,6 @@ func (fl Due) rejudgeParked(t *Task, g *Outlet) {
 	}
 }
 
-// slowCall is how long a request may hold up its slot. Behind it, what was delivered since would be in doubt if the dispatcher were killed,
-// and a slot that is given away would wait.
+// slowCall is how long a request may hold up its slot. Deliveries behind it would be in doubt if
+// the dispatcher were killed, and a slot to be given away would wait.
 const slowCall = time.Second

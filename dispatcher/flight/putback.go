@@ -12,17 +12,19 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// unsentPause is for how long a task is put off that was not sent.
+// unsentPause is for how long an unsent task is put off.
 const unsentPause = 5 * time.Second
 
-// putBack puts a task back: out of its place, to a later one, where it stands until pos. Each task that is put off, set aside or held comes
-// here; its body may not be known. It says how many attempts were made, and whether the task can be cancelled meanwhile.
+// putBack puts a task back: out of its place, to a later one, until pos. Each task that is put off,
+// set aside or held comes here, maybe without its body. The state says whether the task can be
+// cancelled meanwhile.
 func (fl *machine) putBack(t *Task, state task.State, pos int64, attempt int) {
 	fl.leave(t, Transition{Transition: line.Transition{State: state, Pos: pos, Attempt: attempt, Lane: t.lane}})
 }
 
-// unsentState is how a task is put back that was not sent: it stays what its row says, which is more than that it can be cancelled if a
-// caller was told that it is too late. No caller can change one that may have been sent.
+// unsentState is the state of an unsent task that is put back. The row's state stays, and says more
+// than that a cancel is possible: a caller may have been told that a cancel is too late. No caller
+// can change a task that may have been sent.
 func (t *Task) unsentState() task.State {
 	if t.doubt {
 		return task.StateRetry
@@ -30,8 +32,9 @@ func (t *Task) unsentState() task.State {
 	return task.StateLine
 }
 
-// aliveState is what a task stays whose dead letter cannot be stored. One that waited for a report waits on. One that may have been sent cannot
-// be cancelled: its last attempt is made again, with the same key.
+// aliveState is the state of a task whose dead letter cannot be stored. One that waited for a
+// report waits on. One that may have been sent cannot be cancelled: its last attempt is made again,
+// with the same key.
 func (t *Task) aliveState(e Transition) task.State {
 	switch {
 	case e.EndsWait:
@@ -42,7 +45,7 @@ func (t *Task) aliveState(e Transition) task.State {
 	return t.unsentState()
 }
 
-// retry puts a task back for another attempt, for which it is due at pos; made is how many were made.
+// retry puts a task back for another attempt, due at pos, after so many made.
 func (t *Task) retry(pos int64, made int, reason string) Transition {
 	return Transition{
 		Transition: line.Transition{State: task.StateRetry, Pos: pos, Attempt: made, Idle: made > t.attempt || t.idle && !t.doubt, Lane: t.lane.In(task.ClassRetried),
@@ -60,7 +63,7 @@ func (fl *machine) postpone(t *Task, now int64, pause time.Duration) {
 	fl.putBack(t, t.unsentState(), pos, t.attempt)
 }
 
-// setAside takes a task out of its place whose earlier sending is still unanswered. It stays out of reach of a cancel.
+// setAside takes a task with an unanswered sending out of its place, and out of reach of a cancel.
 func (fl *machine) setAside(t, original *Task) {
 	const aside = 10_000
 	fl.putBack(t, task.StateRetry, fl.clock.Millis()+aside, original.attempt)
@@ -104,13 +107,15 @@ func (fl *machine) leave(t *Task, e Transition) {
 	fl.kicks.Settle.Now()
 }
 
-// A task that was put back is called back when it may be sent after all: its outlet answers again, or its target's gate has room. It stands in
-// the database, in its slot, at a later place; the settlement moves it to the place where it should have been.
+// A task that was put back is called back when it may be sent after all: its outlet answers again,
+// or its target's gate has room. The task stands in the database, in its slot, at a later place,
+// and the settlement moves it to its proper place.
 
 // recallMost is how many tasks are called back in one round of settling: 20 000 a second.
 const recallMost = 1000
 
-// recallOf calls a task of a slot back to where it is due at pos. from is its held place; 0: the task is not held.
+// recallOf calls a task of a slot back to its due place. from is its held place; 0: the task is not
+// held.
 func recallOf(l *ownedSlot, seq, from, pos int64, attempt int, lane task.Lane) Transition {
 	return Transition{task: &Task{slot: l, seq: seq, lane: lane},
 		Transition: line.Transition{Seq: seq, Slot: l.number, Epoch: l.epoch, Recall: true, From: from, Pos: pos, Attempt: attempt, Lane: lane}}
@@ -143,8 +148,8 @@ func mayRecall(recalls, unsettled []Transition) (now, early []Transition) {
 	return now, early
 }
 
-// recalled has the slots claimed in which tasks stand now that were called back: behind what is claimed, though they should have gone
-// already. Their gates learn which of them come.
+// recalled has the slots of recalled tasks claimed: the tasks stand behind the claimed places,
+// though they should have gone already. Their gates learn which of them come.
 func (a Attempt) recalled(moved []store.Place) {
 	inLine := map[int64]bool{}
 	for _, m := range moved {
@@ -161,15 +166,16 @@ func (a Attempt) recalled(moved []store.Place) {
 	}
 }
 
-// longestTransit is for how long, at most, a report that was accepted in time is still on its way to the database when the wait ends.
+// longestTransit is for how long, at most, a report accepted in time is on its way to the database
+// after the wait.
 const longestTransit = time.Second
 
-// transit is how long after the end of a wait it is judged whether a report came in time: as long as the look-ahead, by which a
-// redelivery may be late.
+// transit is how long after the end of a wait a missing report counts: as long as the look-ahead,
+// by which a redelivery may be late.
 func (c Config) transit() time.Duration { return min(c.LookAhead, longestTransit) }
 
-// unreported ends the wait for a report: another attempt after its backoff, or none is left. Only the settlement knows whether a
-// report came in time: see store/intake/reportwait.go.
+// unreported ends the wait for a report: another attempt after its backoff, or none is left. Only
+// the settlement knows whether a report came in time: see store/intake/reportwait.go.
 func (fl *machine) unreported(t *Task) {
 	_ = faultpoint.At(faultpoint.DispatcherUnreported)
 	reason := fmt.Sprintf("no report on attempt %d within %v", t.attempt, t.settings.AckTimeout)

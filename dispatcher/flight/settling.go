@@ -9,17 +9,17 @@ import (
 	"github.com/notyet/notyet/store/line"
 )
 
-// Settling is for the settle loop: what leaves its place, and what closes.
+// Settling is for the settle loop: tasks leave their places, and slots close.
 type Settling struct{ *machine }
 
-// Leaving are the tasks that leave their places in a round of settling.
+// Leaving are the tasks that leave in a round of settling. Left comes next.
 type Leaving struct {
 	*machine
 	Transitions []Transition
 	recalls     []Transition
 }
 
-// Recalls are tasks that are called back in the same round.
+// Recalls are the tasks called back in a round. Left comes last.
 type Recalls struct {
 	*machine
 	Transitions []Transition
@@ -27,8 +27,8 @@ type Recalls struct {
 	early       []Transition // called back, and among those
 }
 
-// Begin takes the tasks that leave their places, and at most a round of those that are called back. Delivered tasks that have been held up for
-// long leave with them.
+// Begin takes the tasks that leave their places, and at most a round of recalls. Delivered tasks
+// after a long hold-up leave with them.
 func (fl Settling) Begin() *Leaving {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -40,7 +40,7 @@ func (fl Settling) Begin() *Leaving {
 	return &Leaving{fl.machine, fl.ours(transitions), recalls}
 }
 
-// Left takes what could not be settled, and returns the tasks that may be called back now.
+// Left takes the unsettled rest, and returns the tasks that may be called back now.
 func (l *Leaving) Left(unsettled []Transition) *Recalls {
 	now, early := mayRecall(l.recalls, unsettled)
 	l.mu.Lock()
@@ -48,7 +48,7 @@ func (l *Leaving) Left(unsettled []Transition) *Recalls {
 	return &Recalls{l.machine, l.ours(now), unsettled, early}
 }
 
-// Left takes back what could not be settled.
+// Left takes back everything unsettled.
 func (r *Recalls) Left(unsettled []Transition) {
 	if recalls := append(unsettled, r.early...); len(r.unsettled)+len(recalls) > 0 {
 		r.inbox.putBack(r.unsettled, recalls)
@@ -100,7 +100,7 @@ type closing struct {
 	slot *ownedSlot
 }
 
-// Closable returns how far the slots can be closed now. Delivered tasks that are held up there leave by themselves.
+// Closable returns how far the slots can be closed now.
 func (fl Settling) Closable() Attempt {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -113,7 +113,7 @@ func (fl Settling) Closable() Attempt {
 	return out
 }
 
-// Settled takes what the database did: transitions and closings that are durable, after so long.
+// Settled takes the database's answer, after so long: the attempt is durable.
 func (a Attempt) Settled(result line.Settled, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,7 +174,7 @@ func (a Attempt) close(result line.Settled) {
 	}
 }
 
-// leftAgain marks what was claimed anew of a task whose late answer has ended it.
+// leftAgain marks a task that was claimed anew, and ended by a late answer.
 func (a Attempt) leftAgain(e Transition) {
 	if l := a.slots[e.Slot]; l != nil {
 		for _, t := range l.open() {
@@ -197,7 +197,7 @@ func (a Attempt) Rows() (done []line.Done, rows []line.Transition) {
 	return done, rows
 }
 
-// leavePinned takes delivered tasks out of slots in which they have been held up for long.
+// leavePinned takes delivered tasks out of their slots after a long hold-up.
 func (fl Settling) leavePinned() {
 	fl.unsettled.forgetDurable()
 	closable, n, now := map[*ownedSlot]int64{}, 0, time.Now()

@@ -19,8 +19,8 @@ func (l *ownedSlot) leavingFor() time.Duration {
 	return time.Since(l.leaving)
 }
 
-// closable returns how far done can move: everything up to there is settled or gone. tally is of those tasks that are still in their places,
-// which the database is to confirm.
+// closable returns how far done can move: everything up to there is settled or gone. tally is of
+// the tasks still in their places, for the database to confirm.
 func (l *ownedSlot) closable() (to int64, tally line.Tally) {
 	to = l.claimed
 	for i := l.head; i < len(l.tasks); i++ {
@@ -40,7 +40,7 @@ func (l *ownedSlot) closable() (to int64, tally line.Tally) {
 	return to, tally
 }
 
-// closeTo moves done to where the database has it now, and returns how many tasks it let go.
+// closeTo moves done to where the database has it now, and returns the number of tasks let go.
 func (l *ownedSlot) closeTo(to int64) (n int) {
 	l.done = to
 	for l.head < len(l.tasks) && l.tasks[l.head].pos <= to {
@@ -57,14 +57,15 @@ func (l *ownedSlot) closeTo(to int64) (n int) {
 
 func (l *ownedSlot) open() []*Task { return l.tasks[l.head:] }
 
-// drained tells that nothing is left to send or to settle, and that no claim is under way that could bring more.
+// drained tells whether nothing is left to send or to settle, and no claim under way could bring
+// more.
 func (l *ownedSlot) drained() bool {
 	return !l.claiming && l.done == l.claimed && l.head == len(l.tasks)
 }
 
-// strays are slots that the database may call ours and that we do not work on: they were taken and not begun because the call failed
-// on the way, or abandoned because they did not drain. Each is begun or given back in the end; otherwise its next owner waits for us. The
-// epoch stands by slot.
+// strays are slots that are maybe ours to the database, and not worked on here: they were taken and
+// not begun because the call failed on the way, or abandoned because they did not drain. Each is
+// begun or given back in the end; otherwise its next owner waits for us. The epoch stands by slot.
 type strays map[int]int64
 
 func (h strays) note(slots []int, epoch int64) {
@@ -93,13 +94,16 @@ func (h strays) without(assigned []int) map[int64][]int {
 	return out
 }
 
-// lostSlot is a slot that was abandoned: under which epoch it was held here, how far it was claimed, and at which turn it was seen.
+// lostSlot is an abandoned slot: the epoch under which it was held here, the claimed place, and the
+// turn seen.
 type lostSlot struct{ epoch, claimed, turn int64 }
 
-// takesOver says that held tasks of other slots are still to come to a slot: what its gates would let through might overtake them.
+// takesOver says whether held tasks of other slots are still to come to a slot: tasks let through
+// by its gates might overtake them.
 func (l *ownedSlot) takesOver() bool { return l.callMost != never }
 
-// mayOvertake says that a task of the slot, to be released at an instant, might overtake held tasks that are still to come.
+// mayOvertake says whether a task of the slot, released at an instant, might overtake held tasks
+// still to come.
 func (l *ownedSlot) mayOvertake(at int64) bool { return task.Held(at) > l.callMost }
 
 // Known are the owned slots as they were known here at some moment.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// staging counts what the tasks in memory take with their bodies, and says for how many more there is room. Each task knows
-// whether it is counted, so that it counts once, however often it is added or removed.
+// staging counts the memory of tasks with their bodies, and says for how many more there is room.
+// Each task knows whether it is counted, and so counts once, however often it is added or removed.
 type staging struct {
 	maxTasks, maxBytes int
 	tasks, bytes       int
@@ -23,7 +23,7 @@ func (s *staging) add(t *Task) {
 	s.bytes += t.size
 }
 
-// remove forgets what is counted for a task, and reports whether that was anything.
+// remove forgets the count of a task, and reports whether there was one.
 func (s *staging) remove(t *Task) bool {
 	if t.content == nil || !t.counted {
 		return false
@@ -36,14 +36,15 @@ func (s *staging) remove(t *Task) bool {
 
 func (s *staging) room() (tasks, bytes int) { return s.maxTasks - s.tasks, s.maxBytes - s.bytes }
 
-// scarce says that the last tenth of the room is reached, at least one task's, which what is read ahead leaves to what is due.
+// scarce says whether the last tenth of the room is reached, at least one task's: tasks read ahead
+// leave this part to due ones.
 func (s *staging) scarce() bool {
 	tasks, bytes := s.room()
 	return tasks <= max(s.maxTasks/10, 1) || bytes <= s.maxBytes/10
 }
 
-// dueHeap orders tasks by the instant of their release; those of one instant by class, then by order, and then as they came. Its methods with
-// capital letters are for package heap.
+// dueHeap orders tasks by the instant of their release; those of one instant by class, then by
+// order, and then as they came. Methods with capital letters are for package heap.
 type dueHeap []*Task
 
 func (h *dueHeap) push(t *Task) { heap.Push(h, t) }

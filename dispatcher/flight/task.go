@@ -15,8 +15,8 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// A task, its slot and its outlet name one another, so their types stand together here. The methods of
-// each type stand in the file of the step that they belong to.
+// A task, its slot and its outlet name one another, so their types stand together here. The methods
+// of each type stand in the file of their step.
 
 type status uint8
 
@@ -30,9 +30,9 @@ const (
 	left                     // out of its place, by a transition
 )
 
-// Task is one task in flight. There may be millions after an outage, so it is small until its body is read. To the
-// loops it is a handle. flight.mu guards its fields; BodiesRead alone writes those of a task whose body is not read, and of its content
-// before the task has it.
+// Task is one task in flight. There may be millions after an outage, so a task is small until its
+// body is read. To the loops a task is a handle. machine.mu guards the fields; Batch.Read alone
+// writes those of a task without a body, and its content before the task has the content.
 type Task struct {
 	slot       *ownedSlot
 	seq        int64
@@ -53,7 +53,7 @@ type Task struct {
 	*content // nil until its body is read
 }
 
-// content is what the row of a task says of it. BodiesRead makes it.
+// content is what the row of a task says. Batch.Read makes it.
 type content struct {
 	topic     string
 	tenant    string // the intake that the task came through; "" of a timer's run
@@ -80,8 +80,8 @@ type content struct {
 	acked     time.Time // when its delivery was acknowledged, by the monotonic clock
 }
 
-// ownedSlot is a slot that is ours: its offsets as the database has them, and every task between them. Next to each field
-// stands what writes it.
+// ownedSlot is a slot of ours: its offsets as the database has them, and every task between them.
+// Next to each field stands its writer.
 type ownedSlot struct {
 	number  int
 	epoch   int64
@@ -110,8 +110,8 @@ type ownedSlot struct {
 	abandoned bool      // no longer ours: what comes in for it is thrown away; see abandon
 }
 
-// Outlet is one partition of a target, in use, and how it is doing. A target may have many: an outlet does not answer, or is full;
-// an operator pauses or limits a target.
+// Outlet is one partition of a target, in use, and its state. A target may have many: an outlet
+// does not answer, or is full; an operator pauses or limits a target.
 type Outlet struct {
 	outletKey
 	sending int            // records with a producer
@@ -130,16 +130,18 @@ type Outlet struct {
 	trying   bool       // somebody is at them
 }
 
-// outletKey names where records go that succeed or fail together: a partition of a target topic, or an origin. Records without a key, and
-// those of a topic of which nothing is known yet, have the partition -1, which stands for all that may take them.
+// outletKey names where records succeed or fail together: a partition of a target topic, or an
+// origin. Records without a key, and those of a topic without known partitions, have the partition
+// -1, which stands for all partitions.
 type outletKey struct {
 	topic     string
 	partition int32
 }
 
-// parked is what a slot remembers of a task that was put off because its outlet is closed: enough to put it off again without
-// reading its body, and to call it back when the outlet is open. Others may end such a task, but only the owner of the slot changes it.
-// So what is remembered stays true as long as the slot is owned.
+// parked is a slot's memory of a task put off because its outlet is closed: enough to put the task
+// off again without its body, and to call it back when the outlet is open. Others may end such a
+// task, but only the owner of the slot changes it. So the memory stays true as long as the slot is
+// owned.
 type parked struct {
 	outletKey outletKey
 	at        int64 // not released before, Unix ms
@@ -148,7 +150,8 @@ type parked struct {
 	lane      task.Lane
 }
 
-// Sendable is a task that is to be sent now. It keeps the record, for the task may be abandoned while it is handed to the producer.
+// Sendable is a task to be sent now, with its record: the task may be abandoned on the way to the
+// producer.
 type Sendable struct {
 	Task    *Task
 	Record  *kgo.Record
@@ -158,11 +161,12 @@ type Sendable struct {
 	Seat *callback.Seat
 }
 
-// sendNumber names the attempt that is to be made, among all that the task ever sees.
+// sendNumber names the next attempt, among all attempts of the task ever.
 func (c *content) sendNumber() int32 { return task.SendNumber(c.replay, c.attempt+1) }
 
-// maybeSent says that the task may have been delivered already: an earlier owner claimed it, or it was with the producer when it was
-// set aside, or its consumer is to get it once more. To such a task nothing else may happen: it is sent, however late.
+// maybeSent says whether the task may have been delivered already: an earlier owner claimed it, or
+// it was with the producer when set aside, or its consumer is to get it once more. To such a task
+// nothing else may happen: it is sent, however late.
 func (t *Task) maybeSent() bool {
 	return t.doubt || t.content != nil && t.state == task.StateRetry
 }
@@ -184,7 +188,8 @@ func (t *Task) Tenant() string { return t.tenant }
 // At is when the task was to be released.
 func (t *Task) At() time.Time { return time.UnixMilli(t.at) }
 
-// TraceSent makes the span of an attempt that Kafka has answered. It must come before Answered: then the task is the settle loop's.
+// TraceSent makes the span of an attempt answered by Kafka. It must come before Answered: then the
+// task is the settle loop's.
 func (t *Task) TraceSent(now time.Time, r *kgo.Record, err error) { t.trace.sent(t, now, r, err) }
 
 // TraceCalled makes the span of a callback, likewise. A request that was never made is no attempt.
@@ -192,8 +197,8 @@ func (t *Task) TraceCalled(method string, now time.Time, o callback.Outcome) {
 	t.trace.called(t, method, now, o)
 }
 
-// traced is what the spans of an attempt need to know. Whoever has the task writes it: the fetch loop, then whoever sends. A nil *traced is
-// of a caller that is not traced; its methods do nothing.
+// traced is for the spans of an attempt. The task's present loop writes it: the fetch loop, then
+// the sender. A nil *traced is for a caller who is not traced; its methods do nothing.
 type traced struct {
 	caller  *tracing.Caller
 	key     string // of the delivery
@@ -217,7 +222,8 @@ func (d *traced) begins() {
 	}
 }
 
-// sent takes the producer's answer. It must come before the outcome is passed on: then the task is another loop's.
+// sent takes the producer's answer, and must come before the outcome is passed on: then the task is
+// another loop's.
 func (d *traced) sent(t *Task, now time.Time, r *kgo.Record, err error) {
 	if d != nil {
 		made := d.delivery(t, now, tracing.Failure(err))
@@ -226,7 +232,7 @@ func (d *traced) sent(t *Task, now time.Time, r *kgo.Record, err error) {
 	}
 }
 
-// called takes what came of a callback, likewise. A request that was never made is no attempt.
+// called takes the outcome of a callback, likewise. A request that was never made is no attempt.
 func (d *traced) called(t *Task, method string, now time.Time, o callback.Outcome) {
 	if d == nil || o.Verdict == callback.NotSent {
 		return
@@ -250,12 +256,13 @@ func (d *traced) delivery(t *Task, now time.Time, failure string) tracing.Delive
 	}
 }
 
-// Proofs are attempts of which the send log proves that they were delivered, and when, by the seq of a task in doubt. Each is dropped with
-// its first use or with its task, so there are never more than tasks in doubt.
+// Proofs are attempts delivered by the word of the send log, and when, by the seq of a task in
+// doubt. Each is dropped with its first use or with its task, so there are never more than tasks in
+// doubt.
 type Proofs map[int64]map[sendlog.Proof]int64
 
-// take returns when the attempt that a task is to make was delivered, if it was, and forgets all proofs of its seq. The task must be the
-// one that was sent, by name and content.
+// take returns when the next attempt of a task was delivered, if it was, and forgets all proofs of
+// the seq. The task must be the sent one, by name and content.
 func (p Proofs) take(t *Task) (at int64, ok bool) {
 	of := p[t.seq]
 	if of == nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// Transition is a task that leaves its place.
+// Transition is the way of a task out of its place.
 type Transition struct {
 	line.Transition
 	task    *Task
 	gate    *Gate // that waits for it: of a held task that is called back
 	reduced int   // how often the database has refused it: see Reduce
 
-	// What a task stays whose dead letter the database does not take, and after how many attempts.
+	// The task's state if the database does not take its dead letter, and the attempts made.
 	alive task.State
 	tried int
 }
 
-// after returns the end of a task that came with its made-th attempt.
+// after returns the end of a task by its made-th attempt.
 func (e Transition) after(made int) Transition {
 	e.Attempt, e.Dead.Attempt = made, made
 	for i := range e.Events {
@@ -32,10 +32,11 @@ func (e Transition) after(made int) Transition {
 }
 
 const (
-	// PieceTasks and pieceBytes bound one transaction: about 100 ms of work for the database, and as many rows as a statement of the store has.
+	// PieceTasks and pieceBytes bound one transaction: about 100 ms of work for the database, and
+	// as many rows as a statement of the store has.
 	PieceTasks = 900
 	pieceBytes = 16 << 20
-	// shortReason is what remains of a reason that may have been too long.
+	// shortReason is the rest of a reason that may have been too long.
 	shortReason = 500
 	// refusedPause is how long a task is put off whose end the database does not take.
 	refusedPause = time.Minute
@@ -75,9 +76,9 @@ func (e Transition) Name() (topic, id string) {
 // Step is how often the transition has been reduced, and once more.
 func (e Transition) Step() int { return e.reduced + 1 }
 
-// Reduce leaves out of a transition what the database may have refused: first long texts, then the body of its dead letter, which its row
-// still has. In the end a task that was to become a dead letter stays in its line, and comes again in a minute. False: nothing is left
-// to leave out.
+// Reduce leaves out of a transition what the database may have refused: first long texts, then the
+// body of its dead letter, which the row still has. In the end a task that was to become a dead
+// letter stays in its line, and comes again in a minute. False: nothing is left to leave out.
 func (e *Transition) Reduce(now int64) bool {
 	e.reduced++
 	switch e.reduced {
@@ -139,7 +140,7 @@ type outcome struct {
 	again     bool // it was refused, but its target may take it in a moment
 }
 
-// inbox is what the settle loop has to do. Its own lock guards the queues alone.
+// inbox is the work of the settle loop. The lock guards the queues alone.
 type inbox struct {
 	mu          sync.Mutex
 	outcomes    []outcome    // of sending
@@ -172,14 +173,14 @@ func (b *inbox) recall(some []Transition) {
 	b.recalls = append(b.recalls, some...)
 }
 
-// outcomesToLog returns the outcomes that are not in the send log yet. They stay here.
+// outcomesToLog returns the outcomes to be written to the send log. They stay here.
 func (b *inbox) outcomesToLog() []outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.outcomes[b.inLog:])
 }
 
-// logged notes that the first n of those are in the send log.
+// logged notes that the send log has the first n outcomes of outcomesToLog.
 func (b *inbox) logged(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,9 +198,10 @@ func (b *inbox) takeLogged() []outcome {
 	return out
 }
 
-// takeLeaving takes the tasks that leave their places, and at most `most` of those that are called back. more says that others are to be
-// called back. It takes both at once, because a task is called back after it has left: its leaving is then in this round or already
-// settled. In a later round it would undo the recall, for another minute.
+// takeLeaving takes the tasks that leave their places, and at most `most` recalls. more: there are
+// other recalls. Both are taken at once, because a task is called back after it has left: the
+// leaving is then in this round or already settled. In a later round the leaving would undo the
+// recall, for another minute.
 func (b *inbox) takeLeaving(most int) (transitions, recalls []Transition, more bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,7 +213,7 @@ func (b *inbox) takeLeaving(most int) (transitions, recalls []Transition, more b
 	return transitions, recalls, b.recalls != nil
 }
 
-// putBack returns what could not be settled, before what has come since.
+// putBack returns the unsettled rest, before all later ones.
 func (b *inbox) putBack(transitions, recalls []Transition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// fetchTasks bounds one read of bodies: enough to spread the cost of a statement, short enough for the first of them, and
-// no more than the store reads at a time.
+// fetchTasks bounds one read of bodies: enough to spread the cost of a statement, short enough for
+// the first of them, and no more than the store reads at a time.
 const fetchTasks = 900
 
-// backlog holds claimed tasks whose bodies are to be read. Its own lock guards nothing else: a task that
-// is taken may be another owner's by then, so NextBodies looks at it under flight.mu.
+// backlog holds claimed tasks whose bodies are to be read. Its own lock guards nothing else: a task
+// taken from here may be another owner's by then, so Next looks at the task under machine.mu.
 type backlog struct {
 	tenants *Tenants
 
@@ -40,7 +40,8 @@ func (b *backlog) push(tasks []*Task) {
 	}
 }
 
-// take removes at most n tasks that are to be released at until or before, or says after which time to ask again.
+// take removes at most n tasks to be released at until or before, or says after which time to ask
+// again.
 func (b *backlog) take(n int, until int64) ([]*Task, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +60,7 @@ func (b *backlog) take(n int, until int64) ([]*Task, time.Duration) {
 	return nil, max(time.Duration(min(first-until, 1000))*time.Millisecond, time.Millisecond)
 }
 
-// takeTurns has the tenants take turns, each with its part of what is still wanted.
+// takeTurns has the tenants take turns, each with its part of the missing tasks.
 func (b *backlog) takeTurns(n int, until int64) (batch []*Task) {
 	for gave := true; gave && len(batch) < n; {
 		gave = false
@@ -96,9 +97,10 @@ func (b *backlog) putBack(unread []*Task, bite int) {
 	b.unread, b.bite = append(unread, b.unread...), bite
 }
 
-// fetchQueue holds a tenant's claimed tasks whose bodies are not read yet, by lane. Targets take turns, so that a flood on one delays
-// only itself; within a target, classes share by weight, so that fresh work goes first and nothing starves; within a class
-// they go by their time, whatever a long look-ahead has brought before. A target with nothing due costs nothing until it has.
+// fetchQueue holds a tenant's claimed tasks without bodies, by lane. Targets take turns, so that a
+// flood on one delays only itself; within a target, classes share by weight, so that fresh work
+// goes first and nothing starves; within a class tasks go by time, whatever a long look-ahead has
+// brought before. A target with nothing due costs nothing until something is.
 type fetchQueue struct {
 	targets map[uint32]*fetchTarget // those with something queued
 	ring    []*fetchTarget          // those that had something due at the last take, the next in turn first
@@ -121,7 +123,8 @@ type fetchTarget struct {
 // weights of high, normal, low and retried: how many of each a turn may take.
 var weights = [task.Classes]int{256, 128, 32, 16}
 
-// targetsAtOnce bounds the targets that one take looks at in vain, and those that become due in it. There may be as many targets as tasks.
+// targetsAtOnce bounds the targets looked at in vain by one take, and those that become due in it.
+// There may be as many targets as tasks.
 const targetsAtOnce = 4096
 
 func newFetchQueue() fetchQueue { return fetchQueue{targets: map[uint32]*fetchTarget{}} }
@@ -152,15 +155,15 @@ func (q *fetchQueue) wait(ft *fetchTarget) {
 	heap.Push(&q.later, ft)
 }
 
-// take removes at most n tasks, turn by turn; only such as are to be released at until or before. A target that n cuts short gives
-// its place away all the same, and goes on with the rest of its weights when it comes around: under load n is small, and would
-// otherwise be the most urgent class's alone.
+// take removes at most n tasks, turn by turn; only such as are to be released at until or before. A
+// target cut short by n gives its place away all the same, and goes on with the rest of its weights
+// in its next turn: under load n is small, and would otherwise be the most urgent class's alone.
 func (q *fetchQueue) take(n int, until int64) []*Task {
 	for i := 0; i < targetsAtOnce && len(q.later) > 0 && q.later[0].at <= until; i++ {
 		q.ring = append(q.ring, heap.Pop(&q.later).(*fetchTarget))
 	}
 	out := make([]*Task, 0, min(n, q.size))
-	// A turn may give nothing since its weights are used up: then the next one gives what there is.
+	// A turn may give nothing because its weights are used up: then the next one gives.
 	for idle := 0; len(out) < n && len(q.ring) > 0 && idle < targetsAtOnce; idle++ {
 		ft := q.ring[0]
 		q.ring = q.ring[1:]
@@ -195,7 +198,7 @@ func (q *fetchQueue) take(n int, until int64) []*Task {
 	return out
 }
 
-// first is the earliest time at which one of the tasks is to be released, 0 for one that is due; never: there is none.
+// first is the earliest time of release, 0 for a due task; never: there is none.
 func (q *fetchQueue) first() int64 {
 	switch {
 	case len(q.ring) > 0:
@@ -216,7 +219,7 @@ func (t *fetchTarget) first() int64 {
 	return at
 }
 
-// laterTargets is a heap, for package heap: by time, those of one time as they came.
+// laterTargets is a heap, for package heap: by time, and then as the targets came.
 type laterTargets []*fetchTarget
 
 func (l laterTargets) Len() int { return len(l) }

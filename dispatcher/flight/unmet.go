@@ -6,12 +6,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// A topic that no producer has met is looked up when a task is to be sent to it. Until it is met, its
-// outlet counts for the tenant of that task. A tenant's tasks for more topics than unmetMost are put
-// off unasked. Such tasks come again after a second, and unaskedEach after one another.
+// A topic not met by any producer is looked up for the first task to be sent there. Until a
+// producer meets the topic, the outlet counts for the tenant of the task. A tenant's tasks for more
+// topics than unmetMost are put off unasked. Such tasks come again after a second, and unaskedEach
+// after one another.
 const unmetMost, unaskedEach = 2000, time.Second / 2000
 
-// topicSpreads is within what time each broker knows a topic that was created.
+// topicSpreads is within which time each broker knows a new topic.
 const topicSpreads = 4 * time.Second
 
 // unmet counts a tenant's topics that no producer has met. At next, the next task for one too many
@@ -21,12 +22,13 @@ type unmet struct {
 	next   time.Time
 }
 
-// newName says that the topic of an outlet has to be looked up, and that no tenant counts it yet.
+// newName says whether the topic of an outlet has to be looked up, and no tenant counts the outlet
+// yet.
 func (outs *outlets) newName(g *Outlet) bool {
 	return g.partition < 0 && !g.origin && g.sending == 0 && g.unmet == nil && !outs.where.Knows(g.topic)
 }
 
-// oneTooMany says that a task goes to a new name, and its tenant has too many of those.
+// oneTooMany says whether a task goes to a new name, and its tenant has too many new names.
 func (outs *outlets) oneTooMany(g *Outlet, t *Task) bool {
 	u := outs.unmet[t.tenant]
 	return u != nil && u.topics >= unmetMost && outs.newName(g)
@@ -63,7 +65,8 @@ func (g *Outlet) met() {
 	}
 }
 
-// refusals are targets that refuse records, found since the log was told, and the latest of them.
+// refusals are the targets found to refuse records since the latest log line, and the latest
+// target.
 type refusals struct {
 	n     int
 	topic string

@@ -6,15 +6,17 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// unsettled knows the deliveries that are not durable yet. The next owner of their slots would make them again if this dispatcher died
-// now, so they are bounded: to what the database settles within settledWithin.
+// unsettled knows the deliveries that are not durable yet. The next owner of their slots would make
+// them again if this dispatcher died now, so they are bounded: to as many as the database settles
+// within settledWithin.
 //
-// A task that is to wait for a report costs the database a row when it is delivered. Such tasks are counted from when they are sent until
-// they are out of their places, and each outlet may have a part of the room that is left, as of the room for bodies (see hasRoom). So
-// where more is delivered than is settled, the outlets that ask for reports wait for the database, each for itself.
+// A delivery with a report costs the database a row. Tasks with reports are counted from when they
+// are sent until they are out of their places, and each outlet may have a part of the room left, as
+// of the room for bodies (see hasRoom). So where more is delivered than settled, the outlets with
+// reports wait for the database, each for itself.
 //
-// A task that simply ends costs nothing. But it is not durable before all that stands before it in its slot has gone too. One that
-// is held up like that for pinnedFor leaves its slot by itself.
+// A task that simply ends costs nothing. But it is not durable before all tasks in front of it in
+// its slot have gone too. One held up like that for pinnedFor leaves its slot by itself.
 type unsettled struct {
 	owed       int     // tasks that are to wait for a report: sent, and not yet out of their places
 	pace       float64 // how many tasks a second the latest transitions took out of their places
@@ -25,11 +27,13 @@ const (
 	settledWithin = 1500 * time.Millisecond
 	// firstPace is the pace until one is known, which takes some rounds.
 	firstPace = 1000
-	// slowestPace is the pace that is assumed where the database does next to nothing: some tasks must be sent to find out.
+	// slowestPace is the assumed pace where the database does next to nothing: some tasks must be
+	// sent to find out.
 	slowestPace = 100
 	// pinnedFor is how long a delivered task waits for those before it in its slot.
 	pinnedFor = time.Second
-	// pinnedMost is how many leave their slots in one round of settling. More would take the database's time from those that hold them up.
+	// pinnedMost is how many leave their slots in one round of settling. More would take the
+	// database's time from the tasks in front.
 	pinnedMost = 250
 	// fewTransitions cost the database about as much as one.
 	fewTransitions = 100
@@ -44,7 +48,7 @@ func (u *unsettled) settledIn(n int, took time.Duration) {
 // room is for how many more tasks that are to wait for a report there is room.
 func (u *unsettled) room() int { return int(u.pace*settledWithin.Seconds()) - u.owed }
 
-// begins counts a task that is sent through an outlet, if it is to wait for a report.
+// begins counts a task with a report, sent through an outlet.
 func (u *unsettled) begins(t *Task, g *Outlet) {
 	if t.settings.Ack == schemas.AckReport && t.owes == nil {
 		t.owes = g
@@ -53,7 +57,8 @@ func (u *unsettled) begins(t *Task, g *Outlet) {
 	}
 }
 
-// ends stops counting a task: it is out of its place, or stays undelivered, or nobody here knows of it any more.
+// ends stops counting a task: it is out of its place, or stays undelivered, or nobody here knows
+// the task any more.
 func (u *unsettled) ends(t *Task) {
 	if t.content != nil && t.owes != nil {
 		t.owes.owed--
@@ -70,7 +75,7 @@ func (u *unsettled) delivered(t *Task) {
 	}
 }
 
-// durable says that the next owner of its slot would not send the task again.
+// durable says whether the next owner of the slot would not send the task again.
 func (t *Task) durable() bool {
 	return t.status == left || t.slot.abandoned || t.pos <= t.slot.done
 }
@@ -95,7 +100,7 @@ func (u *unsettled) oldest() time.Duration {
 	return time.Since(u.deliveries[0].acked)
 }
 
-// Delivery is a task that was delivered and whose last events are to be told.
+// Delivery is a delivered task, with last events to be told.
 type Delivery struct {
 	task *Task
 	at   int64 // when it was acknowledged, Unix ms: long ago, where the send log proves it

@@ -60,8 +60,8 @@ func (l *look) owner() verdict {
 	return unless(l.task.slot.leavingFor() <= l.cfg.lastSend(), ownerLeaves)
 }
 
-// run asks the database about a missed run, and about one that must be alone. A run in doubt that
-// must be alone asks too: a run that was not started was not sent.
+// run asks the database about a missed run, and about one that must be alone. The latter asks in
+// doubt too: a run that was not started was not sent.
 func (l *look) run() verdict {
 	t := l.task
 	alone := t.settings.Run.Alone && t.first()
