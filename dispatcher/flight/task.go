@@ -85,7 +85,7 @@ type content struct {
 type ownedSlot struct {
 	number  int
 	epoch   int64
-	claimed int64 // takeIn: of a claim, or of one whose reply was lost
+	claimed int64 // claimTo: of a claim, or of one whose reply was lost
 	before  int64 // likewise: claimed before the latest claim
 	done    int64 // closeTo
 
@@ -104,7 +104,7 @@ type ownedSlot struct {
 	callMost  int64     // no held task beyond it is called back
 	raised    time.Time // callMost was
 
-	claiming  bool      // somebody is moving claimed, and is the only one who may: the claimer, or ownership (catchUp)
+	claiming  bool      // claimed is being moved, or may not move: Claims.Begin, CatchUp, Changing.Begin set it
 	leaving   time.Time // since when the slot is to be given away; zero: it is not
 	releasing bool      // it was given back, or may have been: it cannot stay
 	abandoned bool      // no longer ours: what comes in for it is thrown away; see abandon
