@@ -23,8 +23,9 @@ type Config struct {
 	MemberID string
 	// Results is the topic that events go to. Default notyet.results.
 	Results string
-	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer stalls
-	// of the database without lateness; a cancel of a claimed task answers too_late. Default 400 ms.
+	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer
+	// stalls of the database without lateness; a cancel of a claimed task answers too_late. Default
+	// 400 ms.
 	LookAhead time.Duration
 	// BurstLookAhead is how far the look-ahead may grow before more tasks than can be staged within
 	// the usual one. A value not above LookAhead keeps the look-ahead as it is. Default 3 s.

@@ -26,8 +26,8 @@ type producers struct {
 	looked time.Time // at what is used
 }
 
-// topicsEach bounds the topics of a client. Its topics leave a full one of which fewer than an eighth
-// were used within useWithin.
+// topicsEach bounds the topics of a client. Its topics leave a full one of which fewer than an
+// eighth were used within useWithin.
 const topicsEach, useWithin = 1024, time.Hour
 
 // producer is a client, with the judges of its answers.
@@ -49,7 +49,8 @@ type met struct {
 // begin counts one more record, unless the topic has left.
 func (m *met) begin() bool { return m.sending.Add(1) > 0 }
 
-// leaves has the topic leave if nothing of it is under way, so that its records stay in their order.
+// leaves has the topic leave if nothing of it is under way, so that its records stay in their
+// order.
 func (m *met) leaves() bool { return m.sending.CompareAndSwap(0, math.MinInt64) }
 
 // newProducers makes the first client, and so shows that the settings are good.
