@@ -112,7 +112,7 @@ func (ps *producers) drop(p *producer, topic string) {
 func (ps *producers) forget(topics []string) {
 	for _, topic := range topics {
 		if m := ps.of(topic); m != nil && len(m.acked.Never([]string{topic})) > 0 && m.leaves() {
-			ps.byTopic.Delete(topic)
+			ps.byTopic.CompareAndDelete(topic, m)
 			ps.drop(m.producer, topic)
 		}
 	}
@@ -150,7 +150,7 @@ func (ps *producers) retire() {
 		p.idle = len(topics[p]) == 0 // the next time it has met no other for long
 		for topic, m := range topics[p] {
 			if m.leaves() {
-				ps.byTopic.Delete(topic)
+				ps.byTopic.CompareAndDelete(topic, m)
 			}
 		}
 		return false
