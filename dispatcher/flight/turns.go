@@ -19,20 +19,29 @@ type backlog struct {
 
 	mu     sync.Mutex
 	queues map[string]*fetchQueue // by tenant
+	homes  map[uint32]string      // of targets with something queued: the tenant of the first task
 	order  []string               // of them: the next in turn first
 	unread []*Task                // taken from it, but there was no room for their bodies
 	bite   int                    // how many of them to try at once
 }
 
-func newBacklog(of *Tenants) *backlog { return &backlog{tenants: of, queues: map[string]*fetchQueue{}} }
+func newBacklog(of *Tenants) *backlog {
+	return &backlog{tenants: of, queues: map[string]*fetchQueue{}, homes: map[uint32]string{}}
+}
 
+// push queues tasks with their tenants. All tasks of a target are in one queue, because a key's
+// tasks go in the order of time, whoever sent the requests, and before the intakes are known.
 func (b *backlog) push(tasks []*Task) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range tasks {
-		of := b.tenants.of(t.seq)
+		of, queued := b.homes[t.lane.Target()]
+		if !queued {
+			of = b.tenants.of(t.seq)
+			b.homes[t.lane.Target()] = of
+		}
 		if b.queues[of] == nil {
-			q := newFetchQueue()
+			q := newFetchQueue(b.homes)
 			b.queues[of] = &q
 			b.order = append(b.order, of)
 		}
@@ -71,7 +80,9 @@ func (b *backlog) takeTurns(n int, until int64) (batch []*Task) {
 			if b.order = b.order[1:]; b.queues[of].size > 0 {
 				b.order = append(b.order, of)
 			} else {
-				delete(b.queues, of)
+				if delete(b.queues, of); len(b.queues) == 0 {
+					b.homes = map[uint32]string{} // its memory, likewise
+				}
 			}
 			if len(batch) == n {
 				return batch
@@ -103,6 +114,7 @@ func (b *backlog) putBack(unread []*Task, bite int) {
 // brought before. A target with nothing due costs nothing until something is.
 type fetchQueue struct {
 	targets map[uint32]*fetchTarget // those with something queued
+	homes   map[uint32]string       // see backlog; targets that end leave it
 	ring    []*fetchTarget          // those that had something due at the last take, the next in turn first
 	later   laterTargets            // the others
 	waited  int                     // how many have ever been put among the latter
@@ -127,7 +139,9 @@ var weights = [task.Classes]int{256, 128, 32, 16}
 // There may be as many targets as tasks.
 const targetsAtOnce = 4096
 
-func newFetchQueue() fetchQueue { return fetchQueue{targets: map[uint32]*fetchTarget{}} }
+func newFetchQueue(homes map[uint32]string) fetchQueue {
+	return fetchQueue{targets: map[uint32]*fetchTarget{}, homes: homes}
+}
 
 func (q *fetchQueue) push(t *Task) {
 	key := t.lane.Target()
@@ -185,6 +199,7 @@ func (q *fetchQueue) take(n int, until int64) []*Task {
 		switch {
 		case ft.size == 0:
 			delete(q.targets, ft.key)
+			delete(q.homes, ft.key)
 		case ft.first() > until:
 			q.wait(ft)
 		default:
@@ -193,7 +208,7 @@ func (q *fetchQueue) take(n int, until int64) []*Task {
 	}
 	q.size -= len(out)
 	if q.size == 0 {
-		*q = newFetchQueue() // its memory must not stay as large as it ever was
+		*q = newFetchQueue(q.homes) // its memory must not stay as large as it ever was
 	}
 	return out
 }

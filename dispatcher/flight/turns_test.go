@@ -22,7 +22,7 @@ func queued(topic string, class task.Class, first, n int) []*Task {
 }
 
 func queueOf(tasks ...[]*Task) *fetchQueue {
-	q := newFetchQueue()
+	q := newFetchQueue(nil)
 	for _, run := range tasks {
 		for _, t := range run {
 			q.push(t)
@@ -66,6 +66,34 @@ func chunksByTarget(tasks []*Task) func(func([]*Task) bool) {
 			tasks = tasks[n:]
 		}
 	}
+}
+
+// A key's tasks go in the order of time, though other intakes have some of them, and though the intakes were not known at first.
+func TestTenantsOfOneTargetKeepItsOrder(t *testing.T) {
+	var known Tenants
+	b := newBacklog(&known)
+	lane := task.LaneKey{}.Lane("orders", task.ClassNormal)
+	at := func(source int, ats ...int64) (tasks []*Task) {
+		for _, ms := range ats {
+			tasks = append(tasks, &Task{slot: &ownedSlot{}, seq: task.Seq(source, ms), at: ms, lane: lane})
+		}
+		return tasks
+	}
+	b.push(at(7, 10, 30, 50, 70))
+	known.Learn(map[int]string{7: "intake", 8: "another"})
+	b.push(at(7, 20, 60, 80))
+	b.push(at(8, 40))
+	var got []int64
+	for range 4 {
+		tasks, _ := b.take(2, never)
+		for _, t := range tasks {
+			got = append(got, t.at)
+		}
+	}
+	require.Equal(t, []int64{10, 20, 30, 40, 50, 60, 70, 80}, got)
+	require.Empty(t, b.homes)
+	b.push(at(8, 90))
+	require.Equal(t, map[uint32]string{lane.Target(): "another"}, b.homes)
 }
 
 func TestClassesShareByWeight(t *testing.T) {
@@ -114,7 +142,7 @@ func TestEmptyQueueForgetsItsTargets(t *testing.T) {
 // Whatever comes and goes: nothing is lost or doubled, as much is taken as is due, and each lane keeps its order.
 func TestFetchQueueHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		q := newFetchQueue()
+		q := newFetchQueue(nil)
 		model := map[task.Lane][]*Task{} // in order
 		size, seq := 0, int64(0)
 		t.Repeat(map[string]func(*rapid.T){
