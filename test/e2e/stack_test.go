@@ -162,6 +162,11 @@ func (s *stack) topicsOf(timestamps string, partitions int32, names ...string) {
 	}
 	_, err := kafka.EnsureTopics(s.t.Context(), s.client, specs)
 	require.NoError(s.t, err)
+	// A busy broker may hear of a new topic seconds after the controller has made it. Until then the topic is missing.
+	require.Eventually(s.t, func() bool {
+		there, err := kafka.TopicIDs(s.t.Context(), s.client, names...)
+		return err == nil && len(there) == len(names)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // deleteTopics deletes every topic with the stack's name, because a broker with the topics of many
