@@ -53,34 +53,12 @@ type Slot struct {
 // lagTimeout limits the look at Kafka. Without Kafka, the rest is answered.
 const lagTimeout = 3 * time.Second
 
-// Cluster returns the running services and the slots.
+// Cluster returns the running services, the slots, and how far the intakes are stored.
 func (l *Local) Cluster(ctx context.Context) (Cluster, error) {
 	return listing(ctx, l, func(ctx context.Context) (Cluster, error) {
-		out := Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}}
-		services, err := look.New(l.store).Services(ctx)
+		out, err := l.members(ctx)
 		if err != nil {
 			return out, err
-		}
-		slots, err := l.store.Slots(ctx)
-		if err != nil {
-			return out, err
-		}
-		owned := map[string]int{}
-		for _, s := range slots {
-			owned[s.Owner]++
-		}
-		alive := map[string]bool{}
-		for _, v := range services {
-			s := Service{ID: v.ID, Kind: v.Kind, Member: v.Member, Version: v.Version, HTTP: v.HTTP, Started: v.Started, Seen: v.Seen}
-			if v.Member != "" {
-				s.Slots, alive[v.Member] = owned[v.Member], true
-			}
-			out.Services = append(out.Services, s)
-		}
-		for _, s := range slots {
-			if !s.GivenUp() {
-				out.Slots = append(out.Slots, Slot{s.Slot, s.Owner, alive[s.Owner], s.Epoch, s.Claimed, s.Done})
-			}
 		}
 		lag, err := l.lag(ctx)
 		if err != nil {
@@ -89,6 +67,37 @@ func (l *Local) Cluster(ctx context.Context) (Cluster, error) {
 		out.Lag = append(out.Lag, lag...)
 		return out, nil
 	})
+}
+
+// members returns the services and the slots. Kafka is not asked.
+func (l *Local) members(ctx context.Context) (Cluster, error) {
+	out := Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}}
+	services, err := look.New(l.store).Services(ctx)
+	if err != nil {
+		return out, err
+	}
+	slots, err := l.store.Slots(ctx)
+	if err != nil {
+		return out, err
+	}
+	owned := map[string]int{}
+	for _, s := range slots {
+		owned[s.Owner]++
+	}
+	alive := map[string]bool{}
+	for _, v := range services {
+		s := Service{ID: v.ID, Kind: v.Kind, Member: v.Member, Version: v.Version, HTTP: v.HTTP, Started: v.Started, Seen: v.Seen}
+		if v.Member != "" {
+			s.Slots, alive[v.Member] = owned[v.Member], true
+		}
+		out.Services = append(out.Services, s)
+	}
+	for _, s := range slots {
+		if !s.GivenUp() {
+			out.Slots = append(out.Slots, Slot{s.Slot, s.Owner, alive[s.Owner], s.Epoch, s.Claimed, s.Done})
+		}
+	}
+	return out, nil
 }
 
 func (l *Local) lag(ctx context.Context) ([]Lag, error) {

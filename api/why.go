@@ -45,7 +45,7 @@ func (l *Local) explain(ctx context.Context, t *Task) {
 		if overview, err := l.overview.get(ctx); err == nil {
 			s.silent = overview.Targets.Unresponsive
 		}
-		if cluster, err := l.Cluster(ctx); err == nil {
+		if cluster, err := listing(ctx, l, l.members); err == nil {
 			if c := access.From(ctx); c.May(access.Read) && !c.AllTopics() { // a command on this machine is nobody's
 				cluster.anonymous()
 			}
