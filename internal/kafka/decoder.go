@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"sync"
+	"unsafe"
+	"weak"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -18,10 +19,13 @@ const usualBytes = 4 << 20
 // Otherwise the library reads a stream of unknown length (gzip, lz4, zstd as Java's producer writes
 // it) into a growing buffer. Each growth leaves garbage: several times the batch, before anybody
 // knows that the batch is too large.
+//
+// A decoder is used by one goroutine at a time, and keeps one spare buffer. A sync.Pool would keep
+// one for each processor, out of the others' reach.
 type decoder struct {
-	inner   kgo.Decompressor
-	size    int       // of a buffer
-	buffers sync.Pool // of *[]byte; the garbage collector takes what is not used
+	inner kgo.Decompressor
+	size  int                // of a buffer
+	spare weak.Pointer[byte] // to a buffer that nobody uses; the garbage collector may take the buffer
 }
 
 // newDecoder takes the library's bounded decompressor from a never connected client.
@@ -56,14 +60,16 @@ func (d *decoder) decompress(src []byte, codec kgo.CompressionCodecType) ([]byte
 
 // GetDecompressBytes implements kgo.PoolDecompressBytes.
 func (d *decoder) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte {
-	if b, ok := d.buffers.Get().(*[]byte); ok {
-		return *b
+	if first := d.spare.Value(); first != nil {
+		d.spare = weak.Pointer[byte]{}
+		return unsafe.Slice(first, d.size)[:0]
 	}
 	return make([]byte, 0, d.size)
 }
 
 // PutDecompressBytes implements kgo.PoolDecompressBytes.
 func (d *decoder) PutDecompressBytes(b []byte) {
-	b = b[:0]
-	d.buffers.Put(&b)
+	if cap(b) >= d.size {
+		d.spare = weak.Make(unsafe.SliceData(b))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"runtime"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -40,6 +41,33 @@ func TestADecoderTakesNoMoreThanItsBuffer(t *testing.T) {
 			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(max*3), "%s %d", name, size)
 		}
 	}
+}
+
+// A buffer that was put back is the next one, on whichever processor, until the garbage collector takes the buffer.
+func TestADecoderKeepsOneBuffer(t *testing.T) {
+	d, err := newDecoder(1 << 20)
+	require.NoError(t, err)
+	get := func() []byte {
+		got := make(chan []byte)
+		go func() { got <- d.GetDecompressBytes(nil, kgo.CodecZstd) }()
+		return <-got
+	}
+	first, second := get(), get()
+	require.NotSame(t, unsafe.SliceData(first), unsafe.SliceData(second))
+	d.PutDecompressBytes(first)
+	d.PutDecompressBytes(second)
+	third := get()
+	require.Same(t, unsafe.SliceData(second), unsafe.SliceData(third))
+	require.Empty(t, third)
+	require.Equal(t, cap(second), cap(third))
+	require.NotSame(t, unsafe.SliceData(third), unsafe.SliceData(get()), "in use")
+	d.PutDecompressBytes(make([]byte, 10))
+	require.GreaterOrEqual(t, cap(get()), 1<<20, "a buffer that the library has replaced by a smaller one")
+	d.PutDecompressBytes(third)
+	runtime.KeepAlive(first)
+	first, second, third = nil, nil, nil
+	runtime.GC()
+	require.Nil(t, d.spare.Value())
 }
 
 // What was returned stays as it is when the buffer is used again.
