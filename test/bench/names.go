@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 )
 
@@ -76,11 +75,8 @@ const namesAtOnce = 500
 func (b *Bench) many(ctx context.Context, names []string) error {
 	b.cfg.Say("making %d topics", len(names))
 	for at := 0; at < len(names); at += namesAtOnce {
-		var specs []kafka.TopicSpec
-		for _, name := range names[at:min(at+namesAtOnce, len(names))] {
-			specs = append(specs, kafka.TopicSpec{Name: name, Partitions: 1})
-		}
-		if _, err := kafka.EnsureTopics(ctx, b.intake, specs); err != nil {
+		made, err := b.admin.CreateTopics(ctx, 1, -1, nil, names[at:min(at+namesAtOnce, len(names))]...)
+		if err := errors.Join(err, made.Error()); err != nil {
 			return err
 		}
 	}
