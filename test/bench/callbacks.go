@@ -94,7 +94,8 @@ func sum(value []byte) uint64 {
 type receiver struct {
 	url    string
 	server *http.Server
-	hang   <-chan struct{} // until it is closed nothing is answered; nil: answered at once
+	hang   <-chan struct{} // until it is closed nothing is answered but the first requests; nil: answered at once
+	free   int             // of the first requests
 
 	mu       sync.Mutex
 	arrivals []arrival
@@ -126,7 +127,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		return
 	}
-	if r.hang != nil {
+	if n, _ := r.count(); r.hang != nil && n >= r.free {
 		select {
 		case <-r.hang:
 		case <-req.Context().Done():

@@ -26,7 +26,7 @@ type cli struct {
 	History   historyCmd         `cmd:"" help:"What many ended tasks cost those that are due."`
 	Retention retentionCmd       `cmd:"" help:"Whether ended tasks are deleted as fast as they come."`
 	Cancel    cancelCmd          `cmd:"" help:"How long a cancel of many tasks takes, and what it costs others that are due."`
-	Names     namesCmd           `cmd:"" help:"What many names of target topics of one intake cost those of another."`
+	Attack    attackCmd          `cmd:"" help:"What one tenant's many names, slow origins or cancels cost another tenant."`
 	Failover  failoverCmd        `cmd:"" help:"How long deliveries pause when a dispatcher is killed."`
 	Idle      idleCmd            `cmd:"" help:"What processes use when there is nothing to do."`
 	Timers    timersCmd          `cmd:"" help:"How late the runs of many timers are that are due at the same instant."`
