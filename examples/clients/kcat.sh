@@ -30,13 +30,14 @@ request last -H "notyet-topic=$target" -H "notyet-id=$run-last" -H "notyet-at=$l
 # kcat sends nothing for empty input; a cancel's value is ignored.
 request none -H notyet-op=cancel -H "notyet-topic=$target" -H "notyet-id=$run-cancelled"
 
-# consume TOPIC FORMAT prints a topic from a minute before the start on, until it is killed.
-consume() { exec timeout "$patience" kcat -C -q -u -b "$brokers" -t "$1" -o "s@$((start - 60000))" -X isolation.level=read_committed -f "$2"; }
+# consume TOPIC FROM FORMAT prints a topic until it is killed.
+consume() { exec timeout "$patience" kcat -C -q -u -b "$brokers" -t "$1" -o "$2" -X isolation.level=read_committed -f "$3"; }
 reader=
 seen_enough() { [[ ! $reader ]] || kill "$reader" 2>/dev/null || true; }
 trap seen_enough EXIT
 
-exec {deliveries}< <(consume "$target" '%k|%s|%T|%h\n')
+# Not from a time: where nothing is as young, kcat first learns this and then asks for the end, behind what came between.
+exec {deliveries}< <(consume "$target" beginning '%k|%s|%T|%h\n')
 reader=$!
 delivered=
 while IFS='|' read -r key value published headers; do
@@ -60,7 +61,7 @@ seen_enough
 # One key, one partition: the cancelled one would have come before the last.
 [[ $delivered == "first last " ]] || fail "delivered within $patience s: ${delivered:-nothing}"
 
-exec {events}< <(consume "$results" '%k|%h\n')
+exec {events}< <(consume "$results" "s@$((start - 60000))" '%k|%h\n')
 reader=$!
 answer=
 while IFS='|' read -r key headers; do

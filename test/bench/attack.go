@@ -56,10 +56,12 @@ func (b *Bench) Attack(ctx context.Context, kind string, n, rate int, warmUp, la
 		l.requests.url = a.others.url
 	}
 	var sums []uint64
+	warm := 0
 	err = pace(ctx, rate, time.Until(end)-shortestDelay, func() {
 		due := time.Now().Add(shortestDelay).UnixMilli() + rand.Int64N(delaySpread.Milliseconds())
 		if due < begin.UnixMilli() {
 			l.sendAs(ctx, warmUpIndex, due)
+			warm++
 			return
 		}
 		rec := l.requests.record(b.cfg.Intake, l.sent, due)
@@ -73,7 +75,7 @@ func (b *Bench) Attack(ctx context.Context, kind string, n, rate int, warmUp, la
 	t.expect(len(sums))
 	if a.others == nil {
 		err = b.gather(ctx, t, from, end.Add(delaySpread))
-	} else if _, err = b.grow(ctx, len(sums), end.Add(delaySpread), pollEvery, a.others.count); err == nil {
+	} else if _, err = b.grow(ctx, warm+len(sums), end.Add(delaySpread), pollEvery, a.others.count); err == nil {
 		a.others.into(t, sums)
 	}
 	if err != nil {

@@ -154,21 +154,20 @@ func TestBenchCallbacks(t *testing.T) {
 func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	d := start(t)
 	for want, args := range map[string][]string{
-		"N 0: at least 1":                   {"burst", "0"},
-		"--lead -1s: at least 0s":           {"burst", "5", "--lead=-1s"},
-		"--value-bytes 8: at least 16":      {"burst", "5", "--value-bytes", "8"},
-		"write NAME=PID":                    {"burst", "5", "--pids", "dispatcher"},
-		"there is no process":               {"burst", "5", "--pids", "dispatcher=1073741824"},
-		"--for 1ms: at least 1s":            {"steady", "5", "--for", "1ms"},
-		"measured one at a time":            {"sustained", "--ids", "--priorities"},
-		"--minutes 0: at least 1":           {"timers", "5", "--minutes", "0"},
-		"--hanging -1: at least 0":          {"callbacks", "5", "--hanging=-1"},
-		"--rate 0: at least 1":              {"cancel", "5", "--rate", "0"},
-		"name the processes":                {"idle"},
-		"N -1: at least 1":                  {"attack", "missing", "--other=notyet.intake", "--", "-1"},
-		"needs the installation's database": {"attack", "cancels", "1", "--other=notyet.intake"},
-		"--days 0: above 0":                 {"history", "5", "--days", "0"},
-		"is not an intake topic":            {"ingest", "5", "--intake", "nowhere"},
+		"N 0: at least 1":              {"burst", "0"},
+		"--lead -1s: at least 0s":      {"burst", "5", "--lead=-1s"},
+		"--value-bytes 8: at least 16": {"burst", "5", "--value-bytes", "8"},
+		"write NAME=PID":               {"burst", "5", "--pids", "dispatcher"},
+		"there is no process":          {"burst", "5", "--pids", "dispatcher=1073741824"},
+		"--for 1ms: at least 1s":       {"steady", "5", "--for", "1ms"},
+		"measured one at a time":       {"sustained", "--ids", "--priorities"},
+		"--minutes 0: at least 1":      {"timers", "5", "--minutes", "0"},
+		"--hanging -1: at least 0":     {"callbacks", "5", "--hanging=-1"},
+		"--rate 0: at least 1":         {"cancel", "5", "--rate", "0"},
+		"name the processes":           {"idle"},
+		"N -1: at least 1":             {"attack", "missing", "--other=notyet.intake", "--", "-1"},
+		"--days 0: above 0":            {"history", "5", "--days", "0"},
+		"is not an intake topic":       {"ingest", "5", "--intake", "nowhere"},
 	} {
 		r := d.bench(t, args...)
 		require.Equal(t, command.ExitUsage, r.code, "%v: %s", args, r.stderr)
