@@ -38,7 +38,8 @@ func TestSilentResultsHoldUpNothing(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	orders, events := f.read("orders"), f.read(results)
 	answer := f.mute(results)
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 300 * time.Millisecond})
+	// Long enough for a machine that stalls to acknowledge the deliveries.
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 5 * time.Second})
 	due := time.Now()
 	f.schedule(askMany(20, "orders", "o", due, schemas.HeaderEvents, "all")...)
 	f.eventually("done moves on", func() bool { return orders.count() == 20 && f.settledUpTo(due) })

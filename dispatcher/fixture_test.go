@@ -42,6 +42,9 @@ const (
 	bound   = time.Minute // of what takes moments, on a machine that does much else
 	tick    = 5 * time.Millisecond
 	results = "results"
+	// setUpTime is how far ahead tasks are due that a test must have staged before: a machine may
+	// stand still for seconds meanwhile.
+	setUpTime = 7 * time.Second
 )
 
 // fixture is what dispatchers work on: a broker, a database, an index, and tasks that the test stores itself.
@@ -176,6 +179,13 @@ func (f *fixture) settledUpTo(pos time.Time) bool {
 func (f *fixture) eventually(what string, condition func() bool) {
 	f.Helper()
 	require.Eventually(f, condition, bound, tick, what)
+}
+
+// recovers is eventually for what waits until an outlet that was silent is asked: within 72 s on a
+// machine that has come to the longest pause between two questions.
+func (f *fixture) recovers(what string, condition func() bool) {
+	f.Helper()
+	require.Eventually(f, condition, 3*bound, tick, what)
 }
 
 // passes waits for an instant.

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -92,7 +93,7 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 			}
 			for _, topic := range topics {
 				read := f.read(topic)
-				require.Eventually(t, func() bool { return len(read.copies()) == each }, 3*bound, tick, "all arrive at %s, which is asked once a minute at least", topic)
+				f.recovers("all arrive at "+topic, func() bool { return len(read.copies()) == each })
 			}
 			f.eventually("all is settled", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
 			require.Zero(t, d.inside(func(in flight.Figures) int {
@@ -108,7 +109,7 @@ func TestSilentPartitionDelaysOnlyItself(t *testing.T) {
 	f.partitioned("parts", 2)
 	answer := f.mutePartition("parts", 0, kerr.NotEnoughReplicas)
 	lively, parts := f.read("lively"), f.read("parts")
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: time.Second, StageTasks: 40})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UnresponsiveAfter: 2 * time.Second, StageTasks: 40})
 	f.schedule(ask("parts", idFor(1, 0), time.Now()))
 	f.eventually("the other partition takes tasks", func() bool { return parts.count() == 1 })
 	const rounds = 20
@@ -117,13 +118,18 @@ func TestSilentPartitionDelaysOnlyItself(t *testing.T) {
 		f.schedule(append(askMany(20, "lively", fmt.Sprint("l", i, "-"), now), ask("parts", idFor(0, i), now), ask("parts", idFor(1, i+1), now))...)
 		d.kicks.Sweep.Now()
 		f.eventually("others are not held up", func() bool { return lively.count() == 20*(i+1) && parts.count() == i+2 })
-		require.LessOrEqual(t, d.inside(func(in flight.Figures) int { return in.Stuck }), 5)
+		stuck := d.inside(func(in flight.Figures) int { return in.Stuck })
+		if counted(d.metrics.Unresponsive) <= 1 { // otherwise the machine stood still, and tasks of others are stuck, too
+			require.LessOrEqual(t, stuck, 5)
+		}
 	}
 	by := time.Now()
 	f.eventually("done moves on", func() bool { return f.settledUpTo(by) })
-	require.Equal(t, 1, counted(d.metrics.Unresponsive), "and it is the partition that is found unresponsive")
+	f.eventually("and it is the partition alone that is unresponsive", func() bool {
+		return slices.Equal(d.Unresponsive(), []string{"parts"}) && d.inside(func(in flight.Figures) int { return in.UnresponsiveOutlets }) == 1
+	})
 	answer()
-	f.eventually("all arrive", func() bool { return len(parts.copies()) == 2*rounds+1 })
+	f.recovers("all arrive", func() bool { return len(parts.copies()) == 2*rounds+1 })
 }
 
 // What a target has stored without saying so was delivered, perhaps: nobody is told that it was cancelled, and it is no dead letter.
@@ -146,6 +152,6 @@ func TestGivenUpIsNotCalledCancelled(t *testing.T) {
 		}
 	}
 	answer()
-	f.eventually("its delivery is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 1 })
+	f.recovers("its delivery is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 1 })
 	require.Empty(t, events.events(t, schemas.StateDead))
 }

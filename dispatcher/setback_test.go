@@ -83,10 +83,10 @@ func (f *fixture) resolved() []schemas.State {
 func TestCancelOfWhatTheDatabaseForgotToBeClaimed(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	orders := f.read("orders")
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 2 * time.Second})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second})
 	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
 	before := f.slot(0)
-	due := time.Now().Add(1500 * time.Millisecond)
+	due := time.Now().Add(setUpTime)
 	far := ask("orders", "far", time.Now().Add(time.Hour))
 	d.told(f.schedule(append(askMany(10, "orders", "t", due), far)...).Added)
 	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 10 })
@@ -108,9 +108,9 @@ func TestCancelOfWhatTheDatabaseForgotToBeClaimed(t *testing.T) {
 func TestDatabaseThatWasStartedAnew(t *testing.T) {
 	f := newFixture(t, 4, "orders")
 	orders := f.read("orders")
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 5 * time.Second})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second})
 	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
-	due := time.Now().Add(2500 * time.Millisecond)
+	due := time.Now().Add(setUpTime)
 	f.schedule(append(askMany(20, "orders", "t", due), ask("orders", "far", time.Now().Add(time.Hour)))...)
 	d.kicks.Sweep.Now()
 	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
@@ -291,11 +291,11 @@ func TestParkedTaskWithTheProducerThatTheDatabaseForgot(t *testing.T) {
 	f.eventually("that is stored", func() bool { return f.place(seq) > time.Now().UnixMilli()+1000 })
 	before, place := f.slot(0), f.place(seq)
 	answer()
-	f.eventually("the first arrives, and the producer has heard so", func() bool {
+	f.recovers("the first arrives, and the producer has heard so", func() bool {
 		return orders.copies()["first"] > 0 && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 0
 	})
 	again := f.mute("orders") // the partition comes and goes
-	f.eventually("it is with the producer", func() bool {
+	f.recovers("it is with the producer", func() bool {
 		return f.place(seq) != place && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 1
 	})
 	d.forgets(before, seq, place, "x", again)
@@ -306,9 +306,9 @@ func TestParkedTaskWithTheProducerThatTheDatabaseForgot(t *testing.T) {
 func TestReplacementThatTheDispatcherHasNotSeen(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	orders := f.read("orders")
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 2 * time.Second})
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second})
 	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
-	d.told(f.schedule(ask("orders", "a", time.Now().Add(1500*time.Millisecond))).Added)
+	d.told(f.schedule(ask("orders", "a", time.Now().Add(setUpTime))).Added)
 	f.eventually("it is staged", func() bool { return d.stagedTasks() == 1 })
 	f.sql("UPDATE tasks SET seq = seq + 1000")
 	f.eventually("both arrive", func() bool { return orders.count() == 2 })

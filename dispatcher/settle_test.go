@@ -35,7 +35,7 @@ func TestOutcomesAreLoggedWhileTheDatabaseIsAway(t *testing.T) {
 			dir, m := t.TempDir(), f.elect(5)
 			cfg := Config{MemberID: "one", LookAhead: 10 * time.Second, BurstLookAhead: 10 * time.Second, DrainTimeout: time.Second}
 			d := f.start(m, dir, cfg)
-			due := time.Now().Add(2 * time.Second)
+			due := time.Now().Add(setUpTime)
 			f.schedule(ask("orders", "a", due, schemas.HeaderEvents, "none"), ask("orders", "b", due.Add(time.Second), schemas.HeaderEvents, "none"))
 			f.eventually("both are staged", func() bool { return d.stagedTasks() == 2 })
 			f.sql("ALTER TABLE slots RENAME TO slots_away")

@@ -13,7 +13,7 @@ func (f *fixture) suspend() (*members, *running, time.Time) {
 	m := f.elect(5)
 	d := f.start(m, f.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second})
 	f.eventually("it owns its slots", func() bool { return d.owned() == 4 })
-	due := time.Now().Add(4 * time.Second)
+	due := time.Now().Add(setUpTime)
 	f.schedule(askMany(20, "orders", "t", due)...)
 	d.kicks.Sweep.Now()
 	f.eventually("the tasks are staged", func() bool { return d.stagedTasks() == 20 })
