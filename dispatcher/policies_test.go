@@ -109,8 +109,8 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 func TestPauseTakesBackWhatIsNotReleased(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	orders := f.read("orders")
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second, StageTasks: 100})
-	due := time.Now().Add(4 * time.Second)
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: time.Minute, StageTasks: 100})
+	due := time.Now().Add(50 * time.Second) // nobody waits for it
 	f.schedule(askMany(60, "orders", "o", due)...)
 	f.eventually("they are staged", func() bool { return d.stagedTasks() == 60 })
 	f.policy("orders", admin.Policy{Paused: true})
@@ -120,6 +120,7 @@ func TestPauseTakesBackWhatIsNotReleased(t *testing.T) {
 	f.eventually("nothing is claimed", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
 	require.Zero(t, orders.count())
 	require.Zero(t, d.stagedTasks())
+	f.fire("orders", "o", 60)
 	f.policy("orders", admin.Policy{})
 	f.eventually("they arrive", func() bool { return orders.count() == 60 })
 }
@@ -129,7 +130,7 @@ func TestPausedRetriesAndReports(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	orders, events := f.read("orders"), f.read(results)
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
-	report := []string{schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "1s", schemas.HeaderBackoff, "fixed:1ms", schemas.HeaderEvents, "all"}
+	report := []string{schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "8s", schemas.HeaderBackoff, "fixed:1ms", schemas.HeaderEvents, "all"}
 	f.schedule(ask("orders", "again", time.Now(), append(report, schemas.HeaderMaxAttempts, "2")...))
 	f.schedule(ask("orders", "once", time.Now(), append(report, schemas.HeaderMaxAttempts, "1")...))
 	f.eventually("both are delivered", func() bool { return orders.count() == 2 })
@@ -150,9 +151,9 @@ func TestPausedTaskExpiresOnceReleased(t *testing.T) {
 	orders, events := f.read("orders"), f.read(results)
 	f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
 	due := time.Now()
-	f.schedule(ask("orders", "late", due, schemas.HeaderMaxLateness, "1s"), ask("orders", "any", due))
+	f.schedule(ask("orders", "late", due, schemas.HeaderMaxLateness, "6s"), ask("orders", "any", due))
 	f.eventually("they are held", func() bool { return f.heldTasks("orders") == 2 })
-	f.passes(due.Add(1100 * time.Millisecond))
+	f.passes(due.Add(6100 * time.Millisecond))
 	require.Empty(t, events.events(t, schemas.StateDead))
 	f.policy("orders", admin.Policy{})
 	f.eventually("it is dead", func() bool { return len(events.events(t, schemas.StateDead)["late"]) == 1 })
@@ -201,7 +202,7 @@ func limitHolds(t *testing.T, l *log, perSecond, burst float64) {
 func TestLimitedTarget(t *testing.T) {
 	f := newFixture(t, 8, "orders", "others")
 	const perSecond = 40
-	f.policy("orders", admin.Policy{Rate: perSecond})
+	f.policy("orders", admin.Policy{Rate: 1}) // until it has been seen that most are held
 	orders, others := f.read("orders"), f.read("others")
 	one, two := f.elect(5), f.elect(5)
 	one.current.Slots, two.current.Slots = f.slots[:4], f.slots[4:]
@@ -219,6 +220,7 @@ func TestLimitedTarget(t *testing.T) {
 	f.schedule(askMany(50, "others", "x", due)...)
 	f.eventually("the others arrive", func() bool { return others.count() == 50 })
 	f.eventually("most are held", func() bool { return f.heldTasks("orders") >= n/2 })
+	f.policy("orders", admin.Policy{Rate: perSecond})
 	f.eventually("all arrive", func() bool { return len(orders.copies()) == n })
 	require.Equal(t, n, orders.count(), "once")
 	limitHolds(t, orders, perSecond, 4)
@@ -276,8 +278,8 @@ func TestPauseOutlivesItsDispatcher(t *testing.T) {
 	f := newFixture(t, 2, "orders")
 	orders := f.read("orders")
 	m := f.elect(5)
-	first := f.start(m, t.TempDir(), Config{MemberID: "one", LookAhead: 10 * time.Second})
-	f.schedule(askMany(40, "orders", "o", time.Now().Add(3*time.Second))...)
+	first := f.start(m, t.TempDir(), Config{MemberID: "one", LookAhead: time.Minute})
+	f.schedule(askMany(40, "orders", "o", time.Now().Add(50*time.Second))...) // nobody waits for that
 	f.eventually("they are claimed", func() bool { return first.stagedTasks() == 40 })
 	f.policy("orders", admin.Policy{Paused: true})
 	first.crash(m)
@@ -287,6 +289,7 @@ func TestPauseOutlivesItsDispatcher(t *testing.T) {
 	require.Zero(t, orders.count())
 	third := f.start(f.elect(7), t.TempDir(), Config{MemberID: "three"})
 	third.hears("orders", isPaused)
+	f.fire("orders", "o", 40)
 	f.policy("orders", admin.Policy{Rate: 1000})
 	f.eventually("they arrive", func() bool { return len(orders.copies()) == 40 })
 	require.Equal(t, 40, orders.count())

@@ -122,3 +122,12 @@ func (f *fixture) cancel(topic, id string) {
 	require.Len(f, done.Events, 1)
 	require.Equal(f, schemas.StateCancelled, done.Events[0].Events[0].State)
 }
+
+// fire stores a request to deliver each of so many tasks of askMany now.
+func (f *fixture) fire(topic, prefix string, n int) {
+	f.Helper()
+	for i := range n {
+		f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{
+			{Key: schemas.HeaderOp, Value: []byte("fire")}, {Key: schemas.HeaderTopic, Value: []byte(topic)}, {Key: schemas.HeaderID, Value: []byte(fmt.Sprint(prefix, i))}}})
+	}
+}
