@@ -28,6 +28,7 @@ func TestTailOfATopicThatCannotBeRead(t *testing.T) {
 		require.NoError(t, results.seek(t.Context(), false))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+		began := time.Now()
 		go func() { // two seconds from the first refusal: the client may ask for the other partition alone before it, and wait there
 			for refused.Hits() == 0 && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
@@ -41,6 +42,7 @@ func TestTailOfATopicThatCannotBeRead(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, context.Canceled)
 		}
-		require.Less(t, refused.Hits(), 100)
+		hits, took := refused.Hits(), time.Since(began)
+		require.Less(t, hits, 50+int(20*took.Seconds()))
 	}
 }
