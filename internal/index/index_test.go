@@ -112,7 +112,7 @@ func TestInstallationsShareAServer(t *testing.T) {
 				here += n[prefix+":5f0c1a2b:wake"] + n[prefix+":5f0c1a2c:wake"]
 			})
 			return here == 2
-		}, 10*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		require.NoError(t, both[0].Add(ctx, []index.Entry{{Slot: 1, Pos: base, Seq: 1}}))
 		require.NoError(t, both[0].Wake(ctx, []index.SlotPos{{Slot: 1, Pos: base}}))
 		require.NoError(t, both[1].Wake(ctx, []index.SlotPos{{Slot: 2, Pos: base}}))
@@ -359,11 +359,16 @@ func TestAwayAndBack(t *testing.T) {
 	require.NoError(t, x.SetMark(ctx, 1, 1))
 
 	m.Close()
-	begin := time.Now()
-	_, err = x.Marks(ctx, []int{1})
-	require.Error(t, err, "an unreachable server must not look like an empty one")
-	require.Error(t, x.Ping(ctx))
-	require.Less(t, time.Since(begin), 2*time.Second)
+	const most = 2 * time.Second
+	fastest := time.Hour
+	for tries := 0; tries < 5 && fastest >= most; tries++ { // a machine may stand still
+		begin := time.Now()
+		_, err = x.Marks(ctx, []int{1})
+		require.Error(t, err, "an unreachable server must not look like an empty one")
+		require.Error(t, x.Ping(ctx))
+		fastest = min(fastest, time.Since(begin))
+	}
+	require.Less(t, fastest, most)
 
 	require.NoError(t, m.Restart())
 	require.NoError(t, x.SetMark(ctx, 1, 2), "the first command after it is back")

@@ -30,7 +30,7 @@ func (l *logged) logger() *zap.Logger {
 // lines waits until there are n lines: a line is written after its answer.
 func (l *logged) lines(t *testing.T, n int) []map[string]any {
 	t.Helper()
-	require.Eventually(t, func() bool { return strings.Count(l.String(), "\n") >= n }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Count(l.String(), "\n") >= n }, time.Minute, time.Millisecond)
 	var out []map[string]any
 	for line := range strings.Lines(l.String()) {
 		var fields map[string]any

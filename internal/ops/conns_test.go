@@ -31,7 +31,7 @@ func dial(t *testing.T, url string) dialed {
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	return dialed{c, t, bufio.NewReader(c)}
 }
 
@@ -52,23 +52,27 @@ func (d dialed) status() int {
 // A peer that opens connections and sends nothing, or an unfinished header, shuts nobody out.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	url := serve(t, Config{MaxConns: 10}, nil)
-	var idle []dialed
-	for i := range 10 * (10 + reserveConns) {
-		d := dial(t, url)
-		if i%2 == 0 {
-			_, _ = d.Write([]byte("GET / HTTP/1.1\r\n")) // it may have given way
+	fastest := time.Hour
+	for tries := 0; tries < 5 && fastest >= readHeaderTimeout; tries++ { // a machine may stand still
+		var idle []dialed
+		for i := range 10 * (10 + reserveConns) {
+			d := dial(t, url)
+			if i%2 == 0 {
+				_, _ = d.Write([]byte("GET / HTTP/1.1\r\n")) // it may have given way
+			}
+			idle = append(idle, d)
 		}
-		idle = append(idle, d)
+		began := time.Now()
+		for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+			d := dial(t, url)
+			d.send(path)
+			require.Equal(t, http.StatusOK, d.status(), path)
+		}
+		fastest = min(fastest, time.Since(began))
+		_, err := idle[0].Read(make([]byte, 1))
+		require.Error(t, err, "the first has given way")
 	}
-	began := time.Now()
-	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		d := dial(t, url)
-		d.send(path)
-		require.Equal(t, http.StatusOK, d.status(), path)
-	}
-	require.Less(t, time.Since(began), readHeaderTimeout, "it did not wait until their time for a header ended")
-	_, err := idle[0].Read(make([]byte, 1))
-	require.Error(t, err, "the first has given way")
+	require.Less(t, fastest, readHeaderTimeout, "it did not wait until their time for a header ended")
 }
 
 // However many requests are at work, health and metrics are answered. Those connections are not cut off, and further
@@ -127,7 +131,7 @@ func TestWhoIsNotAdmittedTakesNoPlace(t *testing.T) {
 		require.NoError(t, err)
 		select {
 		case <-begun:
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a sign-in is not served beside others")
 		}
 	}
@@ -152,7 +156,7 @@ func atWork(t *testing.T, s *Server, want int) {
 			}
 		}
 		return n == want
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // A tenant sends 1,400 requests whose bodies never come, with two tokens or with a token each. Administrators and
