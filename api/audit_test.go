@@ -151,7 +151,7 @@ func TestAuditorSharesStatements(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.waiting) == callers-1
-	}, auditTimeout, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	release <- nil
 	require.Equal(t, auditPiece, <-started)
 	release <- errors.New("away")
@@ -174,7 +174,7 @@ func TestAuditorSharesStatements(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return !a.writing
-	}, auditTimeout, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 
 	a.waiting = make([]*auditWrite, auditWaiting)
 	require.ErrorIs(t, a.write(t.Context(), admin.AuditEntry{}), ErrAudit, "bounded")

@@ -177,7 +177,7 @@ func TestCancelManyIsBoundedInTime(t *testing.T) {
 func TestCancelManyWithoutAScanner(t *testing.T) {
 	w := newWorld(t)
 	w.schedule("orders", "a", time.Now().Add(time.Hour).UnixMilli(), nil, nil)
-	w.local.changeFor = time.Second - cancelPatience
+	w.local.changeFor = 3*time.Second - cancelPatience
 	_, err := w.local.CancelMany(t.Context(), CancelMany{Topic: "orders"})
 	require.ErrorIs(t, err, ErrUndecided)
 	code, answer := w.do("POST", "/api/v1/tasks/cancel-many", `{"topic":"orders"}`)

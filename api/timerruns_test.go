@@ -31,7 +31,7 @@ func TestOneRunOfATimer(t *testing.T) {
 	w.timerOp(schemas.OpTimerDisable, "orders", "a/b ü")
 	at := time.Now().Add(-time.Minute).UnixMilli()
 	for _, body := range []string{`{"at":%d}`, `{"at":"%d"}`, `{"at":%d}`} {
-		code, answer := w.do("POST", "/api/v1/timers/orders/a%2Fb%20%C3%BC/run?wait=2s", fmt.Sprintf(body, at))
+		code, answer := w.do("POST", "/api/v1/timers/orders/a%2Fb%20%C3%BC/run?wait=20s", fmt.Sprintf(body, at))
 		require.Equal(t, http.StatusOK, code, answer)
 		var run TimerRun
 		require.NoError(t, json.Unmarshal([]byte(answer), &run))

@@ -131,7 +131,7 @@ func TestCancelManyTakesTurns(t *testing.T) {
 		assert.NoError(t, err)
 		done <- out
 	}()
-	require.Eventually(t, func() bool { return w.local.changes.Waiting() > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.local.changes.Waiting() > 0 }, time.Minute, time.Millisecond)
 	leave()
 	require.Equal(t, CancelledMany{Cancelled: 5, Matched: 5}, <-done)
 }

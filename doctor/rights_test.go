@@ -107,9 +107,9 @@ func TestDocumentedRightsInKafka(t *testing.T) {
 		require.Eventually(t, func() bool {
 			found := wrong()
 			return len(found) == 1 && found[0] == r.check+" "+where
-		}, 30*time.Second, 50*time.Millisecond, "without %s on %s", r.op, where)
+		}, time.Minute, 50*time.Millisecond, "without %s on %s", r.op, where)
 		grant(r)
-		require.Eventually(t, func() bool { return len(wrong()) == 0 }, 30*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return len(wrong()) == 0 }, time.Minute, 50*time.Millisecond)
 	}
 }
 

@@ -106,7 +106,7 @@ func TestRollHasAConnectionOfItsOwn(t *testing.T) {
 		}
 		r := s.Roll()
 		defer r.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.NoError(t, r.Join(ctx, roll.Candidate{Instance: "1", ID: "a", Data: []byte("{}")}))
 		page, err := r.Read(ctx)

@@ -246,7 +246,7 @@ func newAccessWorld(t *testing.T, start func(t *testing.T, settings ...string) (
 	require.Eventually(t, func() bool {
 		status, _ := w.send(identity{authorization: "Bearer " + tokens["gone"]}, "GET", "/api/v1/slots", "", false)
 		return status == http.StatusUnauthorized
-	}, 20*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 
 	for _, topic := range accessTopics {
 		w.fill(topic)

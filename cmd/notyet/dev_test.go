@@ -166,7 +166,7 @@ func TestScheduleWaitsForTheEnd(t *testing.T) {
 
 func TestScheduleGivesUpWaiting(t *testing.T) {
 	d := startDev(t)
-	r := d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "1h", "--value", "x", "--wait", "--timeout", "5s")
+	r := d.cmd(t, "schedule", "-t", "orders", "--id", "a", "--delay", "1h", "--value", "x", "--wait", "--timeout", "10s")
 	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "scheduled a for orders")
 	require.Contains(t, r.stderr, "(--timeout): a is in notyet.intake/")

@@ -62,7 +62,7 @@ func TestSignInToTheConsole(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, status, text)
 	require.Contains(t, text, "http.sign-in.client-secret")
 	require.NoError(t, os.WriteFile(secret, []byte(right+"\n"), 0o600))
-	require.Eventually(t, func() bool { status, text = signIn(); return status == http.StatusOK }, 20*time.Second, 100*time.Millisecond, text)
+	require.Eventually(t, func() bool { status, text = signIn(); return status == http.StatusOK }, time.Minute, 100*time.Millisecond, text)
 	status, text, _ = get(public+"/find", "")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text, "jwt:"+oidctest.Operator+" (operate)")

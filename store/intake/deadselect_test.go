@@ -127,7 +127,7 @@ func TestTheServerEndsAStatementInTime(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, 300*time.Millisecond)
 		defer cancel()
-		query := tables.Limited(ctx, "SELECT SLEEP(20)")
+		query := tables.Limited(ctx, "SELECT SLEEP(120)")
 		require.True(t, strings.HasPrefix(query, "/*M!"))
 		began := time.Now()
 		rows, err := s.db.QueryContext(s.ctx, query) // a context without an end: only the server ends it
@@ -137,6 +137,6 @@ func TestTheServerEndsAStatementInTime(t *testing.T) {
 			err = rows.Err()
 			require.NoError(t, rows.Close())
 		}
-		require.Less(t, time.Since(began), 10*time.Second, "%v", err)
+		require.Less(t, time.Since(began), time.Minute, "%v", err)
 	})
 }
