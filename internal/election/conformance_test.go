@@ -50,10 +50,17 @@ func TestJoiningMovesOnlyWhatMustMove(t *testing.T) {
 
 func TestMembersStartedTogetherShareOnce(t *testing.T) {
 	onAll(t, func(e *ensemble) {
+		began := time.Now()
 		members := []*member{e.start("a"), e.start("b"), e.start("c")}
+		eventually(e.t, "all are there", func() bool { return len(e.candidates()) == len(members) })
+		joined := time.Since(began)
 		e.settle(members...)
 		// On a busy machine one may come later than the delay; a sharing for each would be the
 		// delay not working.
+		if joined > 2*joinDelay {
+			e.t.Logf("they came over %v: each may have been shared alone", joined)
+			return
+		}
 		require.LessOrEqual(e.t, members[0].Current().Epoch, int64(2))
 	})
 }
@@ -69,13 +76,15 @@ func TestSlotsGrowOnline(t *testing.T) {
 	})
 }
 
-// patient members look by themselves every 13 s only, so that what happens sooner is the watches'
-// doing.
-func patient(c *Config) { c.SessionTimeout = time.Minute }
+// patient members look by themselves every 2 minutes only, so that what happens within patience is
+// the watches' doing.
+func patient(c *Config) { c.SessionTimeout = 10 * time.Minute }
+
+// steady members are trusted though the machine stands still for seconds.
+func steady(c *Config) { c.SessionTimeout = 12 * time.Second }
 
 func TestJoiningAndLeavingAreSeenAtOnce(t *testing.T) {
 	onAll(t, func(e *ensemble) {
-		began := time.Now()
 		a := e.start("a", patient)
 		e.settle(a)
 		b := e.start("b", patient)
@@ -88,7 +97,6 @@ func TestJoiningAndLeavingAreSeenAtOnce(t *testing.T) {
 		c.leave() // a follower
 		e.settle(b)
 		require.False(e.t, b.Alive("c"))
-		require.Less(e.t, time.Since(began), 10*time.Second)
 	})
 }
 
@@ -100,9 +108,11 @@ func TestDeadLeaderIsTakenOver(t *testing.T) {
 		b, c := e.start("b"), e.start("c")
 		e.settle(a, b, c)
 		epoch, mine := b.Current().Epoch, b.Current().Slots
+		before := a.lapsed()
 		line.sever(true)
-		require.True(e.t, b.Alive("a"), "its session has not expired")
-		e.takenOver(a, func() bool { return e.shared(b, c) })
+		severed, alive := time.Now(), b.Alive("a")
+		require.True(e.t, alive || time.Since(severed) > sessionTimeout/3, "its session has not expired")
+		e.takenOver(a, before, func() bool { return e.shared(b, c) })
 		require.Greater(e.t, b.Current().Epoch, epoch)
 		require.Subset(e.t, b.Current().Slots, mine, "only the dead member's slots move")
 		eventually(e.t, "the others know", func() bool { return !b.Alive("a") && !c.Alive("a") })
@@ -111,12 +121,12 @@ func TestDeadLeaderIsTakenOver(t *testing.T) {
 }
 
 // takenOver waits for a condition that means that others work with lost's slots; lost must have
-// stopped before.
-func (e *ensemble) takenOver(lost *member, cond func() bool) {
+// stopped before. It had stopped so many times before: a machine that stands still ends trust, too.
+func (e *ensemble) takenOver(lost *member, lapses int, cond func() bool) {
 	e.t.Helper()
 	eventually(e.t, "taken over", cond)
 	require.False(e.t, lost.Trusted())
-	require.Equal(e.t, 1, lost.lapsed(), "stopped when its trust window ended")
+	require.Equal(e.t, lapses+1, lost.lapsed(), "stopped when its trust window ended")
 }
 
 func TestCutOffMemberStopsBeforeItsSlotsMove(t *testing.T) {
@@ -129,12 +139,18 @@ func TestCutOffMemberStopsBeforeItsSlotsMove(t *testing.T) {
 				b := e.start("b")
 				e.settle(a, b)
 
-				began := time.Now()
+				before := a.lapsed()
 				line.freeze(directions)
-				eventually(e.t, "trust ends", func() bool { return !a.Trusted() })
-				require.Less(e.t, time.Since(began), sessionTimeout)
-				require.Len(e.t, b.Current().Slots, 5, "nothing moves before")
-				e.takenOver(a, func() bool { return e.shared(b) })
+				frozen := time.Now()
+				moved := false
+				eventually(e.t, "trust ends", func() bool {
+					slots, trusted := len(b.Current().Slots), a.Trusted() // in this order
+					moved = moved || slots != 5 && trusted
+					return !trusted
+				})
+				require.False(e.t, moved, "nothing moves before")
+				require.Less(e.t, a.trustedUntil().Sub(frozen), sessionTimeout)
+				e.takenOver(a, before, func() bool { return e.shared(b) })
 				epoch := b.Current().Epoch
 
 				line.freeze(0)
@@ -205,10 +221,10 @@ func TestEpochsNeverFall(t *testing.T) {
 
 func TestDatabaseAwayCostsNoTrust(t *testing.T) {
 	onAll(t, func(e *ensemble) {
-		a := e.start("a")
+		a := e.start("a", steady)
 		e.settle(a)
 		e.epochs.away.Store(true)
-		b := e.start("b")
+		b := e.start("b", steady)
 		eventually(e.t, "b is a member", func() bool { return b.Trusted() && a.Alive("b") && len(e.candidates()) == 2 })
 		require.Equal(e.t, []string{"a"}, e.published().Members)
 		e.epochs.away.Store(false)
@@ -217,7 +233,8 @@ func TestDatabaseAwayCostsNoTrust(t *testing.T) {
 	})
 }
 
-// A process that was killed has ended, as its successor knows: nobody waits for its session, which lasts a minute here.
+// A process that was killed has ended, as its successor knows: nobody waits for its session, which
+// lasts for longer than patience here.
 func TestWhatAnEndedProcessLeftBehindGoesAtOnce(t *testing.T) {
 	for name, id := range map[string]string{"the same id": "a", "another id": "d"} {
 		t.Run(name, func(t *testing.T) {
@@ -228,10 +245,8 @@ func TestWhatAnEndedProcessLeftBehindGoesAtOnce(t *testing.T) {
 				b := e.start("b", patient)
 				e.settle(a, b)
 				line.sever(true)
-				began := time.Now()
 				again := e.start(id, patient, func(c *Config) { c.Ended = []string{a.instance} })
 				e.settle(again, b)
-				require.Less(e.t, time.Since(began), 20*time.Second)
 				require.Equal(e.t, id == "a", b.Alive("a"))
 			})
 		})

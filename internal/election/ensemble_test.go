@@ -275,6 +275,13 @@ func (m *member) lapsed() int {
 	return m.lapses
 }
 
+// trustedUntil is when the trust of the latest answer ends.
+func (m *member) trustedUntil() time.Time {
+	m.view.mu.Lock()
+	defer m.view.mu.Unlock()
+	return m.view.heard.Time.Add(m.view.window)
+}
+
 func through(p line) func(*Config) { return func(c *Config) { c.Servers = []string{p.addr()} } }
 
 func eventually(t *testing.T, what string, cond func() bool) {

@@ -42,13 +42,13 @@ func TestAMemberThatCannotWorkLeavesItsSlotsToOthers(t *testing.T) {
 
 func TestAServerThatIsAwayForAllMovesNothing(t *testing.T) {
 	onAll(t, func(e *ensemble) {
-		// A machine that is busy may delay b's word by a second and a half: a leaves no earlier.
-		late := func(c *Config) { c.FailingAfter = time.Second }
-		a, b := e.start("a", late), e.start("b", late)
+		// A machine that stands still may delay b's word for seconds: a leaves later than that.
+		late := func(c *Config) { c.FailingAfter = 4 * time.Second }
+		a, b := e.start("a", steady, late), e.start("b", steady, late)
 		e.settle(a, b)
 		epoch := a.Current().Epoch
 		a.Report(errCutOff)
-		time.Sleep(e.failingAfter(a) / 2) // the members notice it at different moments
+		time.Sleep(e.failingAfter(a) / 8) // the members notice it at different moments
 		b.Report(errCutOff)
 		eventually(e.t, "both say so", func() bool {
 			said := e.candidates()
@@ -69,11 +69,12 @@ func (e *ensemble) failingAfter(m *member) time.Duration { return m.cfg.FailingA
 
 func TestAMemberThatIsAloneStays(t *testing.T) {
 	onAll(t, func(e *ensemble) {
-		a := e.start("a", soon)
+		a := e.start("a", soon, steady)
 		e.settle(a)
 		a.Report(errCutOff)
 		eventually(e.t, "it says so", func() bool { said := e.candidates(); return len(said) == 1 && said[0].Failing })
-		require.Never(e.t, func() bool { return !a.Trusted() }, 6*e.failingAfter(a), 10*time.Millisecond)
+		const round = 4 * time.Second // a steady member needs less
+		require.Never(e.t, func() bool { return !a.Trusted() }, round+2*e.failingAfter(a), 10*time.Millisecond)
 	})
 }
 

@@ -169,8 +169,9 @@ func TestTrustShrinksWithTheGrantedTimeout(t *testing.T) {
 	a := e.start("a", through(line), func(c *Config) { c.SessionTimeout = 100 * sessionTimeout })
 	b := e.start("b")
 	e.settle(a, b)
+	before := a.lapsed()
 	line.freeze(toServer | toMember)
-	e.takenOver(a, func() bool { return e.shared(b) })
+	e.takenOver(a, before, func() bool { return e.shared(b) })
 }
 
 func TestSilentServerIsPassedOver(t *testing.T) {
@@ -191,7 +192,7 @@ func TestLostServerIsReplacedWithinTrust(t *testing.T) {
 	e := onFake(t, zkfake.Config{})
 	one, two := startProxy(t, e.server), startProxy(t, e.server)
 	a := e.start("a", func(c *Config) {
-		c.Servers, c.SessionTimeout = []string{one.addr(), two.addr()}, 4*sessionTimeout
+		c.Servers, c.SessionTimeout = []string{one.addr(), two.addr()}, 10*sessionTimeout
 	})
 	e.settle(a)
 	session := e.candidates()[0].owner
