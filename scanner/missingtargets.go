@@ -85,15 +85,15 @@ func (t *targets) set(quotas map[string]Quota) {
 	t.most.Store(&most)
 }
 
-// unknown returns the changes for missing topics, except those that passed before the database was
-// set back. While Kafka gives no answer about a topic, the topic counts as existing.
+// unknown returns the changes for missing topics, except those that were stored before the database
+// was set back. While Kafka gives no answer about a topic, the topic counts as existing.
 func (t *targets) unknown(ctx context.Context, changes []task.Change, covered []coverage) intake.Unknown {
 	u := intake.Unknown{Most: *t.most.Load(), Letter: t.letter}
 	places := t.notKnown(u.Most, changes)
 	for _, name := range t.missing(ctx, slices.Collect(maps.Keys(places))) {
 		for _, place := range places[name] {
 			source, offset := task.SplitSeq(changes[place].Seq)
-			if slices.ContainsFunc(covered, func(c coverage) bool { return c.src.ID == source && offset >= c.reading.paid.Load() }) {
+			if slices.ContainsFunc(covered, func(c coverage) bool { return c.src.ID == source && offset >= c.reading.decided.Load() }) {
 				u.Changes = append(u.Changes, place)
 			}
 		}

@@ -85,6 +85,19 @@ func TestRequestsBeyondTheQuotaOfUnknownTargets(t *testing.T) {
 	require.EqualValues(t, -1, f.cluster.LeaderFor("no.5", 0), "no lookup makes a topic")
 }
 
+// The quota holds beside those at which requests wait.
+func TestUnknownTargetsBesideOtherQuotas(t *testing.T) {
+	for name, q := range map[string]Quota{"requests": {RequestsPerSecond: 1000}, "tasks": {PendingTasks: 1000}, "bytes": {PendingBytes: 1 << 20}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			q.UnknownTargets = 1
+			f.start(f.store, Config{Quotas: map[string]Quota{schemas.TopicIntake: q}})
+			f.publish(askFor("no.1", "a"), askFor("no.2", "b"), askFor("no.1", "c"))
+			require.Equal(t, map[string]schemas.State{"a": "scheduled", "b": "rejected", "c": "scheduled"}, f.outcome(3))
+		})
+	}
+}
+
 func pick(of map[string]schemas.State, ids ...string) map[string]schemas.State {
 	out := map[string]schemas.State{}
 	for _, id := range ids {

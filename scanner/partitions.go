@@ -75,7 +75,9 @@ func (p *partitions) begin(begins kafka.Offsets, offsets map[string]map[int32]kg
 			if src := p.sources[key]; src != nil {
 				from = start{at: src.Next, stored: true}
 			}
-			p.begun(key, from.at).paid.Store(parts[part].EpochOffset().Offset)
+			r, committed := p.begun(key, from.at), parts[part].EpochOffset().Offset
+			r.paid.Store(committed)
+			r.decided.Store(committed)
 			out[key] = from
 		}
 	}

@@ -34,15 +34,25 @@ type reading struct {
 	ended     atomic.Bool
 	// until is where another log begins: from this offset on, nothing is stored. 0: there is none.
 	until atomic.Int64
-	// paid is the offset below which nothing counts against the intake's quotas any more: records
+	// paid is the offset below which nothing counts against quotas at which requests wait: records
 	// passed, or were stored before the database was set back. The poller and workers raise paid.
-	paid   atomic.Int64
-	ahead  ahead        // of the worker that has the partition
-	queued atomic.Int32 // stretches that are neither stored nor given up; the poller adds, workers subtract
+	paid atomic.Int64
+	// decided is the offset below which records were stored, perhaps before the database was set
+	// back: none of them is rejected for an unknown target anew. The workers raise decided.
+	decided atomic.Int64
+	ahead   ahead        // of the worker that has the partition
+	queued  atomic.Int32 // stretches that are neither stored nor given up; the poller adds, workers subtract
 }
 
-func (r *reading) pay(to int64) {
-	for at := r.paid.Load(); at < to && !r.paid.CompareAndSwap(at, to); at = r.paid.Load() {
+func (r *reading) pay(to int64) { raise(&r.paid, to) }
+
+func (r *reading) decide(to int64) {
+	r.pay(to)
+	raise(&r.decided, to)
+}
+
+func raise(offset *atomic.Int64, to int64) {
+	for at := offset.Load(); at < to && !offset.CompareAndSwap(at, to); at = offset.Load() {
 	}
 }
 

@@ -20,6 +20,7 @@ func (s *readingSet) begun(key partitionKey, first int64) *reading {
 	r := &reading{key: key, first: first, polled: first, epoch: -1}
 	if before := s.readings[key]; before != nil {
 		r.paid.Store(before.paid.Load())
+		r.decided.Store(before.decided.Load())
 	}
 	s.endReading(key)
 	s.readings[key] = r

@@ -163,7 +163,7 @@ func (w *worker) apply(ctx context.Context, batch intake.Batch, covered []covera
 	w.pacer.stored(covered, done.Opened)
 	for _, c := range covered {
 		w.parts.stored(c.reading.key, c.src)
-		c.reading.pay(c.src.Next)
+		c.reading.decide(c.src.Next)
 		w.commits.note(c.reading.key, c.src)
 	}
 	w.metrics.batch(batch, time.Since(began))
