@@ -19,8 +19,9 @@ type backlog struct {
 
 	mu     sync.Mutex
 	queues map[string]*fetchQueue // by tenant
-	homes  map[uint32]string      // of targets with something queued: the tenant of the first task
+	homes  map[uint32]string      // of queued targets: the tenant of the first task with a known one
 	order  []string               // of them: the next in turn first
+	known  *map[int]string        // the intakes at the last look at the targets without one
 	unread []*Task                // taken from it, but there was no room for their bodies
 	bite   int                    // how many of them to try at once
 }
@@ -35,17 +36,48 @@ func (b *backlog) push(tasks []*Task) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, t := range tasks {
-		of, queued := b.homes[t.lane.Target()]
-		if !queued {
-			of = b.tenants.of(t.seq)
-			b.homes[t.lane.Target()] = of
+		target, of := t.lane.Target(), b.tenants.of(t.seq)
+		switch home, queued := b.homes[target]; {
+		case !queued:
+			b.homes[target] = of
+		case home == "" && of != "":
+			b.move(target, of)
+		default:
+			of = home
 		}
-		if b.queues[of] == nil {
-			q := newFetchQueue(b.homes)
-			b.queues[of] = &q
-			b.order = append(b.order, of)
+		b.queue(of).push(t)
+	}
+}
+
+func (b *backlog) queue(of string) *fetchQueue {
+	q := b.queues[of]
+	if q == nil {
+		made := newFetchQueue(b.homes)
+		q = &made
+		b.queues[of] = q
+		b.order = append(b.order, of)
+	}
+	return q
+}
+
+// move has a target take the turns of its intake, which was not known before. Otherwise the target
+// would wait for the targets of all intakes that were not.
+func (b *backlog) move(target uint32, to string) {
+	b.homes[target] = to
+	b.queue(to).enter(b.queues[""].leave(target))
+}
+
+// moveKnown moves the targets whose intakes have come to be known: after a start, all of them.
+func (b *backlog) moveKnown() {
+	known, q := b.tenants.bySource.Load(), b.queues[""]
+	if known == b.known || q == nil {
+		return
+	}
+	b.known = known
+	for target, ft := range q.targets {
+		if to := ft.tenant(b.tenants); to != "" {
+			b.move(target, to)
 		}
-		b.queues[of].push(t)
 	}
 }
 
@@ -54,6 +86,7 @@ func (b *backlog) push(tasks []*Task) {
 func (b *backlog) take(n int, until int64) ([]*Task, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.moveKnown()
 	if n := min(len(b.unread), b.bite, n); n > 0 {
 		batch := b.unread[:n:n]
 		b.unread = b.unread[n:]
@@ -162,6 +195,27 @@ func (q *fetchQueue) push(t *Task) {
 	}
 }
 
+// leave takes a target out of the queue. In the ring, an empty one stands for it until its turn.
+func (q *fetchQueue) leave(target uint32) *fetchTarget {
+	ft := q.targets[target]
+	delete(q.targets, target)
+	q.size -= ft.size
+	if ft.place >= 0 {
+		heap.Remove(&q.later, ft.place)
+		return ft
+	}
+	gone := *ft
+	*ft = fetchTarget{place: -1}
+	return &gone
+}
+
+// enter takes a target from another queue.
+func (q *fetchQueue) enter(ft *fetchTarget) {
+	q.targets[ft.key] = ft
+	q.size += ft.size
+	q.wait(ft)
+}
+
 // wait puts a target among those with nothing due, as far as is known.
 func (q *fetchQueue) wait(ft *fetchTarget) {
 	q.waited++
@@ -197,6 +251,7 @@ func (q *fetchQueue) take(n int, until int64) []*Task {
 			ft.left = weights
 		}
 		switch {
+		case q.targets[ft.key] != ft: // it has left
 		case ft.size == 0:
 			delete(q.targets, ft.key)
 			delete(q.homes, ft.key)
@@ -232,6 +287,18 @@ func (t *fetchTarget) first() int64 {
 		}
 	}
 	return at
+}
+
+// tenant is that of any task with a known intake.
+func (t *fetchTarget) tenant(of *Tenants) string {
+	for _, class := range t.classes {
+		for _, one := range class {
+			if tenant := of.of(one.seq); tenant != "" {
+				return tenant
+			}
+		}
+	}
+	return ""
 }
 
 // laterTargets is a heap, for package heap: by time, and then as the targets came.

@@ -2,6 +2,7 @@ package flight
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -94,6 +95,117 @@ func TestTenantsOfOneTargetKeepItsOrder(t *testing.T) {
 	require.Empty(t, b.homes)
 	b.push(at(8, 90))
 	require.Equal(t, map[uint32]string{lane.Target(): "another"}, b.homes)
+}
+
+// A target whose intake was not known, at a start or because a timer's run came first, does not wait for all others of that kind: it
+// takes its intake's turns once that is known, and its tasks keep their order.
+func TestATargetMovesToItsIntake(t *testing.T) {
+	const quiet, noisy = 7, 8
+	for name, c := range map[string]struct {
+		read       int
+		runs, more bool
+	}{
+		"at a start": {}, "at a start, and some were read": {read: 5}, "at a start, and more come": {read: 5, more: true},
+		"runs of timers": {runs: true, more: true}, "runs of timers, and some were read": {read: 5, runs: true, more: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var known Tenants
+			b := newBacklog(&known)
+			push := func(source int, topic string, ats ...int64) {
+				for _, at := range ats {
+					b.push([]*Task{{seq: task.Seq(source, at), at: at, lane: task.LaneKey{}.Lane(topic, task.ClassNormal)}})
+				}
+			}
+			before := func(source int) int {
+				if c.runs {
+					return task.RunSource
+				}
+				return source
+			}
+			for i := range 1000 {
+				push(before(noisy), fmt.Sprint("noisy.", i), 1, 2, 3)
+			}
+			push(before(quiet), "quiet", 10, 20, 30)
+			read, _ := b.take(c.read, never)
+			require.Len(t, read, c.read)
+			known.Learn(map[int]string{quiet: "quiet", noisy: "noisy"})
+			want := []int64{10, 20, 30}
+			if c.more {
+				push(quiet, "quiet", 15, 40)
+				want = []int64{10, 15, 20, 30, 40}
+			}
+			tasks, _ := b.take(10, never)
+			require.Len(t, tasks, 10)
+			tasks = slices.DeleteFunc(tasks, func(one *Task) bool { return one.at < 10 })
+			require.Equal(t, want, times(tasks))
+			for left := b.size(); left > 0; left-- {
+				one, _ := b.take(1, never)
+				require.Len(t, one, 1)
+			}
+			require.Empty(t, b.queues)
+			require.Empty(t, b.homes)
+		})
+	}
+}
+
+// Whoever sends, and whenever intakes come to be known: nothing is lost or doubled, as much is taken as is due, and each target keeps
+// its order.
+func TestBacklogHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var known Tenants
+		b := newBacklog(&known)
+		intakes, model, size, n := map[int]string{}, map[string][]*Task{}, 0, int64(0)
+		topics := map[uint32]string{}
+		t.Repeat(map[string]func(*rapid.T){
+			"learn": func(t *rapid.T) {
+				intakes = maps.Clone(intakes)
+				source := rapid.IntRange(7, 9).Draw(t, "source")
+				intakes[source] = fmt.Sprint("intake ", source%2)
+				known.Learn(intakes)
+			},
+			"push": func(t *rapid.T) {
+				topic := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "topic")
+				lane := task.LaneKey{}.Lane(topic, task.ClassNormal)
+				topics[lane.Target()] = topic
+				source := rapid.SampledFrom([]int{7, 8, 9, task.RunSource}).Draw(t, "source")
+				at := rapid.Int64Range(0, 3).Draw(t, "at")
+				for range rapid.IntRange(1, 200).Draw(t, "n") {
+					n++
+					one := &Task{seq: task.Seq(source, n), order: n, lane: lane, at: at}
+					b.push([]*Task{one})
+					model[topic] = append(model[topic], one)
+					size++
+				}
+				slices.SortStableFunc(model[topic], func(a, b *Task) int { return int(a.at - b.at) })
+			},
+			"take": func(t *rapid.T) {
+				n, until := rapid.IntRange(0, 500).Draw(t, "n"), rapid.Int64Range(0, 3).Draw(t, "until")
+				due := 0
+				for _, tasks := range model {
+					for _, one := range tasks {
+						if one.at <= until {
+							due++
+						}
+					}
+				}
+				got, _ := b.take(n, until)
+				require.Len(t, got, min(n, due))
+				for _, one := range got {
+					topic := topics[one.lane.Target()]
+					require.Equal(t, model[topic][0], one)
+					model[topic] = model[topic][1:]
+				}
+				size -= len(got)
+			},
+			"": func(t *rapid.T) {
+				require.Equal(t, size, b.size())
+				for target, topic := range topics {
+					_, queued := b.homes[target]
+					require.Equal(t, len(model[topic]) > 0, queued, topic)
+				}
+			},
+		})
+	})
 }
 
 func TestClassesShareByWeight(t *testing.T) {
