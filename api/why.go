@@ -45,7 +45,7 @@ func (l *Local) explain(ctx context.Context, t *Task) {
 		if overview, err := l.overview.get(ctx); err == nil {
 			s.silent = overview.Targets.Unresponsive
 		}
-		if cluster, err := listing(ctx, l, l.members); err == nil {
+		if cluster, err := l.members(ctx); err == nil { // two small tables: no turn among lists is waited for
 			if c := access.From(ctx); c.May(access.Read) && !c.AllTopics() { // a command on this machine is nobody's
 				cluster.anonymous()
 			}
@@ -105,7 +105,9 @@ func (s *surroundings) held(t *Task, early, due string) *Why {
 		w := s.owner(t.Slot, "in-flight", "NotyetStuck")
 		w.Detail = "Its dispatcher has taken the task, and has not delivered it yet. " + w.Detail
 		return w
-	case p.Rate > 0 || p.MaxInFlight > 0:
+	}
+	w := s.owner(t.Slot, "unclaimed", "NotyetOverdue")
+	if w.Reason == "unclaimed" && (p.Rate > 0 || p.MaxInFlight > 0) && p.Held > 0 {
 		held := strconv.Itoa(p.Held)
 		if p.Held >= heldCounted {
 			held += " or more"
@@ -113,7 +115,6 @@ func (s *surroundings) held(t *Task, early, due string) *Why {
 		return &Why{"limited", fmt.Sprintf("Its target is limited (rate: %s; in flight: %s), and %s due tasks are kept back, most likely this one too.",
 			limit(p.Rate, "tasks a second"), limit(float64(p.MaxInFlight), "records"), held)}
 	}
-	w := s.owner(t.Slot, "unclaimed", "NotyetOverdue")
 	w.Detail = "The task is overdue, and no dispatcher has taken it. " + w.Detail
 	return w
 }
