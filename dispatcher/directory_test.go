@@ -290,3 +290,28 @@ func TestAProducerOfDeletedTopicsEnds(t *testing.T) {
 		require.Zero(t, counted(d.metrics.notStored))
 	})
 }
+
+// A full producer that all topics have left does not end while it meets another one, in place of one that it could not meet.
+func TestAProducerThatMeetsATopicStays(t *testing.T) {
+	ps, err := newProducers(func(*kafka.LostConnections) (*kgo.Client, error) { return kgo.NewClient() })
+	require.NoError(t, err)
+	defer ps.close(t.Context())
+	first := ps.all[0]
+	_, err = ps.add()
+	require.NoError(t, err)
+	look := func() {
+		ps.looked = time.Now().Add(-useWithin)
+		ps.retire()
+	}
+	first.topics = topicsEach
+	look()
+	require.True(t, first.idle)
+	ps.drop(first, "missing")
+	p, err := ps.withRoom()
+	require.NoError(t, err)
+	require.Same(t, first, p)
+	look()
+	require.Contains(t, ps.all, first)
+	look()
+	require.NotContains(t, ps.all, first)
+}

@@ -89,7 +89,7 @@ func (ps *producers) withRoom() (p *producer, err error) {
 	defer ps.mu.Unlock()
 	for _, p = range ps.all {
 		if p.topics < topicsEach {
-			p.topics++
+			p.topics, p.idle = p.topics+1, false
 			return p, nil
 		}
 	}
