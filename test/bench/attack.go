@@ -197,6 +197,7 @@ func (b *Bench) unknown(ctx context.Context, ids []string, intake string) (a att
 				{Key: schemas.HeaderOp, Value: []byte(schemas.OpCancel.String())},
 				{Key: schemas.HeaderTopic, Value: []byte(b.cfg.Topic)},
 				{Key: schemas.HeaderID, Value: []byte(id)},
+				{Key: schemas.HeaderVersion, Value: []byte("1")}, // remembered
 			}
 			l.produce(ctx, rec)
 		}
