@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
@@ -224,7 +225,19 @@ func (b *Bench) many(ctx context.Context, names []string) error {
 			return err
 		}
 	}
-	return nil
+	// A broker hears of topics later than their maker, the more so of many.
+	known, err := b.grow(ctx, len(names), time.Now(), time.Second, func() (known int, err error) {
+		for at := 0; at < len(names) && err == nil; at += namesAtOnce {
+			var ids map[string][16]byte
+			ids, err = kafka.TopicIDs(ctx, b.intake, names[at:min(at+namesAtOnce, len(names))]...)
+			known += len(ids)
+		}
+		return known, err
+	})
+	if err == nil && known < len(names) {
+		err = fmt.Errorf("the broker knows %d of %d topics", known, len(names))
+	}
+	return err
 }
 
 // name sends one task to each name, early enough to be stored when the tasks are due.
