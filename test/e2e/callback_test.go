@@ -155,8 +155,7 @@ func TestCallbacks(t *testing.T) {
 	}
 	c.publish(records...)
 	require.Eventually(t, func() bool { return good.missing(ids) < 2*n/3 }, 2*time.Minute, 20*time.Millisecond, "a third is called before the kill")
-	killed := time.Now().UnixMilli()
-	first.kill()
+	killed := c.dies(first)
 
 	require.Eventually(t, func() bool { return good.missing(ids) == 0 }, 2*time.Minute, 20*time.Millisecond, "all are called, though an origin hangs and a dispatcher is gone")
 	require.Eventually(t, func() bool { return len(good.of("500-then-200")) >= 2 && len(good.of("429")) >= 2 }, time.Minute, 20*time.Millisecond)
@@ -170,9 +169,7 @@ func TestCallbacks(t *testing.T) {
 		for _, call := range calls {
 			if key, again := keys[call.attempt]; again {
 				require.Equal(t, key, call.key, "copies of one attempt carry one key: %s", id)
-				near := due[id] == 0 || due[id] > killed-4000 && // what hangs holds up its line for a second or two
-					due[id] < killed+1000
-				require.True(t, near, "%s came twice, and was due %d ms from the kill", id, due[id]-killed)
+				require.True(t, due[id] == 0 || killed.explains(id, due[id]), "%s came twice, and was due %d ms from the kill", id, due[id]-killed.at)
 			}
 			keys[call.attempt] = call.key
 		}

@@ -65,11 +65,13 @@ type copies map[string][]string
 
 func (s *stack) seen(target string, quiet time.Duration) copies {
 	out := copies{}
-	c := s.reader([]string{target})
-	for idle := time.Now(); time.Since(idle) < quiet; {
+	c, left := s.reader([]string{target}), s.toRead(target)
+	for idle := time.Now(); time.Since(idle) < quiet || len(left) > 0; {
 		ctx, cancel := context.WithTimeout(s.t.Context(), 200*time.Millisecond)
 		f := c.PollFetches(ctx)
 		cancel()
+		require.NoError(s.t, s.t.Context().Err())
+		left.read(f.Records()...)
 		f.EachRecord(func(r *kgo.Record) {
 			idle = time.Now()
 			id := recordtest.Header(r, schemas.HeaderID)
@@ -112,7 +114,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 		run("before-", soon())
 		s.await(target, each)
 		// In the backup, but not yet sent: it is sent later.
-		comes := inMillis(10 * time.Second)
+		comes := inMillis(16 * time.Second)
 		run("stored-", comes)
 		run("reports-", comes, schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "1s", schemas.HeaderMaxAttempts, "2", schemas.HeaderBackoff, "fixed:1h")
 		run("waits-", later)
@@ -137,7 +139,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 		// After the backup.
 		run("after-", soon())
 		run("late-", later)
-		s.publish(task("replaced", "new", schemas.HeaderAt, soon()), task("cancelled", "x", schemas.HeaderOp, "cancel"), task("kept", "first", schemas.HeaderAt, inMillis(6*time.Second)),
+		s.publish(task("replaced", "new", schemas.HeaderAt, soon()), task("cancelled", "x", schemas.HeaderOp, "cancel"), task("kept", "first", schemas.HeaderAt, inMillis(12*time.Second)),
 			task("kept", "double", schemas.HeaderAt, soon(), schemas.HeaderIfExists, "keep"), task("merged", `{"n":1}`, schemas.HeaderAt, soon(), schemas.HeaderIfExists, "merge", schemas.HeaderMerge, "sum"))
 		s.await(target, 4*each+4) // before, stored, reports, after, replaced, kept, merged, again
 		for i := range each {
@@ -214,7 +216,7 @@ func (s *stack) state(topic, id string) string {
 // runs that were sent are not made a second time, under another number; the others are made.
 func TestRunsOfTimersAreReconciled(t *testing.T) {
 	onStacks(t, func(t *testing.T, s *stack) {
-		const runs = 12
+		const runs = 15
 		target, dir := s.name+".target", t.TempDir()
 		s.topics(1, target)
 		sc, d := s.scanner(), s.dispatcherAt("d1", dir)
@@ -226,7 +228,7 @@ func TestRunsOfTimersAreReconciled(t *testing.T) {
 		from := time.Now().Add(2 * time.Second).Truncate(time.Second)
 		s.publish(keyed(request(s.intake, target, schemas.HeaderOp, "timer", schemas.HeaderID, "t", schemas.HeaderEvery, "1s", schemas.HeaderMisfire, "all",
 			schemas.HeaderFrom, strconv.FormatInt(from.UnixMilli(), 10), schemas.HeaderUntil, strconv.FormatInt(from.Add((runs-1)*time.Second).UnixMilli(), 10)), "t", "v"))
-		s.await(target, runs/2)
+		s.await(target, runs/3)
 		sc.shutdown(t)
 		d.shutdown(t)
 		was := s.seen(target, time.Second)
@@ -268,11 +270,6 @@ func TestReconcileAfterAKill(t *testing.T) {
 	wants := c.load(targets, n, 2*time.Second, span)
 	c.await(targets[0], n/10)
 	b := c.backUp()
-	c.await(targets[0], n/4)
-	for _, p := range []*proc{d1, d2, sc} {
-		p.kill()
-	}
-	c.restore(b)
 	args := []string{"deadletter", "reconcile", "--topics", "--json", "--send-log", filepath.Join(c.dir, "d1-sendlog"), "--send-log", filepath.Join(c.dir, "d2-sendlog")}
 	run := func(more ...string) (out deadletter.Reconciled, problem string) {
 		cmd := exec.Command(c.binary, append(args, more...)...)
@@ -287,7 +284,12 @@ func TestReconcileAfterAKill(t *testing.T) {
 		return out, ""
 	}
 	_, problem := run("--dry-run")
-	require.Contains(t, problem, "at work", "the sessions of the killed are still there")
+	require.Contains(t, problem, "at work", "the sessions are there, as those of the killed for a while")
+	c.await(targets[0], n/4)
+	for _, p := range []*proc{d1, d2, sc} {
+		p.kill()
+	}
+	c.restore(b)
 	var plan deadletter.Reconciled
 	require.Eventually(t, func() bool { plan, problem = run("--dry-run"); return problem == "" }, 2*time.Minute, 200*time.Millisecond)
 	require.Positive(t, plan.Unsent+plan.UnreadProven)

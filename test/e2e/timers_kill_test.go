@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -36,14 +37,13 @@ func TestTimersSurviveKills(t *testing.T) {
 		over := func() bool { return t.Context().Err() != nil } // the test has failed
 		return assert.Eventually(t, func() bool { return over() || arrived.Load() >= due }, 2*time.Minute, 20*time.Millisecond) && !over()
 	}
-	done := make(chan []int64, 1)
+	done := make(chan []death, 1)
 	go func() {
-		var kills []int64
+		var kills []death
 		defer func() { done <- kills }()
 		for i, at := 0, begin+5000; at < until && comes(at); i, at = i+1, at+10_000 {
 			p := procs[i%len(procs)]
-			kills = append(kills, time.Now().UnixMilli())
-			p.kill()
+			kills = append(kills, c.dies(p))
 			if !comes(min(at+5000, until-1000)) { // without it
 				return
 			}
@@ -77,10 +77,7 @@ func TestTimersSurviveKills(t *testing.T) {
 		for _, one := range copies[1:] {
 			require.Equal(t, copies[0].key, one.key, "one run has one key")
 		}
-		beside := false
-		for _, k := range kills {
-			beside = beside || due > k-2000 && due < k+1000
-		}
+		beside := slices.ContainsFunc(kills, func(d death) bool { return d.explains("t@"+strconv.FormatInt(due, 10), due) })
 		require.True(t, len(copies) == 1 || beside, "the run of %d came %d times, far from any kill", due, len(copies))
 	}
 	t.Logf("%d runs of %d s, %d kills, %d ms late at most", len(runs), seconds, len(kills), late)
