@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/deadletter"
@@ -18,9 +19,9 @@ import (
 
 // Target names the task of a cancel, stop or fire.
 type Target struct {
-	Intake  string `json:"intake,omitempty"  doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
-	Topic   string `json:"topic,omitempty"   doc:"target topic, or the origin of an HTTP callback; default the intake's own target"`
-	URL     string `json:"url,omitempty"     doc:"instead of the topic: any URL of the callback's origin"`
+	Intake  string `json:"intake,omitempty"  doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own" minLength:"1"`
+	Topic   string `json:"topic,omitempty"   doc:"target topic, or the origin of an HTTP callback; default the intake's own target" minLength:"1"`
+	URL     string `json:"url,omitempty"     doc:"instead of the topic: any URL of the callback's origin" minLength:"1"`
 	ID      string `json:"id"`
 	Version *int64 `json:"version,omitempty" doc:"ignored as stale when it is lower than the task's"`
 	// Key is the record key. Requests about one task keep their order with the same key.
@@ -100,15 +101,15 @@ type pathTarget struct {
 	Key     string `query:"key"     doc:"record key: give that of the task's other requests, so that they stay in order"`
 }
 
-// Resolve refuses 19 digits beyond the largest version.
-func (in *pathTarget) Resolve(huma.Context) []error {
-	if in.Version == "" {
-		return nil
+// Resolve refuses 19 digits beyond the largest version, and a body: nobody reads a version there.
+func (in *pathTarget) Resolve(ctx huma.Context) (wrong []error) {
+	if r, _ := humago.Unwrap(ctx); r.ContentLength < 0 || r.ContentLength > int64(len("{}")) {
+		wrong = append(wrong, &huma.ErrorDetail{Location: "body", Message: "is not read at this path: leave it out, and send version, key and intake in the query"})
 	}
-	if _, err := strconv.ParseInt(in.Version, 10, 64); err != nil {
-		return []error{&huma.ErrorDetail{Location: "query.version", Message: "is no version: write an integer from 0 to 9223372036854775807", Value: in.Version}}
+	if _, err := strconv.ParseInt(in.Version, 10, 64); in.Version != "" && err != nil {
+		wrong = append(wrong, &huma.ErrorDetail{Location: "query.version", Message: "is no version: write an integer from 0 to 9223372036854775807", Value: in.Version})
 	}
-	return nil
+	return wrong
 }
 
 func (in *pathTarget) target() Target {

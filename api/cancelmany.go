@@ -21,15 +21,15 @@ import (
 
 // CancelMany selects the tasks to cancel. Without a filter, All must be true.
 type CancelMany struct {
-	Topic    string  `json:"topic,omitempty"     doc:"only this target topic"`
-	IDPrefix string  `json:"id_prefix,omitempty" doc:"only ids that begin so"                                       maxLength:"255"`
-	Prefix   string  `json:"id-prefix,omitempty" doc:"the same as id_prefix"                                        maxLength:"255" hidden:"true"`
+	Topic    string  `json:"topic,omitempty"     doc:"only this target topic" minLength:"1"`
+	IDPrefix string  `json:"id_prefix,omitempty" doc:"only ids that begin so"                                       maxLength:"255" minLength:"1"`
+	Prefix   string  `json:"id-prefix,omitempty" doc:"the same as id_prefix"                                        maxLength:"255" hidden:"true" minLength:"1"`
 	Tag      string  `json:"tag,omitempty"       doc:"only tasks with this tag"                                         maxLength:"64"   minLength:"1"`
 	From     Instant `json:"from,omitzero"       doc:"only what is due at or after: RFC 3339 or Unix ms"`
 	To       Instant `json:"to,omitzero"         doc:"only what is due before"`
 	All      bool    `json:"all,omitempty"       doc:"without a filter: really all of them"`
 	DryRun   bool    `json:"dry_run,omitempty"   doc:"only count what matches, and change nothing"`
-	Cursor   string  `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"1000"`
+	Cursor   string  `json:"cursor,omitempty"    doc:"that of the answer before, to go on where its time had ended" maxLength:"1000" minLength:"1"`
 }
 
 // CancelledMany is the result of one request.

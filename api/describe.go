@@ -136,7 +136,7 @@ func (s *server) describeRefusals() error {
 	if err != nil {
 		return err
 	}
-	narrow := func(name string, field *huma.Schema, target string) {
+	narrow := func(name string, field *huma.Schema, target string, local bool) {
 		for i, keyword := range []string{"minimum", "maximum"} {
 			if bound := bounds[name][i]; bound != nil {
 				extend(field, keyword, bound)
@@ -147,7 +147,7 @@ func (s *server) describeRefusals() error {
 			extend(field, "pattern", goDuration)
 		case name == "topic":
 			h.narrow(field, h[target])
-		case sharedBy[name] != "":
+		case sharedBy[name] != "" && !local: // a body with a time zone has the header's local times
 			h.narrow(field, h[sharedBy[name]])
 		default:
 			h.narrow(field, h.header(schemas.Prefix+strings.ReplaceAll(name, "_", "-")))
@@ -164,7 +164,7 @@ func (s *server) describeRefusals() error {
 					p.Schema.OneOf, p.Schema.Type = nil, huma.TypeString
 				}
 				if p.In != "header" && !(p.Name == "id" && p.Schema.Type != huma.TypeString) && p.Name != "tag" {
-					narrow(p.Name, p.Schema, "target")
+					narrow(p.Name, p.Schema, "target", false)
 				}
 			}
 			for status, header := range map[string]string{"405": "Allow", "503": "Retry-After"} {
@@ -184,7 +184,7 @@ func (s *server) describeRefusals() error {
 			}
 			for name, field := range body.Properties {
 				if name != "tag" || slices.Contains([]string{"schedule-task", "set-timer"}, op.OperationID) {
-					narrow(name, field, target)
+					narrow(name, field, target, body.Properties["timezone"] != nil)
 				}
 			}
 		}

@@ -17,10 +17,10 @@ import (
 type LetterFilter struct {
 	IDs      []int64 `json:"ids,omitempty"      query:"ids"      doc:"only these" maxItems:"1000"`
 	Kind     string  `json:"kind,omitempty"     query:"kind"     doc:"dead, undeliverable, expired, rejected or callback" enum:"dead,undeliverable,expired,rejected,callback,missed"`
-	Topic    string  `json:"topic,omitempty"    query:"topic"    doc:"only this target topic"`
-	TaskID   string  `json:"task_id,omitempty"  query:"task_id"  doc:"only this task's"`
+	Topic    string  `json:"topic,omitempty"    query:"topic"    doc:"only this target topic" minLength:"1"`
+	TaskID   string  `json:"task_id,omitempty"  query:"task_id"  doc:"only this task's" minLength:"1"`
 	Tag      string  `json:"tag,omitempty"      query:"tag"      doc:"only of tasks with this tag; a rejected request has none" minLength:"1"`
-	Reason   string  `json:"reason,omitempty"   query:"reason"   doc:"a part of the reason"`
+	Reason   string  `json:"reason,omitempty"   query:"reason"   doc:"a part of the reason" minLength:"1"`
 	Since    Instant `json:"since,omitzero"     query:"since"    doc:"died at or after: RFC 3339 or Unix ms"`
 	Until    Instant `json:"until,omitzero"     query:"until"    doc:"died before"`
 	Replayed bool    `json:"replayed,omitempty" query:"replayed" doc:"also those that were replayed"`

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -134,9 +135,18 @@ func (w *world) refused(method, url, body, where, what string) {
 func TestEveryBodySaysOneThing(t *testing.T) {
 	w := newWorld(t)
 	for _, d := range w.described() {
-		for name := range d.properties(w) {
+		for name, schema := range d.properties(w) {
 			send := func(body, where, what string) { t.Helper(); w.refused(d.method, d.address(), body, where, what) }
 			at := "body." + name
+			// note-request is for commands, which leave the topic to the intake.
+			if schema.Type == huma.TypeString && d.OperationID != "note-request" && !slices.Contains([]string{"key", "value", "key_base64", "value_base64"}, name) {
+				var body map[string]any
+				require.NoError(t, json.Unmarshal([]byte(d.body), &body))
+				body[name] = ""
+				text, err := json.Marshal(body)
+				require.NoError(t, err)
+				send(string(text), at, "") // what selects nothing would select all
+			}
 			if name != "key" && name != "value" {
 				send(fmt.Sprintf(`{%q:null}`, name), at, "is null")
 			}
@@ -163,6 +173,41 @@ func TestEveryBodySaysOneThing(t *testing.T) {
 		code, answer = w.do("POST", "/api/v1/tasks", body)
 		require.Equal(t, 400, code, "%q is no JSON: %s", body, answer)
 	}
+}
+
+// A path that takes all in its query reads no body, and says so: a version there would count for
+// nothing.
+func TestNoBodyIsIgnored(t *testing.T) {
+	w := newWorld(t)
+	for _, d := range w.described() {
+		if d.RequestBody != nil || d.method == http.MethodGet {
+			continue
+		}
+		w.refused(d.method, d.address(), `{"version":3}`, "body", "in the query")
+		for _, nothing := range []string{"", "{}"} {
+			code, answer := w.do(d.method, d.address(), nothing)
+			require.Equal(t, 202, code, "%s %s: %s", d.method, d.path, answer)
+		}
+	}
+}
+
+// A body with a time zone may have local times, and the document says so.
+func TestTheDocumentHasLocalTimes(t *testing.T) {
+	w := newWorld(t)
+	times := 0
+	for _, d := range w.described() {
+		fields := d.properties(w)
+		for _, name := range []string{"at", "from", "to", "until"} {
+			if fields[name] == nil || len(fields[name].OneOf) != 2 {
+				continue
+			}
+			times++
+			form := regexp.MustCompile(fields[name].OneOf[0].Extensions["pattern"].(string))
+			require.True(t, form.MatchString("2027-01-31T08:00:00Z"), "%s %s", d.OperationID, name)
+			require.Equal(t, fields["timezone"] != nil, form.MatchString("2027-01-31T08:00"), "%s %s", d.OperationID, name)
+		}
+	}
+	require.GreaterOrEqual(t, times, 5)
 }
 
 // Each parameter of each query and path: empty, twice, and not as UTF-8.

@@ -20,9 +20,9 @@ import (
 // Schedule requests a delivery. The fields are the contract's headers, with the contract's
 // defaults.
 type Schedule struct {
-	Intake   string   `json:"intake,omitempty"    doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
-	Topic    string   `json:"topic,omitempty"     doc:"target topic; exactly one of topic and url; default the intake's own target"`
-	URL      string   `json:"url,omitempty"       doc:"send an HTTP request to this URL instead of a record to a topic"`
+	Intake   string   `json:"intake,omitempty"    doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own" minLength:"1"`
+	Topic    string   `json:"topic,omitempty"     doc:"target topic; exactly one of topic and url; default the intake's own target" minLength:"1"`
+	URL      string   `json:"url,omitempty"       doc:"send an HTTP request to this URL instead of a record to a topic" minLength:"1"`
 	Method   string   `json:"method,omitempty"    doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
 	ID       string   `json:"id,omitempty"        doc:"caller's id; without one a repeated request is another task" minLength:"1"`
 	At       TimeText `json:"at,omitempty"        doc:"due time: RFC 3339, Unix ms, or with timezone a local time such as 2027-01-31T08:00; exactly one of at and delay"`

@@ -180,9 +180,9 @@ func (d *Definition) headers(b *builder) {
 // SetTimer makes or replaces a timer. Key, value, headers and the settings of deliveries hold for
 // each run.
 type SetTimer struct {
-	Intake string `json:"intake,omitempty" doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own"`
+	Intake string `json:"intake,omitempty" doc:"intake topic; default the one whose target this is, otherwise the first without a target of its own" minLength:"1"`
 	Definition
-	URL     string `json:"url,omitempty"     doc:"send an HTTP request to this URL instead of a record to a topic; the timer's topic is its origin"`
+	URL     string `json:"url,omitempty"     doc:"send an HTTP request to this URL instead of a record to a topic; the timer's topic is its origin" minLength:"1"`
 	Method  string `json:"method,omitempty"  doc:"with url: POST (default), PUT, PATCH, DELETE or GET" minLength:"1"`
 	Jitter  string `json:"jitter,omitempty"  doc:"duration: each run is due up to this later" minLength:"1"`
 	Misfire string `json:"misfire,omitempty" doc:"what becomes of missed runs: once (the latest is delivered), skip or all" minLength:"1"`
