@@ -10,6 +10,7 @@ kafka_controller_port() { kafka_beside "$(port_of "$1")" 517; }
 # Where users sign in (SCRAM). What they may do is for ACLs to say; whoever comes to the other listener may do everything.
 kafka_users_port() { kafka_beside "$(port_of "$1")" 518; }
 if [[ $cluster ]]; then kafka_copies=3 kafka_in_sync=2 kafka_heap=320m; else kafka_copies=1 kafka_in_sync=1 kafka_heap=512m; fi
+kafka_session_ms=${SERVERS_KAFKA_SESSION_MS:-9000}
 kafka_release=${SERVERS_KAFKA:-4.4}
 kafka_sums=$scripts/servers.d/kafka-$kafka_release.sha256
 [[ -e $kafka_sums ]] || { echo "servers: SERVERS_KAFKA is '$kafka_release': write 4.3 or 4.4" >&2; exit 2; }
@@ -88,6 +89,7 @@ transaction.state.log.min.isr=$kafka_in_sync
 share.coordinator.state.topic.replication.factor=$kafka_copies
 share.coordinator.state.topic.min.isr=$kafka_in_sync
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=$kafka_session_ms
 # 50 each by default: creating them is the longest part of a first test.
 offsets.topic.num.partitions=8
 transaction.state.log.num.partitions=8

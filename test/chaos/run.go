@@ -33,6 +33,7 @@ type Config struct {
 	Rounds   int           // how often each kind happens at most; 0: as often as time allows
 	Small    bool          // Kafka and the database alone, which is election and index
 	Form     Form          // of the servers
+	Bounds   check.Bounds  // of the judge
 	Before   string        // a commit: the processes begin with its program, and are rolled to this tree's and back; Faults hit them between
 }
 
@@ -80,7 +81,7 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err erro
 		return rep, err
 	}
 	log.Info("judging", zap.Int("requests", len(h.Ops)), zap.Int("deliveries", len(h.Deliveries)))
-	return Report{Config: cfg, History: h, Result: check.Run(h, check.Bounds{}), Took: time.Since(begin)}, nil
+	return Report{Config: cfg, History: h, Result: check.Run(h, cfg.Bounds), Took: time.Since(begin)}, nil
 }
 
 // runWithFaults sends requests and causes faults, then repairs everything and drains. It returns

@@ -30,6 +30,7 @@ type Bounds struct {
 	Late     int64 // a task that is later than this counts as late. Default 1000
 	Recovery int64 // from a fault's end until no task is late, and the longest delay of a task outside faults. Default 60000
 	Copies   int64 // from a fault's end until the last copy that it explains. Default 45000
+	Settled  int64 // outside faults, how long a delivery may be published and not settled. Default 10000
 	Window   int64 // outside faults, how much later than the earliest instant a redelivery may be. Default 3000
 	Flood    int64 // how much later than usual, at p99, tasks during a burst of others may be. Default 5000
 	Ahead    int64 // how long before its due time a task has to be stored for a certain position in the order: the longest look-ahead, before a burst, and a second. Default 4000
@@ -39,7 +40,7 @@ type Bounds struct {
 func (b Bounds) withDefaults() Bounds {
 	return Bounds{
 		Late: cmp.Or(b.Late, 1000), Recovery: cmp.Or(b.Recovery, 60_000), Copies: cmp.Or(b.Copies, 45_000),
-		Window: cmp.Or(b.Window, 3000), Flood: cmp.Or(b.Flood, 5000), Ahead: cmp.Or(b.Ahead, 4000), Clock: b.Clock,
+		Settled: cmp.Or(b.Settled, 10_000), Window: cmp.Or(b.Window, 3000), Flood: cmp.Or(b.Flood, 5000), Ahead: cmp.Or(b.Ahead, 4000), Clock: b.Clock,
 	}
 }
 

@@ -78,9 +78,8 @@ func (c *checker) judgeCopy(l *life, before, d *history.Delivery) {
 // settled before the fault began. Time of other faults does not count: they delay settling, and
 // copies too.
 func (c *checker) cause(first, second int64) *history.Fault {
-	const unsettled = 10_000
 	for _, f := range slices.Backward(c.faults) {
-		if f.Doubles && c.calmTime(nil, first, f.Start) <= unsettled && first <= f.End+c.bounds.Copies && f.Start <= second && c.calmTime(nil, f.End, second) <= c.bounds.Copies {
+		if f.Doubles && c.calmTime(nil, first, f.Start) <= c.bounds.Settled && first <= f.End+c.bounds.Copies && f.Start <= second && c.calmTime(nil, f.End, second) <= c.bounds.Copies {
 			return f
 		}
 		if f.Rewinds && f.Start <= second && c.calmTime(nil, f.End, second) <= c.bounds.Copies {
