@@ -97,7 +97,7 @@ func LookUp(ctx context.Context, client *kgo.Client, create bool, topics ...stri
 		for _, name := range topics {
 			delete(out, name)
 		}
-		if len(ask) < left {
+		if len(ask) == 0 {
 			return out, fmt.Errorf("looking up %d topics: %w", len(topics), last)
 		}
 		bound, cancel := context.WithTimeout(ctx, each)
