@@ -155,7 +155,8 @@ func TestCallbacks(t *testing.T) {
 	}
 	c.publish(records...)
 	require.Eventually(t, func() bool { return good.missing(ids) < 2*n/3 }, 2*time.Minute, 20*time.Millisecond, "a third is called before the kill")
-	killed := c.dies(first)
+	killed := time.Now().UnixMilli()
+	first.kill()
 
 	require.Eventually(t, func() bool { return good.missing(ids) == 0 }, 2*time.Minute, 20*time.Millisecond, "all are called, though an origin hangs and a dispatcher is gone")
 	require.Eventually(t, func() bool { return len(good.of("500-then-200")) >= 2 && len(good.of("429")) >= 2 }, time.Minute, 20*time.Millisecond)
@@ -169,7 +170,9 @@ func TestCallbacks(t *testing.T) {
 		for _, call := range calls {
 			if key, again := keys[call.attempt]; again {
 				require.Equal(t, key, call.key, "copies of one attempt carry one key: %s", id)
-				require.True(t, due[id] == 0 || killed.explains(id, due[id]), "%s came twice, and was due %d ms from the kill", id, due[id]-killed.at)
+				near := due[id] == 0 || due[id] > killed-4000 && // what hangs holds up its line for a second or two
+					due[id] < killed+1000
+				require.True(t, near, "%s came twice, and was due %d ms from the kill", id, due[id]-killed)
 			}
 			keys[call.attempt] = call.key
 		}

@@ -247,7 +247,7 @@ func TestPausedBeforeSending(t *testing.T) {
 	w := newWorld(t, buildFaulty(t), true)
 	k := newWork(w, false)
 	w.serve("scanner", "", nil)
-	point, faults := faultpoint.DispatcherTrusted, []string{"stall:3s@8"} // in which the signal comes
+	point, faults := faultpoint.DispatcherTrusted, []string{"stall:1s@8"}
 	paused := w.serve("dispatcher1", point, faults)
 	k.plan(time.Now().Add(3 * time.Second).UnixMilli())
 	published := k.perform()
