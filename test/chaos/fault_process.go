@@ -13,7 +13,12 @@ func killDispatcher(b *breaker) error { return b.killOwner(b.one(dispatcherRole)
 
 // killLeader kills the dispatcher that leads the election.
 func killLeader(b *breaker) error {
-	leader, err := b.leader()
+	var leader *node
+	var err error
+	b.waitUntil(patience, func() bool { // a session may be between two connections
+		leader, err = b.leader()
+		return err == nil
+	})
 	if err != nil {
 		return err
 	}
