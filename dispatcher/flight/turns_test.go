@@ -180,16 +180,8 @@ func TestBacklogHolds(t *testing.T) {
 			},
 			"take": func(t *rapid.T) {
 				n, until := rapid.IntRange(0, 500).Draw(t, "n"), rapid.Int64Range(0, 3).Draw(t, "until")
-				due := 0
-				for _, tasks := range model {
-					for _, one := range tasks {
-						if one.at <= until {
-							due++
-						}
-					}
-				}
 				got, _ := b.take(n, until)
-				require.Len(t, got, min(n, due))
+				require.Len(t, got, min(n, dueBy(model, until)))
 				for _, one := range got {
 					topic := topics[one.lane.Target()]
 					require.Equal(t, model[topic][0], one)
@@ -272,16 +264,8 @@ func TestFetchQueueHolds(t *testing.T) {
 			},
 			"take": func(t *rapid.T) {
 				n, until := rapid.IntRange(0, 500).Draw(t, "n"), rapid.Int64Range(0, 3).Draw(t, "until")
-				due := 0
-				for _, tasks := range model {
-					for _, one := range tasks {
-						if one.at <= until {
-							due++
-						}
-					}
-				}
 				got := q.take(n, until)
-				require.Len(t, got, min(n, due))
+				require.Len(t, got, min(n, dueBy(model, until)))
 				for _, one := range got {
 					require.LessOrEqual(t, one.at, until)
 					require.NotEmpty(t, model[one.lane])
@@ -390,4 +374,15 @@ func TestTargetsWithoutDueTasksArePassedBy(t *testing.T) {
 	require.Len(t, q.take(500, 10), 172)
 	require.Empty(t, q.take(500, 10))
 	require.Len(t, q.take(500, 1000), 3)
+}
+
+func dueBy[K comparable](model map[K][]*Task, until int64) (n int) {
+	for _, tasks := range model {
+		for _, one := range tasks {
+			if one.at <= until {
+				n++
+			}
+		}
+	}
+	return n
 }
