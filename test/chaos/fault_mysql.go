@@ -227,7 +227,9 @@ func forgetMySQL(b *breaker) error {
 			return err
 		}
 		b.wait(b.randomSpan(2*time.Second, 4*time.Second))
-		before := b.stored()
+		// Something has just been stored, which the log of a second ago does not have.
+		before, then := int64(0), b.stored()
+		b.waitUntil(patience, func() bool { before = b.stored(); return before > then })
 		setback.Gone = time.Now().UnixMilli()
 		if err := b.Servers.Kill(mysqlServer); err != nil {
 			return err

@@ -203,6 +203,8 @@ func (w *walk) end() {
 		w.Figures.Fates["delivered"]++
 	case o.MayDie && w.hasEvent("succeeded"): // its topic was deleted with the record
 		w.Figures.Fates["delivered"]++
+	case o.MayDie && w.refused(o): // beyond a quota, where not each rejection has a dead letter
+		w.Figures.Fates["rejected"]++
 	case len(w.letters) > 0:
 		w.Figures.Fates["dead"]++
 		if !o.MayDie {
@@ -219,6 +221,11 @@ func (w *walk) end() {
 		w.Figures.Lost++
 		w.about(w.life, "I1", "request %d, due at %d, was lost", o.N, w.dueOf(o))
 	}
+}
+
+// refused reports whether a request was told that it is rejected.
+func (w *walk) refused(o *history.Op) bool {
+	return slices.ContainsFunc(w.events, func(e *history.Event) bool { return e.State == "rejected" && e.Request == w.place(o) })
 }
 
 // deaths returns the dead letters, except one for each request that was rejected.

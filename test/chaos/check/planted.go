@@ -26,6 +26,9 @@ var Bugs = append([]Bug{
 	{"an acknowledged request is not in the intake", "I1", func(h *history.History) { op(h, "first").Accepted = 0 }},
 	{"a cancel is never answered", "I1", func(h *history.History) { untell(h, "cancelled", "cancelled") }},
 	{"an invalid request is swallowed", "I1", func(h *history.History) { untell(h, "invalid", "rejected") }},
+	{"a request beyond a quota is swallowed", "I1", func(h *history.History) { untell(h, "beyond", "rejected") }},
+	{"another request than the lost one is told that it is rejected", "I1", func(h *history.History) { event(h, "beyond").Request = "intake/0/999" }},
+	{"a healthy target's task is rejected", "I1", func(h *history.History) { op(h, "beyond").MayDie = false }},
 	{"a task that is not due yet is forgotten", "I1", func(h *history.History) { h.Rest = history.Rest{Until: h.Rest.Until} }},
 	{"a task dies beside a request that was rejected", "I1", func(h *history.History) {
 		h.Letters = append(h.Letters, history.Letter{Topic: "target", ID: "resident", Kind: "rejected"})

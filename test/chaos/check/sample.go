@@ -24,6 +24,7 @@ func Sample() *history.History {
 	s.exhausted("exhausted", base+60_000)
 	s.died("mortal", base+70_000)
 	s.vanished("vanished", base+75_000)
+	s.beyond("beyond", base+77_000)
 	s.unknown("unknown", base+80_000)
 	s.modes()
 	s.storm()
@@ -151,6 +152,13 @@ func (s *sample) died(id string, due int64) {
 func (s *sample) vanished(id string, due int64) {
 	s.schedule(id, due).MayDie = true
 	s.tell(id, "succeeded", due, due+50)
+}
+
+// beyond was rejected by a quota, without a dead letter.
+func (s *sample) beyond(id string, due int64) {
+	o := s.schedule(id, due)
+	o.MayDie = true
+	s.answer(o, "rejected", due, due-7000)
 }
 
 func (s *sample) unknown(id string, due int64) {
