@@ -211,6 +211,12 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	f.eventually("it comes again", func() bool { return web.count() == 2 })
 	got := web.all()
 	require.GreaterOrEqual(t, got[1].at.Sub(got[0].at), 2*time.Second)
+	_, h, err := look.New(f.store).GetHistory(t.Context(), web.URL, "one")
+	require.NoError(t, err)
+	i := slices.IndexFunc(h.Events, func(e schemas.Event) bool { return e.State == schemas.StateRetrying })
+	require.NotEqual(t, -1, i, "the attempt that failed is remembered")
+	require.Contains(t, h.Events[i].Reason, "429")
+	require.GreaterOrEqual(t, h.Events[i].At, got[0].at.UnixMilli())
 }
 
 func TestARefusedCallbackIsADeadLetter(t *testing.T) {

@@ -38,9 +38,17 @@ func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 		add(schemas.StateScheduled, t.Created, nil)
 	}
 	if t.Unread.At > 0 {
-		e := t.Unread.event(t)
+		e := unreadEvent(t, t.Unread)
 		e.At = t.Unread.At
 		out = append(out, e)
+	}
+	latest := 0 // failure that is known
+	for _, f := range t.Failures {
+		replay, n := SplitSendNumber(f.Number)
+		if replay == t.Replay {
+			latest = n
+		}
+		add(schemas.StateRetrying, f.At, func(e *schemas.Event) { e.Attempt, e.Reason = n, f.Reason })
 	}
 	attempt := func(n int) func(*schemas.Event) { return func(e *schemas.Event) { e.Attempt = n } }
 	switch {
@@ -61,7 +69,7 @@ func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 		}
 	case t.State == StateReport:
 		add(schemas.StateDispatched, t.sentAt(), attempt(t.Attempt))
-	case t.State == StateRetry && t.Attempt > 0:
+	case t.State == StateRetry && t.Attempt > latest:
 		add(schemas.StateRetrying, 0, attempt(t.Attempt)) // its place says when the next one is due, and the pause was the report's, the receiver's or the backoff's
 	}
 	known := len(out)

@@ -32,6 +32,9 @@ func TestHistory(t *testing.T) {
 	again.Reason = "replayed by ann"
 	wrong := event(schemas.StateRejected, 300, 0, 0)
 	wrong.Kind, wrong.Reason = schemas.KindRejected, "bad"
+	boom := event(schemas.StateRetrying, 1200, 1000, 1)
+	boom.Reason = "boom"
+	failed := []Note{NewNote(0, 1, 1200, "boom")}
 	for name, c := range map[string]struct {
 		task    Task
 		phase   Phase
@@ -45,6 +48,9 @@ func TestHistory(t *testing.T) {
 		"delivered, placed late":   {Task{Pos: 1300}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateSucceeded, 1300, 1000, 1)}},
 		"waits for a report":       {Task{Pos: 1700, State: StateReport, Attempt: 1, Body: fixed}, Between, nil, []schemas.Event{scheduled, event(schemas.StateDispatched, 1600, 1000, 1)}},
 		"waits for a retry":        {Task{Pos: 1700, State: StateRetry, Attempt: 2, Body: fixed}, Between, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 0, 1000, 2)}},
+		"an attempt failed":        {Task{Pos: 1700, State: StateRetry, Attempt: 1, Body: fixed, Failures: failed}, Between, nil, []schemas.Event{scheduled, boom}},
+		"the next one, unknown":    {Task{Pos: 1700, State: StateRetry, Attempt: 2, Body: fixed, Failures: failed}, Between, nil, []schemas.Event{scheduled, boom, event(schemas.StateRetrying, 0, 1000, 2)}},
+		"failed, then reported":    {Task{Slot: OutOfLine, Pos: 1800, State: StateSucceeded, Attempt: 2, Failures: failed}, Ended, nil, []schemas.Event{scheduled, boom, event(schemas.StateSucceeded, 1800, 1000, 2)}},
 		"its retry is held":        {Task{Pos: Held(1700), State: StateRetry, Attempt: 2, Body: fixed}, Pending, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 0, 1000, 2)}},
 		"put off unsent":           {Task{Pos: 1700, State: StateRetry, Body: fixed}, Between, nil, []schemas.Event{scheduled}},
 		"a body that is no body":   {Task{Pos: 1700, State: StateReport, Attempt: 1, Body: []byte{0xff}}, Between, nil, []schemas.Event{scheduled, event(schemas.StateDispatched, 0, 1000, 1)}},

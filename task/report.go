@@ -56,6 +56,7 @@ func report(cur *Task, ph Phase, rep schemas.Report, spread slots.Spread, now in
 		next.State, next.Idle, next.Class = StateRetry, true, ClassRetried
 		next.Pos = now + schemas.CeilMillis(wait)
 		next.Slot = next.line(spread)
+		next.Failures = Failed(cur.Failures, NewNote(cur.Replay, rep.Attempt, now, rep.Error))
 		v.Event.State = schemas.StateRetrying
 	}
 	if !Published(body.Settings.Events, v.Event.State) {

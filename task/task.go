@@ -66,9 +66,12 @@ type Task struct {
 	// Idle: a retry has nothing under way. No producer has it, and no earlier owner may have sent
 	// it. The row's column is the place of an idle retry. So an older program, which moves a task
 	// and leaves the column alone, takes Idle back.
-	Idle   bool
-	Body   []byte // schemas.EncodeBody
-	Unread Unread // where the intake or a history has read it
+	Idle bool
+	Body []byte // schemas.EncodeBody
+	// Where the intake or a history has read them: the latest report that could not be read, and
+	// the latest attempts that failed, without the one of a dead letter.
+	Unread   Note
+	Failures []Note
 }
 
 // Counted is how many of the deliveries count as attempts.
@@ -175,6 +178,6 @@ type Verdict struct {
 	Dead        *DeadLetter
 	Wait        bool // the task is being delivered: decide again when its outcome is known
 	Cost        int  // of merging: see mergeCost
-	Unread      Unread
+	Unread      Note
 	ToldTooLate bool // the caller learns that it is too late: the task must not become pending again
 }

@@ -37,16 +37,25 @@ func TestDecideUnread(t *testing.T) {
 	}
 }
 
-func TestUnreadInTheRow(t *testing.T) {
-	require.Empty(t, Unread{}.Encode())
-	require.NotNil(t, Unread{}.Encode())
-	for _, u := range []Unread{{}, {1, 2, ""}, {SendNumber(3, 4), 1_700_000_000_000, "notyet-status \"O K\" is none"}} {
-		require.Equal(t, u, DecodeUnread(u.Encode()))
+func TestNotesInTheRow(t *testing.T) {
+	require.NotNil(t, EncodeNotes())
+	require.Equal(t, []byte{}, EncodeNotes(Note{}))
+	for _, notes := range [][]Note{nil, {{1, 2, ""}}, {{SendNumber(3, 4), 1_700_000_000_000, "notyet-status \"O K\" is none"}, {5, 6, "and\nmore"}}} {
+		require.Equal(t, notes, DecodeNotes(EncodeNotes(notes...)))
 	}
 	for _, broken := range []string{"", "x", "1 2"} {
-		require.Zero(t, DecodeUnread([]byte(broken)))
+		require.Empty(t, DecodeNotes([]byte(broken)))
 	}
+	require.Equal(t, "a b", NewNote(0, 1, 2, "a\x00b").Reason)
+	var failures []Note
+	for n := range maxFailures + 2 {
+		kept := Failed(failures, NewNote(0, n+1, 1_700_000_000_000, strings.Repeat("é", 4000)))
+		require.Equal(t, kept, Failed(kept, NewNote(0, n+1, 1_800_000_000_000, "again")), "once for each attempt")
+		failures = kept
+	}
+	require.Equal(t, []int{maxFailures, 3, maxFailures + 2}, []int{len(failures), int(failures[0].Number), int(failures[maxFailures-1].Number)})
+	require.LessOrEqual(t, len(EncodeNotes(failures...)), 2800, "their column holds no more")
 	cur, _ := stored(Between, StateReport, -1)
 	v := Decide(cur, Between, Change{Report: &schemas.Report{Topic: "orders", ID: "a"}, Unread: strings.Repeat("é", 4000)}, slots.Even(testSlots), testNow)
-	require.LessOrEqual(t, len(v.Unread.Encode()), 600, "its column holds no more")
+	require.LessOrEqual(t, len(EncodeNotes(v.Unread)), 600, "its column holds no more")
 }

@@ -49,7 +49,8 @@ func (t *Task) aliveState(e Transition) task.State {
 func (t *Task) retry(pos int64, made int, reason string) Transition {
 	return Transition{
 		Transition: line.Transition{State: task.StateRetry, Pos: pos, Attempt: made, Idle: made > t.attempt || t.idle && !t.doubt, Lane: t.lane.In(task.ClassRetried),
-			Events: []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Lateness: schemas.LatenessUnknown, Reason: reason}}},
+			Failure: task.NewNote(t.replay, made, 0, reason),
+			Events:  []schemas.Event{{State: schemas.StateRetrying, Attempt: made, Lateness: schemas.LatenessUnknown, Reason: reason}}},
 	}
 }
 

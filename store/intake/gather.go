@@ -63,7 +63,7 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 func (w *work) readKnown(ctx context.Context, list []*identity, body string) error {
 	return tables.Chunks(list, func(part []*identity) error {
 		byKey, keys := keysOf(part)
-		rows, err := tables.Fetch(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskHead+body+", unread FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")"+w.intake.h.Locking(handle.LockExclusive), keys...)
+		rows, err := tables.Fetch(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskHead+body+tables.TaskNotes+" FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")"+w.intake.h.Locking(handle.LockExclusive), keys...)
 		if err != nil {
 			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
 		}

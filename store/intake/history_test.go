@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/task"
 )
 
 func TestGetHistory(t *testing.T) {
@@ -74,6 +76,33 @@ func TestGetHistory(t *testing.T) {
 		require.Len(t, h.Changes, 3, "of this topic")
 		require.Equal(t, schemas.StateScheduled, h.Events[1].State)
 		require.Contains(t, h.Events[1].Reason, "replayed by")
+
+		// Attempts that failed are remembered, whoever ended them, also behind a success.
+		s.do(s.schedule("f", wantReport, maxAttempts(20)))
+		for n := 1; n <= 7; n++ {
+			s.awaitReport("f", n)
+			failed := says("f", n, schemas.StatusRetry)
+			failed.Error = fmt.Sprint("boom ", n)
+			require.Equal(t, schemas.StateRetrying, s.answer(failed))
+		}
+		s.now = s.row("f").Pos
+		s.claim(s.now)
+		e := s.transition("f", task.StateRetry, s.now+1000, 8)
+		e.Idle, e.Failure = true, task.NewNote(0, 8, 0, "no report")
+		s.settle(s.now, e)
+		s.awaitReport("f", 9)
+		s.answer(says("f", 9, schemas.StatusOK))
+		_, h, err = look.New(s.Store).GetHistory(s.ctx, target, "f")
+		require.NoError(t, err)
+		var told []string
+		for _, e := range h.Events {
+			told = append(told, fmt.Sprint(e.State, " ", e.Attempt, " ", e.Reason))
+			require.Positive(t, e.At)
+		}
+		require.Equal(t, []string{"scheduled 0 ", "retrying 4 boom 4", "retrying 5 boom 5", "retrying 6 boom 6", "retrying 7 boom 7", "retrying 8 no report", "succeeded 9 "}, told)
+		s.now++
+		s.do(s.schedule("f", in(time.Hour)))
+		require.Equal(t, []schemas.State{schemas.StateScheduled}, states("f"), "a new task has had no attempts")
 
 		_, _, err = look.New(s.Store).GetHistory(s.ctx, target, "none")
 		require.ErrorIs(t, err, look.ErrNotFound)

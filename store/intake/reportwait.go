@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/task"
 )
 
 // A report on a task in flight waits in the table of waiting requests, unless it ends the task at
@@ -75,7 +76,10 @@ func (in Intake) decideReports(ctx context.Context, tx *sql.Tx, transitions []li
 			e.Events = nil
 		}
 		e.State, e.Pos, e.Attempt, e.Lane, e.Dead = id.now.State, id.now.Pos, id.now.Attempt, e.Lane.In(id.now.Class), nil
-		e.Idle, e.Snoozed = id.now.Idle, id.now.Snoozed
+		e.Idle, e.Snoozed, e.Failure = id.now.Idle, id.now.Snoozed, task.Note{}
+		if n := len(id.now.Failures); n > 0 {
+			e.Failure = id.now.Failures[n-1]
+		}
 		for _, d := range w.dead {
 			if d.Seq == e.Seq {
 				e.Dead = d

@@ -59,7 +59,7 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 	waits := handle.Waits{}
 	for _, t := range tasks {
 		tags = append(tags, handle.TagsOf(t)...)
-		waits.Add(t.Seq, t.Idle, t.Snoozed)
+		waits.Add(t.Seq, t.Idle, t.Snoozed, t.Failures)
 		if t.Unread.At > 0 {
 			w.unread.add(t)
 		}
@@ -71,7 +71,7 @@ func (w *work) insertTasks(ctx context.Context, tasks []*task.Task) error {
 }
 
 // unreadReports is notes, by seq, about reports that cannot be read.
-type unreadReports map[int64]task.Unread
+type unreadReports map[int64]task.Note
 
 func (u *unreadReports) add(t *task.Task) {
 	if *u == nil {
@@ -84,7 +84,7 @@ func (u unreadReports) write(ctx context.Context, tx *sql.Tx) error {
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(u)), tables.MaxCases) {
 		a := make([]any, 0, 3*len(part))
 		for _, seq := range part {
-			a = append(a, seq, u[seq].Encode())
+			a = append(a, seq, task.EncodeNotes(u[seq]))
 		}
 		_, err := tx.ExecContext(ctx, "UPDATE tasks SET unread = CASE seq"+strings.Repeat(" WHEN ? THEN ?", len(part))+" END WHERE seq IN ("+tables.Marks(len(part))+")", append(a, tables.Args(part)...)...)
 		if err != nil {

@@ -225,7 +225,7 @@ func TestTasksThatEndedDoNotDelayTheSweep(t *testing.T) {
 		return best
 	}
 	before := fastest()
-	s.sql(`INSERT INTO tasks SELECT seq + 10 + n, randomblob(16), slot, pos + n, lane, due, state, attempt, replay, version, created, topic, id, body, idle, snoozed, unread
+	s.sql(`INSERT INTO tasks SELECT seq + 10 + n, randomblob(16), slot, pos + n, lane, due, state, attempt, replay, version, created, topic, id, body, idle, snoozed, unread, failures
 		FROM tasks, (WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 100000) SELECT n FROM c) WHERE id = CAST('ended' AS BLOB)`)
 	after := fastest()
 	for tries := 0; tries < 20 && after >= 10*before; tries++ { // the machine may have become busy meanwhile

@@ -156,7 +156,7 @@ func (w *work) reads(body []byte) error {
 }
 
 func (w *work) scanTask(r *sql.Rows, t *task.Task) error {
-	if err := tables.ScanTaskUnread(r, t); err != nil {
+	if err := tables.ScanTaskNotes(r, t); err != nil {
 		return err
 	}
 	return w.reads(t.Body)

@@ -1,6 +1,7 @@
 package line
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -27,8 +28,9 @@ type Transition struct {
 	State   task.State
 	Pos     int64
 	Attempt int
-	Idle    bool // of a retry: see task.Task
-	Snoozed int  // set where a report decides
+	Idle    bool      // of a retry: see task.Task
+	Snoozed int       // set where a report decides
+	Failure task.Note // of the attempt that a retry follows; At 0: the settlement's instant
 	Lane    task.Lane
 	Dead    *task.DeadLetter
 	// MaybeSent: an earlier owner may have sent the task that becomes a dead letter. A timer's run
@@ -202,11 +204,12 @@ func (l Line) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Tra
 	rows := make(map[int64]Row, len(transitions))
 	return rows, tables.Chunks(transitions, func(part []Transition) error {
 		list, err := tables.Fetch(ctx, tx, func(r *sql.Rows, t *Row) error {
-			var key []byte
-			err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt, &t.Idle, &t.Snoozed)
+			var key, failures []byte
+			err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt, &t.Idle, &t.Snoozed, &failures)
+			t.Failures = task.DecodeNotes(failures)
 			copy(t.Ident[:], key)
 			return err
-		}, "SELECT seq, ident, slot, pos, state, attempt, idle = pos, snoozed FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+l.h.Locking(handle.LockExclusive), seqsOf(part)...)
+		}, "SELECT seq, ident, slot, pos, state, attempt, idle = pos, snoozed, failures FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+l.h.Locking(handle.LockExclusive), seqsOf(part)...)
 		for _, t := range list {
 			rows[t.Seq] = t
 		}
@@ -243,14 +246,19 @@ func (l Line) writeTransitions(ctx context.Context, tx *sql.Tx, transitions []Tr
 			if e.State == task.StateLine {
 				e.State, e.Attempt, e.Idle = row.State, row.Attempt, row.Idle
 			}
-			waits.Add(e.Seq, e.Idle, max(e.Snoozed, row.Snoozed))
+			var failures []task.Note
+			if e.Failure.Number > 0 {
+				e.Failure.At = cmp.Or(e.Failure.At, now)
+				failures = task.Failed(row.Failures, e.Failure)
+			}
+			waits.Add(e.Seq, e.Idle, max(e.Snoozed, row.Snoozed), failures)
 			e.Attempt = max(e.Attempt, row.Attempt) // another owner may have made the latest
 			e.Pos = max(e.Pos, claimed+1)
 			out.Moved = append(out.Moved, handle.NewPlace(e.Slot, e.Pos, e.Seq, e.Pos))
 		} else {
 			e.Pos = now
 			if e.Snoozed > row.Snoozed {
-				waits.Add(e.Seq, false, e.Snoozed)
+				waits.Add(e.Seq, false, e.Snoozed, nil)
 			}
 			if e.MaybeSent && task.IsRun(e.Seq) {
 				e.Attempt = max(e.Attempt, 1)

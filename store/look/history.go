@@ -106,9 +106,9 @@ func (r Reader) get(ctx context.Context, topic, id string) (task.Task, handle.Sl
 		slot handle.Slot
 	}
 	rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *seen) error {
-		return tables.ScanTaskUnread(r, &v.task, &v.slot.Claimed, &v.slot.Done)
+		return tables.ScanTaskNotes(r, &v.task, &v.slot.Claimed, &v.slot.Done)
 	},
-		"SELECT "+tables.TaskAndUnread+", COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0)"+
+		"SELECT "+tables.TaskColumns+tables.TaskNotes+", COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0)"+
 			" FROM tasks WHERE ident = ?", key[:])
 	if err != nil {
 		return task.Task{}, handle.Slot{}, fmt.Errorf("reading the task: %w", err)

@@ -12,14 +12,17 @@ const (
 	TaskColumns = TaskHead + "body"
 )
 
-// TaskAndUnread are TaskColumns and the unreadable report, for ScanTaskUnread.
-const TaskAndUnread = TaskColumns + ", unread"
+// TaskNotes are the columns behind the body that ScanTaskNotes reads.
+const TaskNotes = ", unread, failures"
 
-// ScanTaskUnread reads TaskAndUnread, and further columns.
-func ScanTaskUnread(r *sql.Rows, t *task.Task, more ...any) error {
-	var unread []byte
-	err := ScanTaskAnd(r, t, append([]any{&unread}, more...)...)
-	t.Unread = task.DecodeUnread(unread)
+// ScanTaskNotes reads TaskColumns, TaskNotes and further columns.
+func ScanTaskNotes(r *sql.Rows, t *task.Task, more ...any) error {
+	var unread, failures []byte
+	err := ScanTaskAnd(r, t, append([]any{&unread, &failures}, more...)...)
+	for _, n := range task.DecodeNotes(unread) {
+		t.Unread = n
+	}
+	t.Failures = task.DecodeNotes(failures)
 	return err
 }
 
