@@ -300,7 +300,7 @@ func (b *Batch) parkUnsent(tasks []*Task) []*Task {
 			return false
 		}
 		g := b.outlets.closing(b.outlets.keyOf(t), time.Now())
-		if g == nil || g.closed.readsProbe(time.Now()) {
+		if g == nil || g.bar().ReadToAsk(time.Now()) {
 			return false
 		}
 		if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && now > t.due+bound {

@@ -335,5 +335,5 @@ func (fl Suspects) NotNow(g *Outlet, t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	gate := fl.gates.byTopic[g.topic]
-	return fl.stuck[t.seq] == t || g.silent() || gate != nil && gate.Paused
+	return fl.stuck[t.seq] == t || !g.silence.IsOpen() || gate != nil && gate.Paused
 }

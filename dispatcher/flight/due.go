@@ -64,7 +64,7 @@ func (fl Due) sendable(t *Task) Sendable {
 		fl.underWay[t] = time.Now()
 		return one
 	}
-	isProbe := t.with.silent()
+	isProbe := !t.with.silence.IsOpen()
 	if isProbe {
 		fl.outlets.probes++
 	}
@@ -111,18 +111,16 @@ func (fl Due) actAtOutlet(l *look, v verdict) (sent bool) {
 	g := fl.outlets.enter(t, l.outlet.outletKey)
 	fl.outlets.countName(g, t)
 	fl.rejudgeParked(t, g)
-	if v == asks {
-		g.closed.claim(l.at)
-	}
 	sent = (v == sends || v == asks) && (!g.origin || fl.room(g, t))
 	switch {
 	case sent:
+		if v == asks {
+			t.asks = g.bar()
+			t.asks.Ask(l.at)
+		}
 		fl.outlets.beginSending(g, t)
 		t.status = sending
-	case v == asks:
-		g.closed.probing = false
-		fl.putOff(t, g)
-	case v == outletClosed, g.silent(): // an origin may have turned out to be down
+	case v == asks, v == outletClosed, !g.silence.IsOpen(): // an origin may have turned out to be down
 		fl.putOff(t, g)
 	default:
 		fl.outlets.waits(g, append(g.waiting, t))

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/notyet/notyet/dispatcher/flight/target"
 )
 
 // Figures count the things in flight.
@@ -51,12 +53,13 @@ func (fl *Flight) Figures() Figures {
 	for _, g := range fl.outlets.byKey {
 		f.OutletTasks += g.sending
 		f.OutletBytes += g.bytes
-		if g.silent() {
+		if !g.silence.IsOpen() {
 			f.UnresponsiveOutlets++
 		}
-		if row := *g.refusal(); row != nil && row.cause == refused {
+		switch g.refusal.Why() {
+		case target.Refused:
 			f.RefusedTargets++
-		} else if row != nil {
+		case target.ClockDiffers:
 			f.ClockRefused++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/test/counter"
 )
 
@@ -44,6 +45,18 @@ func (fl *Flight) admits(t *Task, now int64) bool {
 func (f *gates) detains(t *Task, now int64) bool {
 	v := f.judge(t, time.Now())
 	return v != sends && !Due{Owned{f.flight}}.act(&look{machine: f.flight, now: now, task: t}, v)
+}
+
+// silentSince is of an outlet that did not answer at an instant.
+func silentSince(at time.Time) (b target.Bar) {
+	b.Close(target.Silent, at)
+	return b
+}
+
+// refusesSince is of an outlet whose topic was missing at an instant.
+func refusesSince(at time.Time) (b target.Bar) {
+	b.Refuse(target.Refused, at.Add(time.Hour), 0, at)
+	return b
 }
 
 func nowMillis() int64 { return time.Now().UnixMilli() }

@@ -240,7 +240,7 @@ func TestCalledBackTaskThatDoesNotPass(t *testing.T) {
 			require.False(t, fl.admits(ct, nowMillis()))
 		},
 		"its partition does not answer": func(ct *Task) {
-			fl.putOff(ct, &Outlet{outletKey: outletKey{"orders", 0}, closed: newClosed(silent, time.Now())})
+			fl.putOff(ct, &Outlet{outletKey: outletKey{"orders", 0}, silence: silentSince(time.Now())})
 		},
 		"paused again": func(ct *Task) {
 			fl.gates.apply([]admin.Policy{{Topic: "orders", Paused: true, Changed: 2}})

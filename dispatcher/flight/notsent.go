@@ -94,9 +94,9 @@ func (l *look) closure() verdict {
 	switch g := l.outlet; {
 	case !g.putsOff(l.at):
 		return sends
-	case g.refuses() && !l.outlets.hasRoom(g, l.task), // others may ask
-		g.silent() && !g.origin && l.outlets.probes >= probesAtOnce,
-		!g.closed.mayAsk(l.at):
+	case g.silence.IsOpen() && !l.outlets.hasRoom(g, l.task), // others may ask
+		!g.silence.IsOpen() && !g.origin && l.outlets.probes >= probesAtOnce,
+		!g.bar().MayAsk(l.at):
 		return outletClosed
 	}
 	return asks

@@ -26,7 +26,7 @@ func TestChecksAnswerInTheirOrder(t *testing.T) {
 	gate := fl.gates.byTopic["orders"]
 	fl.outlets.unmet[""] = &unmet{topics: unmetMost}
 	outlet := fl.outlets.at(outletKey{"orders", -1})
-	outlet.closed, outlet.waiting = newClosed(refused, time.Now()), []*Task{{}}
+	outlet.refusal, outlet.waiting = refusesSince(time.Now()), []*Task{{}}
 
 	for _, c := range []struct {
 		want verdict
@@ -41,8 +41,8 @@ func TestChecksAnswerInTheirOrder(t *testing.T) {
 		{behindHeld, func() { one.passed, gate.sending = true, 1 }},
 		{limited, func() { gate.sending = 0 }},
 		{tooManyNames, func() { fl.outlets.unmet[""].topics-- }},
-		{outletClosed, func() { outlet.closed.next = time.Now() }},
-		{asks, func() { outlet.closed = nil }},
+		{outletClosed, func() { outlet.refusal = refusesSince(time.Now().Add(-time.Second)) }},
+		{asks, func() { outlet.refusal.Open() }},
 		{behindEarlier, func() { outlet.waiting, fl.outlets.buffered.tasks = nil, 10 }},
 		{outletFull, func() { fl.outlets.buffered.tasks = 0 }},
 		{sends, func() {}},

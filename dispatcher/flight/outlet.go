@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 )
@@ -20,7 +21,7 @@ func (outs *outlets) goesTo(t *Task) outletKey {
 	key := outletKey{t.topic, -1}
 	// Tasks from before the topic's partitions were known go first. A refusal is about the topic as
 	// a whole.
-	if g := outs.byKey[key]; g == nil || len(g.waiting) == 0 && !g.refuses() {
+	if g := outs.byKey[key]; g == nil || len(g.waiting) == 0 && g.refusal.IsOpen() {
 		key = outs.keyOf(t)
 	}
 	return key
@@ -84,8 +85,9 @@ func (outs *outlets) endSending(t *Task) *Outlet {
 	g.sending--
 	g.bytes -= t.size
 	outs.count(g, -1, -t.size)
-	if g.closed != nil {
-		g.closed.probing = false
+	if t.asks != nil {
+		t.asks.Asked()
+		t.asks = nil
 	}
 	return g
 }
@@ -114,7 +116,7 @@ func (outs *outlets) forgetIdle(g *Outlet) {
 	if g.unmet != nil && outs.where.Knows(g.topic) {
 		g.met()
 	}
-	if g.sending == 0 && g.owed == 0 && len(g.waiting) == 0 && !g.trying && g.closed == nil && outs.byKey[g.outletKey] == g {
+	if g.sending == 0 && g.owed == 0 && len(g.waiting) == 0 && !g.trying && g.bar().IsOpen() && outs.byKey[g.outletKey] == g {
 		delete(outs.byKey, g.outletKey)
 		g.met()
 	}
@@ -139,30 +141,21 @@ func (outs *outlets) rehome(t *Task, from *Outlet) *Outlet {
 	return to
 }
 
-// silent says whether an outlet does not answer.
-func (g *Outlet) silent() bool { return g.closed != nil && g.closed.cause == silent }
-
-// refusal is where a topic's outlet has the closure for refusals.
-func (g *Outlet) refusal() **closed {
-	if g.silent() {
-		return &g.closed.refusal
+// bar is what keeps records from the outlet: its own silence, or the refusal of its topic.
+func (g *Outlet) bar() *target.Bar {
+	if g.silence.IsOpen() {
+		return &g.refusal
 	}
-	return &g.closed
+	return &g.silence
 }
 
-// refuses says whether an outlet stands for a topic, and the topic refuses every record when it
-// answers.
-func (g *Outlet) refuses() bool { return *g.refusal() != nil }
-
-// putsOff says whether an outlet is closed to due tasks.
-func (g *Outlet) putsOff(now time.Time) bool {
-	return g != nil && g.closed != nil && !g.closed.final(now)
-}
+// putsOff says whether due tasks of the outlet are put off.
+func (g *Outlet) putsOff(now time.Time) bool { return g != nil && g.bar().PutsOff(now) }
 
 // closing is the outlet on whose account records to one are put off now: the whole topic's if the
 // topic refuses every record, or the one itself; nil: none.
 func (outs *outlets) closing(key outletKey, now time.Time) *Outlet {
-	if all := outs.byKey[outletKey{key.topic, -1}]; all != nil && all.refuses() {
+	if all := outs.byKey[outletKey{key.topic, -1}]; all != nil && !all.refusal.IsOpen() {
 		key = all.outletKey
 	}
 	if g := outs.byKey[key]; g.putsOff(now) {
@@ -173,9 +166,7 @@ func (outs *outlets) closing(key outletKey, now time.Time) *Outlet {
 
 // fallsSilent closes an outlet after a long silence.
 func (outs *outlets) fallsSilent(g *Outlet) {
-	before := g.closed
-	g.closed = newClosed(silent, time.Now())
-	g.closed.refusal = before
+	g.silence.Close(target.Silent, time.Now())
 	outs.metrics.Unresponsive.Inc()
 	outs.log.Warn("a target does not answer: its tasks are set aside", zap.String("topic", g.topic), zap.Int32("partition", g.partition), zap.Int("in_flight", g.sending))
 }

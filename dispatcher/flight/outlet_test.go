@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -69,13 +70,13 @@ func TestIdleTargetsAreForgotten(t *testing.T) {
 	fl.slots[0] = l
 	for seq := range int64(10) {
 		topic := fmt.Sprint("mistyped", seq)
-		fl.Due.noteRefusal(topic, refused, kerr.UnknownTopicOrPartition)
+		fl.Due.noteRefusal(topic, target.Refused, kerr.UnknownTopicOrPartition)
 		held := &Task{slot: l, seq: seq, content: &content{topic: topic, record: &kgo.Record{Topic: topic}, settings: schemas.DefaultSettings()}}
 		require.False(t, fl.admits(held, nowMillis()))
 	}
 	fl.Outcomes.checkOutlets()
 	require.Len(t, fl.outlets.byKey, 10, "whether they are there is to be asked again")
-	require.Len(t, fl.Outcomes.forgetClosed(time.Now().Add(causes[refused].quiet+causes[refused].longest)), 10)
+	require.Len(t, fl.Outcomes.forgetClosed(time.Now().Add(3*time.Minute)), 10)
 	require.Empty(t, fl.outlets.byKey)
 }
 

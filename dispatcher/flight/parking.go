@@ -24,7 +24,7 @@ func (fl *machine) putOff(t *Task, g *Outlet) {
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
 		p.expires = t.due + bound + 1
 	}
-	if g.closed != nil && !t.slot.abandoned && fl.parkedTasks() < fl.parkedMost() {
+	if !g.bar().IsOpen() && !t.slot.abandoned && fl.parkedTasks() < fl.parkedMost() {
 		if t.slot.parked == nil {
 			t.slot.parked = map[int64]parked{}
 		}
@@ -37,8 +37,8 @@ func (fl *machine) putOff(t *Task, g *Outlet) {
 func (fl *machine) leaveParked(t *Task, g *Outlet, p parked) {
 	fl.gates.passesOver(g.topic, t.seq)
 	pause := unsentPause
-	if g.closed != nil {
-		pause = g.closed.wait(time.Now())
+	if bar := g.bar(); !bar.IsOpen() {
+		pause = bar.Wait(time.Now())
 	}
 	pos := max(fl.clock.Millis()+pause.Milliseconds(), p.at)
 	if p.expires > 0 {
@@ -56,7 +56,7 @@ func (fl Bodies) parksAgain(t *Task) bool {
 	}
 	g := fl.outlets.byKey[p.outletKey]
 	late, now := p.expires > 0 && fl.clock.Millis() >= p.expires, time.Now()
-	if late || !g.putsOff(now) || g.closed.readsProbe(now) {
+	if late || !g.putsOff(now) || g.bar().ReadToAsk(now) {
 		delete(t.slot.parked, t.seq)
 		t.isProbe, t.parkedAt = true, &p.outletKey
 		return false
@@ -100,7 +100,7 @@ func (fl Bodies) giveWay() {
 	}
 	for g := range fl.outlets.waiting {
 		switch {
-		case g.origin && g.closed == nil:
+		case g.origin && g.silence.IsOpen():
 			fl.spreadWaiting(g, 0)
 		case g.sending > 0 && time.Since(g.since) >= quietAfter:
 			fl.postponeWaiting(g)
@@ -135,7 +135,7 @@ func (fl *machine) spreadWaiting(g *Outlet, keep int) {
 // slots. Tasks for the next two seconds stay, at the pace of the latest answers.
 func (fl Outcomes) putOffWaiting(g *Outlet) {
 	g.pace, g.answers = g.answers*int(time.Second/fl.cfg.CheckEvery()), 0
-	if g.closed == nil && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
+	if g.silence.IsOpen() && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
 		fl.spreadWaiting(g, 2*g.pace)
 	}
 }
@@ -156,7 +156,7 @@ func (fl Due) rejudgeParked(t *Task, g *Outlet) {
 	if was == nil || g.partition < 0 || *was == g.outletKey {
 		return
 	}
-	if old := fl.outlets.byKey[*was]; old != nil && old.closed != nil { // else all is called back
+	if old := fl.outlets.byKey[*was]; old != nil && !old.bar().IsOpen() { // else all is called back
 		fl.recallParked(*was)
 	}
 }

@@ -49,7 +49,7 @@ func TestAParkedCallbackKeepsNoValue(t *testing.T) {
 	fl := newFlight(t, Config{MemberID: "one", StageTasks: 10})
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
-	g := &Outlet{outletKey: outletKey{"https://a", -1}, origin: true, since: time.Now(), closed: newClosed(silent, time.Now())}
+	g := &Outlet{outletKey: outletKey{"https://a", -1}, origin: true, since: time.Now(), silence: silentSince(time.Now())}
 	fl.outlets.byKey[g.outletKey] = g
 	w := &Task{slot: l, seq: 1, content: &content{topic: "https://a", due: fl.clock.Millis(), settings: schemas.DefaultSettings(), body: []byte("value"),
 		record: &kgo.Record{Topic: "https://a"}, call: &callback.Request{Method: "PUT", Body: []byte("value")}}}
@@ -64,7 +64,7 @@ func TestParking(t *testing.T) {
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
 	now := time.Now()
-	g := &Outlet{outletKey: outletKey{"x", 0}, closed: newClosed(silent, now)}
+	g := &Outlet{outletKey: outletKey{"x", 0}, silence: silentSince(now)}
 	fl.outlets.byKey[g.outletKey] = g
 	parkable := func(seq int64, due int64) *Task {
 		return &Task{slot: l, seq: seq, pos: 50, at: due, content: &content{topic: "x", due: due, settings: schemas.DefaultSettings()}}
@@ -83,7 +83,7 @@ func TestParking(t *testing.T) {
 	require.False(t, fl.Bodies.parksAgain(&Task{slot: &ownedSlot{}, seq: 3}), "another line knows nothing of it")
 	require.False(t, fl.Bodies.parksAgain(&Task{slot: l, seq: int64(fl.parkedMost())}), "it was too much to remember")
 
-	g.closed.next = now.Add(-time.Second)
+	g.silence = silentSince(now.Add(-time.Minute))
 	require.False(t, fl.Bodies.parksAgain(unread), "the target is to be asked")
 	require.True(t, fl.Bodies.parksAgain(&Task{slot: l, seq: 4, pos: 60}), "by one")
 
@@ -114,7 +114,7 @@ func TestGivenBackIsParked(t *testing.T) {
 			fl := newFlight(t, Config{MemberID: "one"})
 			l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 			fl.slots[0] = l
-			g := &Outlet{outletKey: outletKey{"x", 0}, closed: newClosed(silent, time.Now())}
+			g := &Outlet{outletKey: outletKey{"x", 0}, silence: silentSince(time.Now())}
 			fl.outlets.byKey[g.outletKey] = g
 			fl.Outcomes.sendLater(&Task{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, outletKey: g.outletKey, settings: schemas.DefaultSettings()}}, c.err)
 			require.Equal(t, c.state, fl.inbox.transitions[0].State)
@@ -136,10 +136,10 @@ func TestParkedTasksAreRejudged(t *testing.T) {
 		record := &kgo.Record{Topic: "x", Key: []byte("k")}
 		return &Task{slot: l, seq: seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, record: record, settings: schemas.DefaultSettings()}}
 	}
-	g := &Outlet{outletKey: outletKey{"x", -1}, closed: newClosed(silent, time.Now())}
+	g := &Outlet{outletKey: outletKey{"x", -1}, silence: silentSince(time.Now())}
 	fl.outlets.byKey[g.outletKey] = g
 	reads := func(asking *Task) {
-		g.closed.next, g.closed.probeRead = time.Now().Add(-time.Second), time.Time{}
+		g.silence = silentSince(time.Now().Add(-time.Minute))
 		require.False(t, fl.Bodies.parksAgain(asking))
 	}
 	for seq := range int64(4) {
@@ -149,7 +149,6 @@ func TestParkedTasksAreRejudged(t *testing.T) {
 	reads(same)
 	require.True(t, fl.admits(same, nowMillis()))
 	require.Empty(t, fl.inbox.recalls, "it goes where it was to ask")
-	g.closed.probing = false
 
 	fl.outlets.where.ForTopic("x").Partition(ask(9).record, 1) // the producer learns of the partition
 	other := ask(1)

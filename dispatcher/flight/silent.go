@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/internal/kafka"
 )
 
@@ -28,56 +29,53 @@ func (fl Outcomes) Check() (forget []string) {
 func (fl Due) refusedForNow(topic string, err error) bool {
 	switch {
 	case err == nil:
-		if g := fl.outlets.byKey[outletKey{topic, -1}]; g != nil && g.refuses() {
-			*g.refusal() = nil
+		if g := fl.outlets.byKey[outletKey{topic, -1}]; g != nil && !g.refusal.IsOpen() {
+			g.refusal.Open()
 			fl.recallParked(g.outletKey)
 			fl.log.Info("a target takes records again", zap.String("topic", topic))
 		}
 	case kafka.TopicMayCome(err):
-		return !fl.noteRefusal(topic, refused, err)
+		return !fl.noteRefusal(topic, target.Refused, err)
 	case kafka.ClockDiffers(err):
-		fl.noteRefusal(topic, clockDiffers, err)
+		fl.noteRefusal(topic, target.ClockDiffers, err)
 	}
 	return false
 }
 
 // noteRefusal closes a topic, or notes one more refusal, and reports whether it is one too many.
-func (fl Due) noteRefusal(topic string, why cause, err error) (final bool) {
+func (fl Due) noteRefusal(topic string, why target.Why, err error) (final bool) {
 	outs, now := fl.outlets, time.Now()
 	g := outs.at(outletKey{topic, -1})
-	row := g.refusal()
-	switch {
-	case *row == nil || (*row).cause != why || (*row).over(now):
-		*row = newClosed(why, now)
-		if why == refused {
-			patience := outs.cfg.UndeliverableAfter
-			if errors.Is(err, kerr.UnknownTopicOrPartition) {
-				patience = max(patience, topicSpreads)
-			}
-			(*row).ends = now.Add(patience)
-			if g.unmet != nil { // each of many asks more seldom
-				(*row).first = min((*row).first*time.Duration(1+g.unmet.topics/100), causes[why].longest)
-			}
-			(*row).next = now.Add((*row).within((*row).first, now))
-			outs.refusals.n++
-			outs.refusals.topic, outs.refusals.err = topic, err
-		} else {
-			outs.log.Error("a broker refuses the database's time: one of the two clocks is wrong, and tasks of the topic wait until it is corrected",
-				zap.String("topic", topic), zap.Time("database_clock", outs.clock.Now()), zap.Duration("database_ahead_of_this_machine", outs.clock.Offset()), zap.Error(err))
+	var ends time.Time
+	many := 0
+	if why == target.Refused {
+		patience := outs.cfg.UndeliverableAfter
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			patience = max(patience, topicSpreads)
 		}
-	case !now.Before((*row).next): // not one of many that were sent together
-		(*row).next = now.Add((*row).pause(now))
+		ends = now.Add(patience)
+		if g.unmet != nil {
+			many = g.unmet.topics
+		}
+	}
+	switch news := g.refusal.Refuse(why, ends, many, now); {
+	case news && why == target.Refused:
+		outs.refusals.n++
+		outs.refusals.topic, outs.refusals.err = topic, err
+	case news:
+		outs.log.Error("a broker refuses the database's time: one of the two clocks is wrong, and tasks of the topic wait until it is corrected",
+			zap.String("topic", topic), zap.Time("database_clock", outs.clock.Now()), zap.Duration("database_ahead_of_this_machine", outs.clock.Offset()), zap.Error(err))
 	}
 	if g.putsOff(now) {
 		fl.postponeWaiting(g) // else one that comes later would ask before those
 	}
-	return (*row).final(now)
+	return !g.refusal.PutsOff(now)
 }
 
 // respondsAgain ends a silence: the parked tasks are called back.
 func (fl Due) respondsAgain(g *Outlet) {
-	if g.silent() {
-		g.closed = g.closed.refusal
+	if !g.silence.IsOpen() {
+		g.silence.Open()
 		fl.recallParked(g.outletKey)
 		fl.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
 	}
@@ -91,17 +89,18 @@ func (fl Outcomes) forgetClosed(now time.Time) (topics []string) {
 	used := map[string]bool{}
 	var over []outletKey
 	for key, g := range fl.outlets.byKey {
-		if row := *g.refusal(); g.silent() && row != nil && row.over(now) {
-			g.closed.refusal = nil
+		bar := g.bar()
+		if bar == &g.silence && g.refusal.IsOver(now) {
+			g.refusal.Open()
 		}
-		if used[key.topic] = used[key.topic] || g.sending > 0 || len(g.waiting) > 0; g.closed == nil || !g.closed.over(now) || g.sending > 0 {
+		if used[key.topic] = used[key.topic] || g.sending > 0 || len(g.waiting) > 0; !bar.IsOver(now) || g.sending > 0 {
 			continue
 		}
-		if g.refuses() {
+		if bar == &g.refusal {
 			topics = append(topics, key.topic)
 		}
 		over = append(over, key)
-		g.closed = nil
+		bar.Open()
 		fl.outlets.forgetIdle(g)
 	}
 	fl.recallParked(over...)
@@ -147,9 +146,12 @@ func (fl Outcomes) checkOutlets() {
 	}
 }
 
+// probesAtOnce bounds the asking producers: each is a connection or more.
+const probesAtOnce = 32
+
 // fallsSilent says whether records of a partition were not answered for long.
 func (fl Outcomes) fallsSilent(g *Outlet) bool {
-	return g.sending > 0 && !g.silent() && !g.origin && time.Since(g.since) >= fl.cfg.UnresponsiveAfter
+	return g.sending > 0 && g.silence.IsOpen() && !g.origin && time.Since(g.since) >= fl.cfg.UnresponsiveAfter
 }
 
 // setAsideSlow takes requests under way for long out of their places, so that their slots go on.
@@ -175,12 +177,12 @@ func (fl *machine) setAsideSent(t *Task) {
 // says when to ask the origin, and logs it.
 func (fl Due) originDown(g *Outlet, rest time.Duration) {
 	now := time.Now()
-	if g.closed == nil {
+	if g.silence.IsOpen() {
 		fl.metrics.Unresponsive.Inc()
-		g.closed = newClosed(silent, now)
+		g.silence.Close(target.Silent, now)
 		defer fl.postponeWaiting(g) // until it is asked again
 	}
-	g.closed.first, g.closed.asked, g.closed.next, g.closed.probing = rest, 0, now.Add(rest), false
+	g.silence.Rest(rest, now)
 }
 
 // Unresponsive returns the topics and origins with a part that does not answer, in order. For
@@ -190,7 +192,7 @@ func (fl *Flight) Unresponsive() []string {
 	defer fl.mu.Unlock()
 	names := map[string]bool{}
 	for key, g := range fl.outlets.byKey {
-		if g.silent() {
+		if !g.silence.IsOpen() {
 			names[key.topic] = true
 		}
 	}

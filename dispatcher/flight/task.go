@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
@@ -69,15 +70,16 @@ type content struct {
 	record    *kgo.Record       // nil: there is nothing to send
 	call      *callback.Request // set: record is sent as this HTTP request
 	size      int
-	missed    bool      // a run that is too late, and dropped if a later one is on its way
-	started   bool      // a run that may be released, whatever comes: the database has said so
-	counted   bool      // by the dispatcher's staging
-	atGate    int64     // since when it waits at its target's gate, Unix ms
-	outletKey outletKey // where it was last sent, or waits to be
-	trace     *traced   // of an attempt whose caller is traced; otherwise nil
-	with      *Outlet   // counts it among what its producer holds; nil while none does
-	owes      *Outlet   // counts it among what is unsettled; nil while none does
-	acked     time.Time // when its delivery was acknowledged, by the monotonic clock
+	missed    bool        // a run that is too late, and dropped if a later one is on its way
+	started   bool        // a run that may be released, whatever comes: the database has said so
+	counted   bool        // by the dispatcher's staging
+	atGate    int64       // since when it waits at its target's gate, Unix ms
+	asks      *target.Bar // it is sent to ask there; nil: it is sent as any other
+	outletKey outletKey   // where it was last sent, or waits to be
+	trace     *traced     // of an attempt whose caller is traced; otherwise nil
+	with      *Outlet     // counts it among what its producer holds; nil while none does
+	owes      *Outlet     // counts it among what is unsettled; nil while none does
+	acked     time.Time   // when its delivery was acknowledged, by the monotonic clock
 }
 
 // ownedSlot is a slot of ours: its offsets as the database has them, and every task between them.
@@ -119,7 +121,8 @@ type Outlet struct {
 	owed    int            // tasks that are to wait for a report: see unsettled
 	since   time.Time      // of the last sign of life, or of the first record sent after a rest
 	waiting []*Task        // due, but the outlet has enough in flight
-	closed  *closed        // nil while it takes records
+	silence target.Bar     // closed while it does not answer
+	refusal target.Bar     // closed while the whole topic refuses records when it answers; of partition -1
 	origin  bool           // it takes HTTP callbacks
 	unmet   *unmet         // counts it: no producer has met its topic
 	answers int            // of an origin, since the last look at it

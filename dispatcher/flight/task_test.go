@@ -51,7 +51,7 @@ func TestWhatMayHaveBeenSentStaysSo(t *testing.T) {
 			settings.MaxLateness = time.Second
 			fl := newFlight(t, Config{})
 			outs := fl.outlets
-			outs.byKey[outletKey{"x", -1}] = &Outlet{closed: newClosed(silent, time.Now())}
+			outs.byKey[outletKey{"x", -1}] = &Outlet{silence: silentSince(time.Now())}
 			now := fl.clock.Millis()
 			late := func(due int64) *Task {
 				return &Task{slot: &ownedSlot{}, doubt: c.doubt, content: &content{topic: "x", due: due, state: c.state, settings: settings, record: &kgo.Record{}}}

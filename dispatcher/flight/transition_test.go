@@ -91,7 +91,7 @@ func TestRecallComesBehindWhatPutOff(t *testing.T) {
 	fl := newFlight(t, Config{MemberID: "one"})
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
-	g := &Outlet{outletKey: outletKey{"x", 0}, closed: newClosed(silent, time.Now())}
+	g := &Outlet{outletKey: outletKey{"x", 0}, silence: silentSince(time.Now())}
 	fl.outlets.byKey[g.outletKey] = g
 	fl.putOff(&Task{slot: l, seq: 7, pos: 50, at: 40, content: &content{topic: "x", due: 40, settings: schemas.DefaultSettings()}}, g)
 	transitions, recalls, _ := fl.inbox.takeLeaving(recallMost)
