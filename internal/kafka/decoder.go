@@ -18,7 +18,7 @@ const usualBytes = 4 << 20
 //
 // Otherwise the library reads a stream of unknown length (gzip, lz4, zstd as Java's producer writes
 // it) into a growing buffer. Each growth leaves garbage: several times the batch, before anybody
-// knows that the batch is too large.
+// knows that the batch is too large. Snappy tells the length first, and needs no such buffer.
 //
 // A decoder is used by one goroutine at a time, and keeps one spare buffer. A sync.Pool would keep
 // one for each processor, out of the others' reach.
@@ -50,7 +50,7 @@ func (d *decoder) decompress(src []byte, codec kgo.CompressionCodecType) ([]byte
 	if err != nil { // the library has put the buffer back
 		return nil, err
 	}
-	if len(out) > d.size/2 { // a copy would take more than it saves
+	if codec == kgo.CodecSnappy || len(out) > d.size/2 { // a copy would take more than it saves
 		return out, nil
 	}
 	own := bytes.Clone(out)
@@ -59,7 +59,10 @@ func (d *decoder) decompress(src []byte, codec kgo.CompressionCodecType) ([]byte
 }
 
 // GetDecompressBytes implements kgo.PoolDecompressBytes.
-func (d *decoder) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte {
+func (d *decoder) GetDecompressBytes(_ []byte, codec kgo.CompressionCodecType) []byte {
+	if codec == kgo.CodecSnappy {
+		return nil
+	}
 	if first := d.spare.Value(); first != nil {
 		d.spare = weak.Pointer[byte]{}
 		return unsafe.Slice(first, d.size)[:0]

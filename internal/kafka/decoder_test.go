@@ -43,6 +43,20 @@ func TestADecoderTakesNoMoreThanItsBuffer(t *testing.T) {
 	}
 }
 
+// A batch that says its length takes no more than that.
+func TestSnappyTakesNoBuffer(t *testing.T) {
+	d, err := newDecoder(8 << 20)
+	require.NoError(t, err)
+	c, err := kgo.DefaultCompressor(kgo.SnappyCompression())
+	require.NoError(t, err)
+	src, kind := c.Compress(new(bytes.Buffer), make([]byte, 1000))
+	out, err := d.decompress(src, kind)
+	require.NoError(t, err)
+	require.Len(t, out, 1000)
+	require.Less(t, cap(out), 2000)
+	require.Nil(t, d.spare.Value())
+}
+
 // A buffer that was put back is the next one, on whichever processor, until the garbage collector takes the buffer.
 func TestADecoderKeepsOneBuffer(t *testing.T) {
 	d, err := newDecoder(1 << 20)
