@@ -6,6 +6,7 @@
 package task
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"strconv"
@@ -114,7 +115,11 @@ func Ident(topic, id string) [16]byte {
 	b = append(b, topic...)
 	b = append(b, 0) // never part of a topic name
 	b = append(b, id...)
-	ident := Digest(b)
+	if Digested != nil {
+		b = Digested(bytes.Clone(b)) // b itself stays on the stack
+	}
+	sum := sha256.Sum256(b)
+	ident := [16]byte(sum[:16])
 	if i := strings.LastIndexByte(id, '/'); i >= 0 {
 		if n, err := strconv.ParseUint(id[i+1:], 10, 64); err == nil {
 			ident[0] = byte(xxhash.Sum64String(id[:i]))
@@ -124,11 +129,8 @@ func Ident(topic, id string) [16]byte {
 	return ident
 }
 
-// Digest is the hash of Ident, a variable for tests with colliding names.
-var Digest = func(b []byte) [16]byte {
-	sum := sha256.Sum256(b)
-	return [16]byte(sum[:16])
-}
+// Digested replaces what Ident hashes, in tests with colliding names. nil: nothing.
+var Digested func(b []byte) []byte
 
 // Published tells whether a task with this setting has the state published on the results topic.
 func Published(e schemas.Events, state schemas.State) bool {

@@ -40,6 +40,10 @@ func TestSendNumber(t *testing.T) {
 	require.Equal(t, int32(math.MaxInt32), SendNumber(127, 1<<replayShift-1))
 }
 
+func TestIdentLeavesNoGarbage(t *testing.T) {
+	require.Zero(t, testing.AllocsPerRun(100, func() { Ident("orders", "notyet.intake/3/1000") }))
+}
+
 func TestIdent(t *testing.T) {
 	t.Parallel()
 	seen := map[[16]byte]string{}

@@ -14,12 +14,11 @@ import (
 
 // The id twin/1 has one identity in all topics, as if somebody had found a collision.
 func init() {
-	digest := task.Digest
-	task.Digest = func(b []byte) [16]byte {
+	task.Digested = func(b []byte) []byte {
 		if bytes.HasSuffix(b, []byte("\x00twin/1")) {
-			return digest([]byte("twin/1"))
+			return []byte("twin/1")
 		}
-		return digest(b)
+		return b
 	}
 }
 
