@@ -110,7 +110,7 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 			drop = ", body = ''"
 		}
 		err := tables.Chunks(seqs, func(part []int64) error {
-			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ?, attempt = ?"+drop+" WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{m.slot, m.pos, int(m.state), m.attempt}, tables.Args(part)...)...)
+			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ?, attempt = ?"+drop+" WHERE seq IN ("+tables.Ints(part)+")", m.slot, m.pos, int(m.state), m.attempt)
 			return err
 		})
 		if err != nil {
@@ -123,7 +123,7 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return tables.Chunks(seqs, func(part []int64) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Ints(part)+")"); err != nil {
 			return fmt.Errorf("deleting %d task rows: %w", len(part), err)
 		}
 		return nil

@@ -55,36 +55,44 @@ type CancelRecord struct {
 // Cancelled returns the outcome of a record, once scanners have decided it. Tasks that were
 // replaced or fired meanwhile are in neither number.
 func (r Reader) Cancelled(ctx context.Context, rec CancelRecord) (cancelled, tooLate int64, decided bool, err error) {
-	due := make(map[int64]int64, len(rec.Tasks))
-	seqs := make([]int64, 0, len(rec.Tasks))
-	for _, l := range rec.Tasks {
-		due[l.Seq], seqs = l.Due, append(seqs, l.Seq)
-	}
-	err = r.view(ctx, func(v view) error {
-		err := v.q.QueryRowContext(ctx, "SELECT COALESCE(MAX(next_offset), 0) > ? FROM sources WHERE topic = ? AND part = ? AND retired_at = 0", rec.Offset, []byte(rec.Topic), rec.Partition).Scan(&decided)
-		if err != nil || !decided {
-			return err
-		}
-		return tables.Chunks(seqs, func(part []int64) error {
-			rows, err := tables.Fetch(ctx, v.q, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Due, &t.Slot, &t.Pos, &t.State) },
-				"SELECT seq, due, slot, pos, state FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
-			for _, t := range rows {
-				slot := v.bySlot[t.Slot]
-				switch {
-				case t.Due != due[t.Seq]:
-				case t.State.Cancelled():
-					cancelled++
-				case t.Phase(slot.Claimed, slot.Done) == task.Pending: // the database has forgotten it, or refuses the record
-					decided = false
-				default:
-					tooLate++
-				}
-			}
+	err = r.h.Reads().QueryRowContext(ctx, "SELECT COALESCE(MAX(next_offset), 0) > ? FROM sources WHERE topic = ? AND part = ? AND retired_at = 0", rec.Offset, []byte(rec.Topic), rec.Partition).Scan(&decided)
+	if err == nil && decided {
+		err = r.view(ctx, func(v view) (err error) {
+			cancelled, tooLate, decided, err = v.outcome(ctx, rec.Tasks)
 			return err
 		})
-	})
+	}
 	if err != nil {
 		return 0, 0, false, fmt.Errorf("looking what became of %d tasks: %w", len(rec.Tasks), err)
 	}
 	return cancelled, tooLate, decided, nil
+}
+
+// outcome counts listed tasks. decided is false if one is pending: the database has forgotten the
+// record, or refuses it.
+func (v view) outcome(ctx context.Context, listed []task.Listed) (cancelled, tooLate int64, decided bool, err error) {
+	due := make(map[int64]int64, len(listed))
+	seqs := make([]int64, 0, len(listed))
+	for _, l := range listed {
+		due[l.Seq], seqs = l.Due, append(seqs, l.Seq)
+	}
+	decided = true
+	err = tables.Chunks(seqs, func(part []int64) error {
+		rows, err := tables.Fetch(ctx, v.q, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Due, &t.Slot, &t.Pos, &t.State) },
+			"SELECT seq, due, slot, pos, state FROM tasks WHERE seq IN ("+tables.Ints(part)+")")
+		for _, t := range rows {
+			slot := v.bySlot[t.Slot]
+			switch {
+			case t.Due != due[t.Seq]:
+			case t.State.Cancelled():
+				cancelled++
+			case t.Phase(slot.Claimed, slot.Done) == task.Pending:
+				decided = false
+			default:
+				tooLate++
+			}
+		}
+		return err
+	})
+	return cancelled, tooLate, decided, err
 }

@@ -148,7 +148,11 @@ func (l *lister) begin(ctx context.Context) error {
 		}
 		return nil
 	}
-	if !l.f.Ended {
+	switch {
+	case l.f.Ended:
+	case l.f.Tag != "" && l.f.After != nil:
+		l.least = l.f.After.Settled // the first page's, for which nobody has to look again
+	default:
 		if err := l.findLeast(ctx); err != nil || l.least == math.MaxInt64 {
 			return err
 		}
@@ -214,7 +218,7 @@ func (l *lister) run(ctx context.Context) (ListPage, error) {
 	for {
 		want := min(l.f.Limit-len(page.Tasks), ListExamined-l.looked)
 		if l.f.IDPrefix != "" || l.f.Tag != "" || l.f.State != "" || l.f.Allowed != nil {
-			want = min(500, ListExamined-l.looked) // many of them may not be wanted
+			want = min(max(want, 500), ListExamined-l.looked) // many of them may not be wanted
 		}
 		if l.f.Body {
 			want = min(want, listBodies)
@@ -395,7 +399,7 @@ func (l *lister) rows(ctx context.Context, entries []ListPlace) (map[int64]View,
 			*v = viewOf(&t, l.bySlot[t.Slot])
 			out[t.Seq] = *v
 			return nil
-		}, "SELECT "+tables.TaskHead+body+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")"+open, tables.Args(part)...)
+		}, "SELECT "+tables.TaskHead+body+" FROM tasks WHERE seq IN ("+tables.Ints(part)+")"+open)
 		return err
 	})
 	return out, err

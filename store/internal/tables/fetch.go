@@ -22,11 +22,11 @@ func Fetch[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *
 	defer rows.Close()
 	var out []T
 	for rows.Next() {
-		var v T
-		if err := scan(rows, &v); err != nil {
+		var empty T
+		out = append(out, empty)
+		if err := scan(rows, &out[len(out)-1]); err != nil {
 			return nil, err
 		}
-		out = append(out, v)
 	}
 	return out, rows.Err()
 }
