@@ -17,6 +17,10 @@ import (
 // every second anyway, so they find later tasks in time.
 const near = 3 * time.Second
 
+// clocks is how far the clocks of processes may be apart: one may have added what is beyond
+// another's window.
+const clocks = time.Minute
+
 // announcer passes a transaction's effects on: to the index and dispatchers, then to the results.
 type announcer struct {
 	indexer *indexer
@@ -117,7 +121,9 @@ func (x *indexer) update(ctx context.Context, done intake.Applied) error {
 	}
 	remove := make([]index.Entry, 0, len(done.Removed))
 	for _, p := range done.Removed {
-		remove = append(remove, p.Place)
+		if p.Pos <= now+x.window.Milliseconds()+clocks.Milliseconds() {
+			remove = append(remove, p.Place)
+		}
 	}
 	if len(remove) > 0 { // before add: a fired task is removed from and added to the same slot under one seq
 		if err := faultpoint.At(faultpoint.ScannerRemoving); err != nil {

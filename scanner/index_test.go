@@ -33,3 +33,21 @@ func TestASetTimerWakesItsDispatcher(t *testing.T) {
 	require.NoError(t, x.update(t.Context(), <-x.waiting))
 	require.Equal(t, []index.SlotPos{{Slot: 3, Pos: index.TimersChanged}, {Slot: 3, Pos: now}}, <-wakes, "neither hides the other")
 }
+
+// What is due beyond the window is not there, and is not asked for: of many that are cancelled, that would be half the cost.
+func TestOnlyWhatTheIndexHoldsIsRemoved(t *testing.T) {
+	ix := memindex.New()
+	x := newIndexer(ix, new(store.Store).Clock(), time.Hour, newMetrics(prometheus.NewRegistry()), zap.NewNop())
+	now := x.clock.Millis()
+	at := func(seq int64, later time.Duration) store.Place {
+		return store.Place{Place: index.Entry{Slot: 3, Pos: now + later.Milliseconds(), Seq: seq}}
+	}
+	all := []store.Place{at(1, time.Minute), at(2, time.Hour+clocks/2), at(3, 2*time.Hour)}
+	for _, p := range all {
+		require.NoError(t, ix.Add(t.Context(), []index.Entry{p.Place}))
+	}
+	require.NoError(t, x.update(t.Context(), intake.Applied{Removed: all}))
+	left, err := ix.Members(t.Context(), 3)
+	require.NoError(t, err)
+	require.Equal(t, []index.Entry{all[2].Place}, left)
+}
