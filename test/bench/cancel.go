@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/notyet/notyet/internal/loop"
@@ -50,13 +52,16 @@ func (b *Bench) Cancel(ctx context.Context, n, rate int, warmUp, last time.Durat
 		})
 	}()
 	t := &tally{}
-	took, cancelled, err := b.cancelBeside(ctx, t, begin.Add(longestDelay+last), func(ctx context.Context) (int64, error) { return cancel(ctx, tag) })
+	at := begin.Add(longestDelay + last)
+	calm := b.watch(ctx, begin.Add(longestDelay), at)
+	took, cancelled, err := b.cancelBeside(ctx, t, at, func(ctx context.Context) (int64, error) { return cancel(ctx, tag) })
+	used, unread := b.usage()
 	stop()
 	if stopped := <-sent; err == nil && !errors.Is(stopped, context.Canceled) {
 		err = stopped
 	}
 	if err == nil {
-		err = l.flush(ctx)
+		err = cmp.Or(unread, l.flush(ctx))
 	}
 	if err == nil {
 		err = b.gather(ctx, t.expect(int(l.sent)), from, time.Now().Add(longestDelay))
@@ -75,12 +80,31 @@ func (b *Bench) Cancel(ctx context.Context, n, rate int, warmUp, last time.Durat
 	}
 	r.delivered(t)
 	r.quantiles("before_late", "ms", t.calm)
+	if err := calm.beside(r, b, used, n, took); err != nil {
+		return nil, err
+	}
 	r.figure("measured", float64(t.dueIn))
 	if b.cfg.Keep || b.db == nil {
 		return r, nil
 	}
 	b.cfg.Say("deleting the cancelled tasks from the database")
 	return r, b.purge(ctx, tagged)
+}
+
+// beside adds what the processes used from the watch's end to the reading after, and before as a
+// share of one core.
+func (w *watch) beside(r *Result, b *Bench, after use, tasks int, took time.Duration) error {
+	calm := newResult(r.Shape, 0)
+	if err := w.into(calm, b, 0); err != nil {
+		return err
+	}
+	r.used(b, w.after, after, tasks, took.Seconds())
+	for _, f := range calm.Figures {
+		if strings.HasSuffix(f.Name, "percent") {
+			r.figure("before_"+f.Name, f.Value)
+		}
+	}
+	return nil
 }
 
 // cancelBeside cancels at an instant, and notes in a tally when it began and ended.
