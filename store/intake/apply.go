@@ -19,7 +19,7 @@ import (
 // The order inside keeps a task from slipping between a writer and the owner of its slot. First
 // come known rows and most new ones. Then a shared lock on their slots fixes every claimed offset.
 // Then comes all that depends on claimed, then the commit. An owner that moves claimed waits for
-// the lock and reads afterwards.
+// the lock and reads afterwards. Cancels of many take the lock last: see runCancels.
 //
 // now tells the time in Unix ms, once the batch has its locks: an effect of another process's
 // report counts from after that report.

@@ -17,6 +17,9 @@ import (
 // the tasks as listed. So outside a recovery no body is read, and no cancel waits in the table of
 // waiting requests: a task being delivered is too late at once, whatever follows. If one cancel
 // would have to wait, all of them come later.
+//
+// Claims wait for locks of slots. So the cancels are decided and written before them, by the slots
+// as read, unless a task is about to be claimed. Under the locks only a look at the slots is left.
 func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kept map[Place]Extent) error {
 	if id, err := tables.ReadMeta(ctx, w.tx, handle.InstallationID); err != nil || string(id) != many.Installation {
 		return err
@@ -45,9 +48,16 @@ func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kep
 	if err := w.readKnown(ctx, list, body); err != nil {
 		return err
 	}
-	if err := w.lockSlots(ctx, list); err != nil {
+	early := w.first && !slices.ContainsFunc(list, w.near)
+	if early {
+		err = w.readSlots(ctx)
+	} else {
+		err = w.lockSlots(ctx, list)
+	}
+	if err != nil {
 		return err
 	}
+	phases := w.phases(list)
 	if err := tables.Chunks(list, func(part []*identity) error { return countWaiting(ctx, w.tx, part) }); err != nil {
 		return fmt.Errorf("looking for waiting requests: %w", err)
 	}
@@ -71,7 +81,41 @@ func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kep
 	if _, err := w.intake.h.AuditMore(ctx, w.tx, many.Audit, cancelled); err != nil {
 		return err
 	}
-	return w.finish(ctx)
+	if err := w.finish(ctx); err != nil || !early {
+		return err
+	}
+	if err := w.lockSlots(ctx, list); err != nil {
+		return err
+	}
+	if !slices.Equal(phases, w.phases(list)) {
+		return handle.ErrClaimed
+	}
+	return nil
+}
+
+// near tells whether a claim may come upon the task while a batch is stored.
+func (w *work) near(id *identity) bool {
+	t := id.before
+	return t != nil && t.Slot != task.OutOfLine && t.Pos <= w.intake.h.LastClaimed(t.Slot)+nearby
+}
+
+// readSlots reads the slots without a lock.
+func (w *work) readSlots(ctx context.Context) error {
+	rows, err := w.intake.h.Slots(ctx, w.tx)
+	w.slots = make(map[int]handle.Slot, len(rows))
+	for _, s := range rows {
+		w.slots[s.Slot] = s
+	}
+	return err
+}
+
+// phases are those of the tasks as they were known.
+func (w *work) phases(list []*identity) []task.Phase {
+	out := make([]task.Phase, len(list))
+	for i, id := range list {
+		out[i] = w.phase(&identity{before: id.before, now: id.before})
+	}
+	return out
 }
 
 // definitionSeqs reads the seqs of timers' present definitions, by the runs changed since the

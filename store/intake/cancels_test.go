@@ -253,6 +253,33 @@ func TestCancelManyComesAfterWhatWaits(t *testing.T) {
 	})
 }
 
+// A claim that comes between the decision and the locks wins: what it has taken is too late.
+func TestCancelManyMeetsAClaim(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		if s.backend.sqlite {
+			t.Skip("it has one writer at a time")
+		}
+		s.do(s.schedule("taken", in(time.Minute)), s.schedule("left", in(time.Hour)))
+		w := s.sweeper()
+		many, _, err := w.list(s.ctx, look.ListFilter{Topic: target})
+		require.NoError(t, err)
+		decisions := 0
+		w.now = func() int64 {
+			if decisions++; decisions == 1 {
+				s.claim(t0 + 60_000)
+			}
+			return s.now
+		}
+		done, err := w.decide(s.ctx, many)
+		require.NoError(t, err)
+		require.Equal(t, 2, decisions)
+		require.EqualValues(t, 1, done.Cancelled)
+		require.EqualValues(t, 1, done.TooLate)
+		require.Equal(t, "claimed", s.state("taken"))
+		require.Equal(t, "cancelled", s.state("left"))
+	})
+}
+
 // The cancels of one record are decided together, and counted in the entry of the audit log that they name.
 func TestCancelManyIsCounted(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {

@@ -118,7 +118,7 @@ func Contended(err error) bool {
 			return true
 		}
 	}
-	return Duplicate(err) || errors.Is(err, ErrSpread)
+	return Duplicate(err) || errors.Is(err, ErrSpread) || errors.Is(err, ErrClaimed)
 }
 
 // Duplicate: another writer inserted the same identity between our look and our insert.
