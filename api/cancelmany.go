@@ -70,7 +70,7 @@ func (r *CancelMany) check() error {
 type CancelsConfig struct {
 	Topic string                                     // takes the cancels
 	Kafka func(context.Context) (*kgo.Client, error) // returns a client that writes it; required
-	Tasks int                                        // that a record cancels, in one transaction: claims of the slots wait for its locks, some 30 ms
+	Tasks int                                        // that a record cancels, in one transaction. From a thousand on, a statement needs a temporary table
 	Ahead int                                        // records of one request that may wait to be decided
 }
 

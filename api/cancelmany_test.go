@@ -132,7 +132,7 @@ func TestCancelManyIsBoundedInTime(t *testing.T) {
 	w := newWorld(t)
 	w.decideCancels()
 	due := time.Now().Add(time.Hour).UnixMilli()
-	const tasks = 5*500 - 100
+	tasks := 5*w.local.Cancels.Tasks - 100
 	for i := range tasks {
 		w.schedule("orders", fmt.Sprint(i), due+int64(i), nil, nil)
 	}

@@ -30,7 +30,7 @@ type Local struct {
 // NewLocal returns a Local over the store and its dead letters.
 func NewLocal(st *store.Store, dead *deadletter.Local) *Local {
 	return &Local{store: st, lists: share.NewTurns(listsAtOnce, 2, listsAtOnce), Local: dead, overview: newOverviewer(st), changes: share.NewTurns(changesAtOnce, 1, changesAtOnce), changeFor: changeBudget,
-		Cancels: CancelsConfig{Topic: schemas.TopicCancels, Tasks: 500, Ahead: 4}}
+		Cancels: CancelsConfig{Topic: schemas.TopicCancels, Tasks: 900, Ahead: 4}}
 }
 
 // Lists read many rows, hence limits of their number at a time and of their duration.

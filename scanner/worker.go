@@ -133,14 +133,28 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 		w.trace(stretches, batch, covered)
 		stretches, limit = rest, min(2*limit, most)
 		if alone {
-			loop.Rest(ctx, time.Since(began)/cancelsRest)
+			loop.Rest(ctx, restBehind(batch.Changes, time.Since(began)))
 		}
 	}
 }
 
-// cancelsRest is the part of a transaction's time for which a worker rests behind cancels of many.
-// Claims wait for the locks of cancels, and tasks due meanwhile need the processors too.
-const cancelsRest = 4
+const (
+	cancelsRest = 4                     // part of a transaction's time
+	cancelTakes = 70 * time.Microsecond // at least: a million takes 70 s
+)
+
+// restBehind is for how long a worker rests behind cancels of many: tasks due meanwhile need the
+// processors. A rest is no shorter than a part of the cancels' time, and cancels take their time
+// even where the database is quick.
+func restBehind(changes []task.Change, took time.Duration) time.Duration {
+	rest := took / cancelsRest
+	for _, c := range changes {
+		if c.Cancels != nil {
+			rest = max(rest, time.Duration(len(c.Cancels.Tasks))*cancelTakes-took)
+		}
+	}
+	return rest
+}
 
 func (w *worker) apply(ctx context.Context, batch intake.Batch, covered []coverage) error {
 	began := time.Now()

@@ -2,12 +2,14 @@ package scanner
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/tracingtest"
 )
 
@@ -88,4 +90,12 @@ func TestTracesAreFreeWhenOff(t *testing.T) {
 	w.tracer = recorder.Tracer
 	records[0] = ask("a", 0, "traceparent", tracingtest.Traceparent(false))
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.trace(stretches, intake.Batch{}, covered) }), "on, and nobody is traced")
+}
+
+// A worker rests behind cancels of many, the longer the quicker these were.
+func TestAWorkerRestsBehindCancels(t *testing.T) {
+	many := []task.Change{{Cancels: &task.Cancels{Tasks: make([]task.Listed, 1000)}}}
+	require.Equal(t, 40*time.Millisecond, restBehind(many, 30*time.Millisecond))
+	require.Equal(t, 20*time.Millisecond, restBehind(many, 80*time.Millisecond))
+	require.Equal(t, 20*time.Millisecond, restBehind(nil, 80*time.Millisecond))
 }
