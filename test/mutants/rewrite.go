@@ -144,13 +144,13 @@ func (r *rewriter) mutate(n ast.Node) (string, bool) {
 		return r.cases(n)
 	case *ast.IncDecStmt:
 		other := map[token.Token]string{token.INC: "--", token.DEC: "++"}[n.Tok]
-		if _, inHead := r.head(n); inHead {
+		if r.inHead(n) {
 			return "", false
 		}
 		return fmt.Sprintf("if mutantIs(%d) { %s%s } else { %s }", r.add(n.Pos(), n.Tok.String()+" to "+other), r.rewrite(n.X), other, r.inside(n)), true
 	case *ast.AssignStmt:
 		other, ok := assigned[n.Tok]
-		if _, inHead := r.head(n); !ok || inHead || !r.isNumber(n.Rhs[0]) {
+		if !ok || r.inHead(n) || !r.isNumber(n.Rhs[0]) {
 			return "", false
 		}
 		x, y := r.rewrite(n.Lhs[0]), r.rewrite(n.Rhs[0])
@@ -164,27 +164,12 @@ func (r *rewriter) mutate(n ast.Node) (string, bool) {
 	return "", false
 }
 
-// head says that a statement is no statement of a block: it stands in the head of another one.
-func (r *rewriter) head(n ast.Node) (ast.Node, bool) {
-	for _, l := range r.heads() {
-		if l == n {
-			return l, true
-		}
-	}
-	return nil, false
-}
-
-// heads are the statements in the head of the innermost statement.
-func (r *rewriter) heads() (out []ast.Node) {
-	for _, l := range r.loops {
-		switch l := l.(type) {
-		case *ast.ForStmt:
-			out = append(out, l.Init, l.Post)
-		case *ast.SwitchStmt:
-			out = append(out, l.Init)
-		}
-	}
-	return out
+// inHead says that a statement is no statement of a block: it stands in the head of a switch.
+func (r *rewriter) inHead(n ast.Node) bool {
+	return slices.ContainsFunc(r.loops, func(l ast.Node) bool {
+		s, ok := l.(*ast.SwitchStmt)
+		return ok && s.Init == n
+	})
 }
 
 func (r *rewriter) isNumber(e ast.Expr) bool {
@@ -268,10 +253,11 @@ func (r *rewriter) condition(n ast.Node, cond ast.Expr) (string, bool) {
 		at = r.offset(part.End())
 	}
 	next := func(part ast.Node) { then(r.rewrite(part), part) }
+	head := func(part ast.Node) { then(r.inside(part), part) } // where no statement may become several
 	switch n := n.(type) {
 	case *ast.IfStmt:
 		if n.Init != nil {
-			next(n.Init)
+			head(n.Init)
 		}
 		then(r.operand(cond), cond)
 		next(n.Body)
@@ -280,11 +266,11 @@ func (r *rewriter) condition(n ast.Node, cond ast.Expr) (string, bool) {
 		}
 	case *ast.ForStmt:
 		if n.Init != nil {
-			next(n.Init)
+			head(n.Init)
 		}
 		then(r.operand(cond), cond)
 		if n.Post != nil {
-			next(n.Post)
+			head(n.Post)
 		}
 		next(n.Body)
 	}

@@ -20,7 +20,7 @@ func Sum(all []int, limit int) (sum, taken int) {
 		sum += n
 		taken++
 	}
-	if taken == 0 {
+	if limit -= sum; taken == 0 { // a statement in a head has no mutants
 		return none, 0
 	}
 	return sum, taken
