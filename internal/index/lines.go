@@ -2,8 +2,10 @@ package index
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,7 +30,7 @@ type Lines interface {
 // topic of one partition.
 //
 // A lost wake costs as much as one of Redis: the owner of the slot looks at the database each
-// second.
+// second. The first run of a new timer takes two such looks.
 type Database struct {
 	Lines
 	cfg   kafka.Config
@@ -37,14 +39,16 @@ type Database struct {
 	log   *zap.Logger
 
 	mu       sync.Mutex
-	producer *kgo.Client // of the first Wake
-	failed   error       // of a wake since the last one
+	producer *kgo.Client              // of the first Wake
+	failed   error                    // of a wake since the last one
+	listens  int                      // calls of Wakes that go on
+	pings    map[string]chan struct{} // by what they say; each closes once it is heard
 }
 
 // NewDatabase returns an index over lines. The first Wake or Wakes connects to Kafka. The id of the
 // installation keeps its wakes apart from others on a shared topic.
 func NewDatabase(lines Lines, cfg kafka.Config, topic, installation string, log *zap.Logger) *Database {
-	return &Database{Lines: lines, cfg: cfg, topic: topic, key: installation[:min(len(installation), 8)], log: log}
+	return &Database{Lines: lines, cfg: cfg, topic: topic, key: installation[:min(len(installation), 8)], log: log, pings: map[string]chan struct{}{}}
 }
 
 const (
@@ -53,6 +57,10 @@ const (
 	wakePatience = 2 * time.Second
 	// wakesInHand limits the wakes under way.
 	wakesInHand = 1000
+	// pingPatience is how long a ping is listened for before the next one, and pingMark begins all
+	// of them: they name no slot.
+	pingPatience = 300 * time.Millisecond
+	pingMark     = "ping:"
 	// wakePause follows a failed fetch.
 	wakePause = 250 * time.Millisecond
 	// wakeAnew is after how many failures in a row the listening client is made anew: the topic may
@@ -121,8 +129,10 @@ func (d *Database) Wake(_ context.Context, at []SlotPos) error {
 // every fault, by itself. A slow reader gets wakes merged, as from Index.
 func (d *Database) Wakes(ctx context.Context) <-chan []SlotPos {
 	out, said := make(chan []SlotPos), make(chan string)
+	d.listening(1)
 	go func() {
 		defer close(said)
+		defer d.listening(-1)
 		for ctx.Err() == nil {
 			if err := d.listen(ctx, said); err != nil && ctx.Err() == nil {
 				d.log.Warn("listening to wakes failed, trying again; tasks that are stored late are up to a second late", zap.String("topic", d.topic), zap.Error(err))
@@ -155,7 +165,7 @@ func (d *Database) listen(ctx context.Context, said chan<- string) error {
 		fetches.EachError(func(_ string, _ int32, err error) { failed = errors.Join(failed, err) })
 		fetches.EachRecord(func(r *kgo.Record) {
 			failures = 0
-			if string(r.Key) != d.key {
+			if string(r.Key) != d.key || d.pinged(string(r.Value)) {
 				return
 			}
 			select {
@@ -174,7 +184,28 @@ func (d *Database) listen(ctx context.Context, said chan<- string) error {
 	return nil
 }
 
-// Ping asks whether somebody could be woken.
+func (d *Database) listening(more int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listens += more
+}
+
+// pinged takes pings, of any process.
+func (d *Database) pinged(said string) bool {
+	if !strings.HasPrefix(said, pingMark) {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if heard := d.pings[said]; heard != nil {
+		close(heard)
+		delete(d.pings, said)
+	}
+	return true
+}
+
+// Ping wakes nobody over the topic, and returns once Kafka has that wake. A process that listens
+// must hear it, too. A listener that begins only now misses the first one.
 func (d *Database) Ping(ctx context.Context) error {
 	client, err := d.client()
 	if err != nil {
@@ -187,7 +218,27 @@ func (d *Database) Ping(ctx context.Context) error {
 	case len(there) == 0:
 		return fmt.Errorf("the topic %s does not exist: run `notyet migrate`", d.topic)
 	}
-	return nil
+	said, heard := pingMark+rand.Text(), make(chan struct{})
+	d.mu.Lock()
+	if d.listens == 0 {
+		close(heard)
+	} else {
+		d.pings[said] = heard
+	}
+	d.mu.Unlock()
+	defer d.pinged(said)
+	for {
+		if err := client.ProduceSync(ctx, &kgo.Record{Topic: d.topic, Key: []byte(d.key), Value: []byte(said)}).FirstErr(); err != nil {
+			return fmt.Errorf("waking over the topic %s: %w", d.topic, err)
+		}
+		select {
+		case <-heard:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("wakes over the topic %s are not heard: %w", d.topic, ctx.Err())
+		case <-time.After(pingPatience):
+		}
+	}
 }
 
 // Next returns, for each of the slots, the lowest position above its Pos, if any.

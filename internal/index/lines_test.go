@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
@@ -116,4 +117,31 @@ func TestWakesWithoutTheTopic(t *testing.T) {
 	at := []index.SlotPos{{Slot: 1, Pos: base}}
 	require.NoError(t, d.Wake(t.Context(), at), "nobody waits for Kafka")
 	require.Eventually(t, func() bool { return d.Wake(t.Context(), at) != nil }, time.Minute, 10*time.Millisecond, "a later one says what has become of it")
+}
+
+// Each of these clients has an identity of the topic in hand.
+func TestWakesOverATopicThatIsMadeAnew(t *testing.T) {
+	k, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0", Topics: []embedded.Topic{{Name: wakesTopic, Partitions: 1}}}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(k.Close)
+	cfg := kafka.Config{Brokers: []string{k.Addr()}}
+	scanner, one := process(t, cfg), process(t, cfg)
+	wakes := one.Wakes(t.Context())
+	at := index.SlotPos{Slot: 3, Pos: base}
+	heard(t, wakes, scanner, at)
+	require.NoError(t, scanner.Ping(t.Context()))
+	require.NoError(t, one.Ping(t.Context()))
+
+	client, err := kafka.New(cfg, zap.NewNop())
+	require.NoError(t, err)
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	_, err = admin.DeleteTopic(t.Context(), wakesTopic)
+	require.NoError(t, err)
+	require.Error(t, one.Ping(t.Context()))
+	_, err = admin.CreateTopic(t.Context(), 1, 1, nil, wakesTopic)
+	require.NoError(t, err)
+	at.Slot++
+	heard(t, wakes, scanner, at)
+	require.Eventually(t, func() bool { return one.Ping(t.Context()) == nil }, time.Minute, 10*time.Millisecond)
 }

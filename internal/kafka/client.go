@@ -75,17 +75,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// New returns a client with only the connection settings of cfg, for
-// administration. It does not connect yet.
+// New returns a client with only the connection settings of cfg. It does not connect yet. A topic
+// that is created anew is produced to, whoever makes the client.
 func New(cfg Config, log *zap.Logger, opts ...kgo.Opt) (*kgo.Client, error) {
 	base, err := cfg.withDefaults().options(log)
 	if err != nil {
 		return nil, fmt.Errorf("configuring the kafka client: %w", err)
 	}
-	client, err := kgo.NewClient(append(base, opts...)...)
+	forget := &forgetRecreated{log: log}
+	client, err := kgo.NewClient(append(append(base, kgo.WithHooks(forget)), opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("configuring the kafka client: %w", err)
 	}
+	forget.client.Store(client)
 	return client, nil
 }
 

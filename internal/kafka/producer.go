@@ -36,13 +36,7 @@ func NewProducer(cfg Config, log *zap.Logger, opts ...kgo.Opt) (*kgo.Client, err
 		kgo.MetadataMinAge(metadataEvery),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 	}
-	forget := &forgetRecreated{log: log}
-	client, err := New(cfg, log, append(append(base, kgo.WithHooks(stamps{cfg.Now}, forget)), opts...)...)
-	if err != nil {
-		return nil, err
-	}
-	forget.client.Store(client)
-	return client, nil
+	return New(cfg, log, append(append(base, kgo.WithHooks(stamps{cfg.Now})), opts...)...)
 }
 
 // GiveUpAfter bounds how long a producer tries with a record. A given up record may be in its topic

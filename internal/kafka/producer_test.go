@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
 )
@@ -59,6 +60,25 @@ func TestRecreatedTopic(t *testing.T) {
 	}
 	require.NoError(t, cluster.DeleteTopic("orders"))
 	require.Eventually(t, func() bool { return kafka.Permanent(produce(t, client, "orders", nil)) }, patience, time.Millisecond)
+}
+
+// Whoever makes a client produces to a topic that was created anew.
+func TestEachClientFindsARecreatedTopic(t *testing.T) {
+	group := func(cfg kafka.Config, log *zap.Logger, opts ...kgo.Opt) (*kgo.Client, error) {
+		return kafka.NewConsumerGroup(cfg, "g", []string{"other"}, log, opts...)
+	}
+	for name, make := range map[string]func(kafka.Config, *zap.Logger, ...kgo.Opt) (*kgo.Client, error){
+		"plain": kafka.New, "solo": kafka.NewSoloProducer, "reader": kafka.NewReader, "group": group,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, cfg := startKafka(t, kfake.SeedTopics(1, "orders", "other"))
+			client := newClient(t, make, cfg, kgo.MetadataMinAge(10*time.Millisecond))
+			require.NoError(t, produce(t, client, "orders", nil))
+			require.NoError(t, cluster.DeleteTopic("orders"))
+			require.NoError(t, cluster.CreateTopic("orders", 1, nil))
+			require.Eventually(t, func() bool { return produce(t, client, "orders", nil) == nil }, patience, 10*time.Millisecond)
+		})
+	}
 }
 
 func TestTopicsAreNotCreatedByAsking(t *testing.T) {
