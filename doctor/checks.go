@@ -23,6 +23,7 @@ var checks = []check{
 	{"mysql.row-locks", ofDatabase(rowLocks)},
 	{"mysql.durable", ofDatabase(durable)},
 	{"mysql.writes", ofDatabase(writes)},
+	{"mysql.sessions", ofDatabase(sessions)},
 	{"mysql.packets", ofDatabase(packets)},
 	{"mysql.connections", ofDatabase(connections)},
 	{"mysql.rights", ofDatabase(databaseRights)},

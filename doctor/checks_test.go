@@ -95,6 +95,8 @@ func TestEachMistakeIsFound(t *testing.T) {
 		"nothing is synced":          {set("innodb_flush_method", "nosync"), "mysql.durable", Warning, "forced to the disk"},
 		"a replica":                  {set("read_only", "on"), "mysql.writes", Failure, "read-only"},
 		"statements in the binlog":   {set("binlog_format", "statement"), "mysql.writes", Failure, "STATEMENT"},
+		"lists that are cut":         {set("sql_select_limit", "100"), "mysql.sessions", Warning, "mysqldump"},
+		"statements that are ended":  {set("max_statement_time", "0.5"), "mysql.sessions", Warning, "slow"},
 		"replicas may be behind":     {set("rpl_semi_sync_master_enabled", "off"), "mysql.writes", Note, "behind"},
 		"small packets":              {set("max_allowed_packet", "4194304"), "mysql.packets", Warning, "dead letters"},
 		"few connections":            {set("max_connections", "20"), "mysql.connections", Warning, "max_connections is 20"},

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,6 +96,23 @@ func writes(_ Config, d *database, where string) []Finding {
 		return found(where, Note, "takes writes; replicas, if it has some, may be behind: a failover to one forgets the last commits", "where a failover is automatic, use semi-synchronous replication with AFTER_SYNC")
 	}
 	return found(where, OK, "takes writes", "")
+}
+
+// sessions looks for settings that cut or end the statements of other programs, or notyet's own.
+// Others that change answers are set in each of notyet's sessions.
+func sessions(_ Config, d *database, where string) []Finding {
+	if d.Embedded {
+		return nil
+	}
+	if n, limit := d.Variables["sql_select_limit"], uint64(math.MaxUint64); n != "" && n != strconv.FormatUint(limit, 10) {
+		return found(where, Warning, "sql_select_limit is "+n+": notyet's own sessions have no limit, but a backup by mysqldump lacks the rows beyond it", "SET GLOBAL sql_select_limit = DEFAULT, and remove it from the server's file")
+	}
+	for _, name := range []string{"max_statement_time", "max_execution_time"} {
+		if n, err := strconv.ParseFloat(d.Variables[name], 64); err == nil && n > 0 {
+			return found(where, Warning, name+" is "+d.Variables[name]+": the server ends slow statements, and those of sweeps, lists and retention are slow behind an outage", "SET GLOBAL "+name+" = 0, or for other users only")
+		}
+	}
+	return found(where, OK, "no setting cuts or ends the statements of a session", "")
 }
 
 // leastPacket is the need of notyet's largest statement: MariaDB's default. MySQL 5.7 had less.

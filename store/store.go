@@ -17,6 +17,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"strings"
@@ -114,6 +115,16 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Store, error) {
 	return s, nil
 }
 
+// sessionSettings are pinned, because the server's own would change what a statement does.
+var sessionSettings = map[string]string{
+	"autocommit":       "1",                                            // otherwise a single statement is undone at the session's end
+	"sql_safe_updates": "0",                                            // otherwise statements that change all rows are refused
+	"sql_select_limit": "18446744073709551615",                         // otherwise a list is cut, and counts as complete
+	"sql_big_selects":  "1",                                            // otherwise long lists are refused
+	"completion_type":  "0",                                            // otherwise a commit begins the next transaction, or ends the session
+	"sql_mode":         "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'", // otherwise a value is cut, or a text means something else
+}
+
 // dialector returns how gorm is to connect, and an SQL expression for the life: see life.go.
 func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error) {
 	life = cmp.Or(cfg.Life, "''")
@@ -163,10 +174,7 @@ func (s *Store) dialector(cfg Config) (d gorm.Dialector, life string, err error)
 			parsed.Params[name] = fmt.Sprint(int(value.Seconds()))
 		}
 	}
-	// Sessions without autocommit would undo a single statement at their end.
-	parsed.Params["autocommit"] = "1"
-	// Sessions with safe updates would refuse statements that change all rows.
-	parsed.Params["sql_safe_updates"] = "0"
+	maps.Copy(parsed.Params, sessionSettings)
 	base, err := mysql.NewConnector(parsed)
 	if err != nil {
 		return nil, "", errors.New("reading NOTYET_MYSQL_DSN: its parameters cannot be used (want user:password@tcp(host:port)/database)")

@@ -36,6 +36,25 @@ func TestStatementsByThemselvesAreCommitted(t *testing.T) {
 	}
 }
 
+// Where the server's sessions cut what a statement selects, or change what it means, a list is whole and a transaction ends with its commit.
+func TestListsAreNotCut(t *testing.T) {
+	for _, b := range backends() {
+		if b.sqlite {
+			continue
+		}
+		cfg := b.fresh(t)
+		parsed, err := mysql.ParseDSN(cfg.DSN)
+		require.NoError(t, err)
+		parsed.Params = map[string]string{"sql_select_limit": "3", "sql_big_selects": "0", "completion_type": "1", "sql_mode": "'ANSI_QUOTES'"} // as a server's own settings would
+		cfg.DSN = parsed.FormatDSN()
+		s := open(t, cfg)
+		require.NoError(t, s.Migrate(t.Context(), 7))
+		slots, err := s.Slots(t.Context())
+		require.NoError(t, err)
+		require.Len(t, slots, 7)
+	}
+}
+
 // Where the server's sessions refuse statements that name no key, all tables are still made, and rows without a key in the statement are changed.
 func TestStatementsWithoutKeysAreNotRefused(t *testing.T) {
 	for _, b := range backends() {

@@ -29,7 +29,7 @@ type Examined struct {
 var examinedVariables = []any{
 	"version", "version_comment", "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin", "binlog_format", "innodb_doublewrite", "innodb_flush_method",
 	"read_only", "super_read_only", "max_allowed_packet", "max_connections", "max_user_connections", "innodb_lock_wait_timeout",
-	"rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled",
+	"rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled", "sql_select_limit", "max_statement_time", "max_execution_time",
 }
 
 // neededRights are those of the services and of migrate.
