@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,6 +28,8 @@ type Reconcile struct {
 	Topics bool
 	// DryRun only reports, and changes nothing.
 	DryRun bool
+	// AcceptLoss goes on although Kafka no longer has offsets that the database has not stored.
+	AcceptLoss bool
 	// CatchUp stores the requests on the topics, from the offsets in the database on. Required.
 	CatchUp func(ctx context.Context, topics []string) error
 	// Intake and Reports are the scanners' topics, read in this order. Required.
@@ -34,6 +37,9 @@ type Reconcile struct {
 	// Step is called when each step begins. Default: none.
 	Step func(what string)
 }
+
+// ErrGone means that requests or reports are in neither the database nor Kafka.
+var ErrGone = errors.New("the topics no longer have records that the database has not stored, and their requests and reports are lost: look for a newer backup, or go on with --accept-loss")
 
 // Reconciled is the result of a reconciliation.
 type Reconciled struct {
@@ -50,6 +56,9 @@ type Reconciled struct {
 	// requests of proven tasks. Reading these requests again settles the tasks.
 	Unread       int64 `json:"unread"`
 	UnreadProven int   `json:"unread_proven"`
+	// Gone counts the offsets that neither the database nor Kafka has: their requests and reports
+	// are lost.
+	Gone int64 `json:"gone"`
 	// Unsent counts the proven tasks still to send, by the database, when the run began.
 	Unsent int `json:"unsent"`
 	// Left counts the proven tasks still to send at the end: 0, except in a dry run.
@@ -99,6 +108,9 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	out.Proven = len(known.proven())
 	if err := l.measure(ctx, client, r, known, &out); err != nil {
 		return fail(err)
+	}
+	if out.Gone > 0 && !r.AcceptLoss {
+		return out, ErrGone
 	}
 	if r.DryRun {
 		return out, nil
@@ -213,16 +225,18 @@ func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, kn
 	if err != nil {
 		return err
 	}
-	next := map[int]int64{}
+	next, stored := map[int]int64{}, kafka.Offsets{}
 	for _, src := range sources {
 		next[src.ID] = src.Next
-		if first, ok := starts[src.Topic][src.Partition]; ok && src.Retired == 0 {
-			starts[src.Topic][src.Partition] = max(first, src.Next)
+		if src.Retired == 0 {
+			stored.Set(src.Topic, src.Partition, src.Next)
 		}
 	}
 	for topic, parts := range ends {
 		for part, end := range parts {
-			out.Unread += max(end-starts[topic][part], 0)
+			at, first := stored[topic][part], starts[topic][part]
+			out.Gone += max(first-at, 0)
+			out.Unread += max(end-max(first, at), 0)
 		}
 	}
 	unread := func(seqs []int64) (n int) {

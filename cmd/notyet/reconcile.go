@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type deadReconcileCmd struct {
 	SendLog []string `help:"A send log directory, or a copy of one. Repeat the flag for each dispatcher. Default: sendlog.dir." name:"send-log" placeholder:"DIR" type:"path"`
 	Topics  bool     `help:"Look in the target topics for deliveries that the logs leave in doubt."`
 	DryRun  bool     `help:"Only say what would happen."`
+	Accept  bool     `help:"Go on although Kafka no longer has records that the database has not stored." name:"accept-loss"`
 	Since   string   `help:"Read the logs from this time: RFC 3339, Unix milliseconds, or a duration ago (24h). Default: an hour before the database's last claim." placeholder:"TIME"`
 }
 
@@ -52,7 +54,7 @@ func (c *deadReconcileCmd) Run(a *app) error {
 		return err
 	}
 	r := deadletter.Reconcile{
-		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, Intake: append(cfg.IntakeNames(), cfg.Cancels.Topic), Reports: []string{cfg.Reports.Topic},
+		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, AcceptLoss: c.Accept, Intake: append(cfg.IntakeNames(), cfg.Cancels.Topic), Reports: []string{cfg.Reports.Topic},
 		Step: func(what string) { fmt.Fprintln(a.Stderr, what) },
 	}
 	if len(r.Logs) == 0 {
@@ -62,14 +64,14 @@ func (c *deadReconcileCmd) Run(a *app) error {
 		r.Since = time.UnixMilli(since.Millis())
 	}
 	out, err := a.reconcile(cfg, r)
-	if err != nil {
+	if err != nil && !errors.Is(err, deadletter.ErrGone) {
 		return err
 	}
 	if c.JSON {
-		return a.JSON(out)
+		return errors.Join(a.JSON(out), err)
 	}
 	c.tell(a, out)
-	return nil
+	return err
 }
 
 func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (none deadletter.Reconciled, err error) {
@@ -193,6 +195,7 @@ func (c *deadReconcileCmd) tell(a *app, r deadletter.Reconciled) {
 		{r.InDoubt, "tasks were in doubt: about to be sent, and no answer is known"},
 		{r.Found, "of those are on their topics"},
 		{r.Unread, "records of the intake and of reports were not in the database"},
+		{r.Gone, "records of the intake and of reports were in neither the database nor Kafka: they are lost"},
 		{r.UnreadProven, "of those made tasks that were sent: " + settled},
 		{r.Unsent, "tasks in the database were sent: " + settled},
 		{r.Again, "tasks in doubt will be sent again, with the delivery key they had"},

@@ -13,11 +13,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/dispatcher"
 	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
@@ -46,6 +48,13 @@ func (s *stack) dispatcherAt(id, dir string) *process {
 }
 
 func (s *stack) reconcile(r deadletter.Reconcile) deadletter.Reconciled {
+	out, err := s.tryReconcile(r)
+	require.NoError(s.t, err)
+	s.t.Logf("%+v", out)
+	return out
+}
+
+func (s *stack) tryReconcile(r deadletter.Reconcile) (deadletter.Reconciled, error) {
 	r.Intake, r.Reports = []string{s.intake}, []string{s.reports}
 	r.CatchUp = func(ctx context.Context, topics []string) error {
 		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results, Read: topics})
@@ -54,10 +63,54 @@ func (s *stack) reconcile(r deadletter.Reconcile) deadletter.Reconciled {
 		}
 		return sc.CatchUp(ctx, func(int64) {})
 	}
-	out, err := deadletter.NewLocal(s.store, s.newIndex(), "test", s.log).Reconcile(s.t.Context(), s.kafka, r)
-	require.NoError(s.t, err)
-	s.t.Logf("%+v", out)
-	return out
+	return deadletter.NewLocal(s.store, s.newIndex(), "test", s.log).Reconcile(s.t.Context(), s.kafka, r)
+}
+
+// TestReconcileCountsWhatIsGone: the intake's records since the backup are in Kafka no longer. Nothing is done before somebody has
+// accepted that.
+func TestReconcileCountsWhatIsGone(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		target, later := s.name+".target", inMillis(time.Hour)
+		s.topics(1, target)
+		stored := func(prefix string) {
+			sc := s.scanner()
+			for i := range 10 {
+				id := prefix + strconv.Itoa(i)
+				s.publish(keyed(request(s.intake, target, schemas.HeaderID, id, schemas.HeaderAt, later), id, "v"))
+			}
+			for i := range 10 {
+				require.Eventually(t, func() bool {
+					_, err := look.New(s.store).Get(t.Context(), target, prefix+strconv.Itoa(i))
+					return err == nil
+				}, 2*time.Minute, 10*time.Millisecond)
+			}
+			sc.shutdown(t)
+		}
+		stored("before-")
+		b := s.backUp()
+		stored("after-")
+		s.restore(b)
+
+		client, err := kafka.New(s.kafka, s.log)
+		require.NoError(t, err)
+		defer client.Close()
+		admin := kadm.NewClient(client)
+		ends, err := admin.ListEndOffsets(t.Context(), s.intake)
+		require.NoError(t, err)
+		_, err = admin.DeleteRecords(t.Context(), ends.Offsets())
+		require.NoError(t, err)
+		var plan deadletter.Reconciled
+		for _, dry := range []bool{true, false} {
+			plan, err = s.tryReconcile(deadletter.Reconcile{DryRun: dry})
+			require.ErrorIs(t, err, deadletter.ErrGone)
+			require.EqualValues(t, 10, plan.Gone)
+			require.Zero(t, plan.Unread)
+		}
+		require.EqualValues(t, 10, s.reconcile(deadletter.Reconcile{AcceptLoss: true}).Gone)
+		s.publish(keyed(request(s.intake, target, schemas.HeaderID, "new", schemas.HeaderAt, later), "new", "v"))
+		require.EqualValues(t, 1, s.reconcile(deadletter.Reconcile{AcceptLoss: true}).Unread)
+		require.Equal(t, "pending", s.state(target, "new"))
+	})
 }
 
 // copies are the observed deliveries: how many of each id, and with which attempts.

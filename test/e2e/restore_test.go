@@ -58,6 +58,11 @@ func readTable(t *testing.T, tx *sql.Tx, table string) *rowsOf {
 			into[i] = &cells[i]
 		}
 		require.NoError(t, rows.Scan(into...))
+		for i, cell := range cells {
+			if b, ok := cell.([]byte); ok && b == nil { // an empty one, which is not NULL
+				cells[i] = []byte{}
+			}
+		}
 		out.rows = append(out.rows, cells)
 	}
 	require.NoError(t, rows.Err())
