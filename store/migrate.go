@@ -75,11 +75,26 @@ func (s *Store) up(ctx context.Context, m *goose.Provider) error {
 	}
 }
 
-// makeInstallation makes the installation's id, and the key of its lanes, unless there are some.
-func (s *Store) makeInstallation(ctx context.Context) error {
+// makeInstallation makes the installation's id, and the key of its lanes, unless there are some. A
+// database with slots was used before there were ids: then the claimed one is its own.
+func (s *Store) makeInstallation(ctx context.Context, claimed func(context.Context) (string, error)) error {
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
-	if _, err := s.h.KeepMeta(ctx, handle.InstallationID, hex.AppendEncode(nil, random[:16])); err != nil {
+	id := hex.AppendEncode(nil, random[:16])
+	if _, err := s.Installation(ctx); claimed != nil && errors.Is(err, ErrNotMigrated) {
+		used := false
+		err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) > 0 FROM slots").Scan(&used)
+		if err == nil && used {
+			var of string
+			if of, err = claimed(ctx); of != "" {
+				id = []byte(of)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("looking whose database this is: %w", err)
+		}
+	}
+	if _, err := s.h.KeepMeta(ctx, handle.InstallationID, id); err != nil {
 		return fmt.Errorf("making the installation's id: %w", err)
 	}
 	if _, err := s.h.KeepMeta(ctx, handle.LanesKey, random[16:]); err != nil {
@@ -92,6 +107,12 @@ func (s *Store) makeInstallation(ctx context.Context) error {
 // its lanes, and slots 0..slots-1 if there are none. It never changes an existing number of slots,
 // and may be run again at any time.
 func (s *Store) Migrate(ctx context.Context, slots int) error {
+	return s.MigrateClaimed(ctx, slots, nil)
+}
+
+// MigrateClaimed is Migrate, for a database that may be a backup from before there were ids.
+// claimed says which installation's it is; "": of none.
+func (s *Store) MigrateClaimed(ctx context.Context, slots int, claimed func(context.Context) (string, error)) error {
 	if slots < 1 || slots > 4096 {
 		return fmt.Errorf("slots must be 1 to 4096, not %d", slots)
 	}
@@ -108,7 +129,7 @@ func (s *Store) Migrate(ctx context.Context, slots int) error {
 	if err := s.up(ctx, m); err != nil {
 		return fmt.Errorf("migrating the database: %w", withFix(err))
 	}
-	if err := s.makeInstallation(ctx); err != nil {
+	if err := s.makeInstallation(ctx, claimed); err != nil {
 		return err
 	}
 	return s.makeSlots(ctx, slots)

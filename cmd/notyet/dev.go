@@ -63,7 +63,7 @@ func (c *devCmd) Run(a *app) error {
 		return err
 	}
 	defer stop()
-	if _, err := migrateDatabase(a.Ctx, cfg); err != nil {
+	if _, err := migrateDatabase(a.Ctx, cfg, nil); err != nil {
 		return err
 	}
 	return service.Dev(a.App, cfg, log, func(addr string, intakes []api.Intake) { c.greet(a, cfg, addr, intakes) })

@@ -70,7 +70,11 @@ func (c *migrateCmd) Run(a *app) error {
 		return c.tell(a, cfg, log)
 	}
 	out := migrated{Created: []string{}, Kept: []string{}}
-	if out.Slots, err = migrateDatabase(a.Ctx, cfg); err != nil {
+	claim := func(ctx context.Context) (string, error) { return claimed(ctx, cfg, log) }
+	if c.DatabaseOnly {
+		claim = nil
+	}
+	if out.Slots, err = migrateDatabase(a.Ctx, cfg, claim); err != nil {
 		return err
 	}
 	own := cfg.OwnTopics()
@@ -171,13 +175,13 @@ func (p *planned) topics(ctx context.Context, cfg *config.Config, log *zap.Logge
 	return nil
 }
 
-func migrateDatabase(ctx context.Context, cfg *config.Config) (slots int, err error) {
+func migrateDatabase(ctx context.Context, cfg *config.Config, claimed func(context.Context) (string, error)) (slots int, err error) {
 	st, err := service.OpenDatabase(ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = st.Close() }()
-	if err := st.Migrate(ctx, cfg.Slots); err != nil {
+	if err := st.MigrateClaimed(ctx, cfg.Slots, claimed); err != nil {
 		return 0, err
 	}
 	if err := st.CheckRowLocks(ctx); err != nil {

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"database/sql"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/kafka"
@@ -78,4 +83,80 @@ func TestMigrateHasADSNOfItsOwn(t *testing.T) {
 	r := notyet(t, []string{"NOTYET_MIGRATE_DSN=" + own, "NOTYET_KAFKA_BROKERS=127.0.0.1:1", "NOTYET_REDIS_ADDRS=127.0.0.1:1"}, "", "config", "check", "--service", "scanner")
 	require.Equal(t, command.ExitUsage, r.code)
 	require.Contains(t, r.stderr, "mysql.dsn is not set")
+}
+
+// A backup from before databases had an id, restored: the id is that of the installation whose scanners' group it is.
+func TestMigrateTakesTheClaimedInstallation(t *testing.T) {
+	const id = "5f0c1a2b5f0c1a2b5f0c1a2b5f0c1a2b"
+	for name, c := range map[string]struct {
+		claim   bool
+		empty   bool   // the database
+		sendLog string // whose it is
+		at      bool   // a scanner is at work
+		problem string
+		same    bool
+	}{
+		"claimed":                      {claim: true, same: true},
+		"by the send log as well":      {claim: true, sendLog: id, same: true},
+		"an upgrade":                   {},
+		"an upgrade, scanners at work": {at: true},
+		"a new database":               {claim: true, empty: true},
+		"the send log is another's":    {claim: true, sendLog: "6f", problem: "belongs to " + id + ", but sendlog.dir"},
+		"a scanner of it is at work":   {claim: true, at: true, problem: "are at work: stop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "notyet.intake", "notyet.reports", "notyet.results", "notyet.cancels"))
+			require.NoError(t, err)
+			t.Cleanup(cluster.Close)
+			kcfg := kafka.Config{Brokers: cluster.ListenAddrs()}
+			dir, logs := t.TempDir(), t.TempDir()
+			environ := []string{"NOTYET_MYSQL_DSN=sqlite:" + dir + "/notyet.db", "NOTYET_KAFKA_BROKERS=" + kcfg.Brokers[0], "NOTYET_MIGRATE_REPLICATION=1", "NOTYET_SENDLOG_DIR=" + logs}
+			read := func() string {
+				st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + dir + "/notyet.db"}, zap.NewNop())
+				require.NoError(t, err)
+				defer func() { require.NoError(t, st.Close()) }()
+				now, err := st.Installation(t.Context())
+				if err != nil {
+					return ""
+				}
+				return now
+			}
+			if !c.empty {
+				require.Equal(t, command.ExitDone, notyet(t, environ, "", "migrate").code)
+				db, err := sql.Open("sqlite", dir+"/notyet.db")
+				require.NoError(t, err)
+				_, err = db.Exec("DELETE FROM meta WHERE name = CAST('installation.id' AS BLOB)")
+				require.NoError(t, err)
+				require.NoError(t, db.Close())
+				require.Empty(t, read())
+			}
+			if c.sendLog != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(logs, "installation"), []byte(c.sendLog+"\n"), 0o600))
+			}
+			member, err := kafka.NewConsumerGroup(kcfg, "notyet-scanner", []string{"notyet.intake"}, zap.NewNop())
+			require.NoError(t, err)
+			defer member.Close()
+			joined := func() bool {
+				members, err := kafka.GroupMembers(t.Context(), member, "notyet-scanner")
+				return err == nil && len(members) > 0
+			}
+			require.Eventually(t, joined, time.Minute, 10*time.Millisecond)
+			if c.claim {
+				member.CommitOffsetsSync(kafka.ClaimGroup(t.Context(), id), map[string]map[int32]kgo.EpochOffset{"notyet.intake": {0: {Epoch: -1}}}, nil)
+			}
+			if !c.at {
+				require.NoError(t, member.LeaveGroupContext(t.Context()))
+			}
+			r := notyet(t, environ, "", "migrate")
+			if c.problem != "" {
+				require.Equal(t, command.ExitFailed, r.code)
+				require.Contains(t, r.stderr, c.problem)
+				require.Empty(t, read())
+				return
+			}
+			require.Equal(t, command.ExitDone, r.code, r.stderr)
+			require.NotEmpty(t, read())
+			require.Equal(t, c.same, read() == id)
+		})
+	}
 }
