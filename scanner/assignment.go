@@ -20,6 +20,7 @@ import (
 // begin. The group's offsets serve lag monitors, and by comparison reveal a restored database.
 type assignment struct {
 	client  *kgo.Client
+	lost    *kafka.LostConnections
 	intake  intake.Intake
 	parts   *partitions
 	commits *commits
@@ -46,6 +47,7 @@ func (a *assignment) join(kcfg kafka.Config, cfg Config) (*kgo.Client, error) {
 		kgo.OnPartitionsRevoked(a.drop),
 		kgo.OnPartitionsLost(a.drop),
 		kgo.Balancers(balancer{kgo.CooperativeStickyBalancer(), a.health.join}),
+		kgo.WithHooks(a.lost),
 		kgo.KeepControlRecords(),   // a marker of a transaction is no gap: see inspect
 		kgo.BlockRebalanceOnPoll(), // until what was polled is known by its reading, not while it is stored
 		kgo.FetchMaxWait(250*time.Millisecond),

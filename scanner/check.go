@@ -35,7 +35,8 @@ func extents(ctx context.Context, client *kgo.Client, sources []intake.Source) (
 
 // checker compares stored partitions with their logs, and halts those with another log.
 type checker struct {
-	client *kgo.Client
+	prover
+	lost   *kafka.LostConnections // of the group's client
 	intake intake.Intake
 	parts  *partitions
 	retry  retrier
@@ -82,10 +83,11 @@ func (c *checker) check(ctx context.Context) {
 			continue
 		}
 		key := partitionKey{src.Topic, src.Partition}
-		result, same := judge(src, log)
+		result, why, err := c.compare(ctx, src, log)
 		switch {
+		case err != nil: // asked again before more is stored
 		case result == diverged:
-			c.halt(key, halt{source: src.ID, next: src.Next, same: same, end: log.End})
+			c.halt(key, why)
 		case drained[key] && c.parts.halted.mayGoOn(key, result):
 			c.log.Info("an intake partition is intact after all, and is read on", zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("offset", src.Next))
 			c.parts.readOn(key, src)
@@ -137,8 +139,8 @@ func (c *checker) halt(key partitionKey, why halt) {
 		zap.Int64("log_end", why.end), zap.String("reason", why.why))
 }
 
-// lost halts a partition after the client has reported lost records.
-func (c *checker) lost(loss *kgo.ErrDataLoss) {
+// dataLost halts a partition after the client has reported lost records.
+func (c *checker) dataLost(loss *kgo.ErrDataLoss) {
 	c.halt(partitionKey{loss.Topic, loss.Partition}, halt{next: loss.ConsumedTo, same: -1, end: -1, why: loss.Error()})
 }
 

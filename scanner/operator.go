@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -59,6 +60,7 @@ type Operator struct {
 	Kafka  *kgo.Client
 	Store  *store.Store
 	Topics []string // intake and reports
+	Quick  bool     // leaves out the comparison with last stored records, which reads a batch of each partition
 	Name   string   // who it is, for what is left behind
 }
 
@@ -79,7 +81,7 @@ func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
 	all := map[partitionKey]intake.Source{}
 	for topic, numbers := range parts {
 		for _, part := range numbers {
-			all[partitionKey{topic, part}] = intake.Source{Topic: topic, TopicID: ids[topic], Partition: part, Epoch: intake.Epoch{Number: -1}}
+			all[partitionKey{topic, part}] = intake.Source{Topic: topic, TopicID: ids[topic], Partition: part, Epoch: intake.Epoch{Number: -1}, Proof: intake.Proof{At: -1}}
 		}
 	}
 	for _, src := range intake.InUse(known) {
@@ -92,10 +94,20 @@ func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
 	if err != nil {
 		return nil, err
 	}
+	decompressor, err := kafka.InspectionDecompressor()
+	if err != nil {
+		return nil, err
+	}
 	out := make([]Partition, 0, len(sources))
 	for _, src := range sources {
 		log, there := logs[src.Topic][src.Partition]
-		out = append(out, stand(src, log, there))
+		p := stand(src, log, there)
+		if p.Start >= 0 && src.Proof.At >= p.Start && !o.Quick {
+			if err := p.prove(ctx, prover{o.Kafka, decompressor}); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b Partition) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
@@ -123,7 +135,7 @@ func stand(src intake.Source, log kafka.Extent, there bool) Partition {
 	switch result, same := judge(src, log); {
 	case result == diverged:
 		p.State, p.SameUpTo = StateDiverged, &same
-		p.Detail = fmt.Sprintf("the log lost what is stored from offset %d on: nothing more is read of it", same)
+		p.Detail = lostFrom(same)
 	case src.Next < log.Start:
 		p.State, p.Detail = StateExpired, fmt.Sprintf("%d offsets were deleted before they were stored", log.Start-src.Next)
 	case src.Stands != "":
@@ -132,6 +144,39 @@ func stand(src intake.Source, log kafka.Extent, there bool) Partition {
 		p.State, p.Detail = StateUnsure, fmt.Sprintf("Kafka does not know leader epoch %d, of which the last stored record is", src.Epoch.Number)
 	}
 	return p
+}
+
+func lostFrom(same int64) string {
+	return fmt.Sprintf("the log lost what is stored from offset %d on: nothing more is read of it", same)
+}
+
+// prove compares the last stored record, and finds where a log parted whose leaders do not tell.
+func (p *Partition) prove(ctx context.Context, by prover) error {
+	src, same := p.source, min(p.Next, p.End)
+	switch {
+	case p.State != StateDiverged:
+		result, why, err := by.prove(ctx, src)
+		if err != nil && p.State == StateOK {
+			p.State, p.Detail = StateUnsure, err.Error()
+		}
+		if err != nil || result != diverged {
+			return nil
+		}
+		p.State, p.Detail = StateDiverged, why+"; "
+	case *p.SameUpTo < same: // by the numbers of leaders
+		return nil
+	default:
+		p.Detail = ""
+	}
+	// All that another log took came after what was stored.
+	later, err := kafka.Since(ctx, by.client, time.UnixMilli(src.Proof.Time+1), p.Topic)
+	if first, known := later[p.Topic][p.Partition]; known {
+		same = max(min(same, first), p.Start)
+		p.SameUpTo = &same
+		p.Detail += lostFrom(same)
+		return nil
+	}
+	return err
 }
 
 func (o *Operator) partition(ctx context.Context, topic string, part int32) (Partition, error) {
@@ -176,7 +221,7 @@ func (o *Operator) Restart(ctx context.Context, topic string, part int32, from *
 		return Restarted{}, err
 	}
 	switch {
-	case p.State == StateUnsure && from == nil:
+	case p.State == StateDiverged && p.SameUpTo == nil && from == nil, p.State == StateUnsure && from == nil:
 		return Restarted{}, refuse("%s/%d: %s, so it cannot be told where the log diverged, if it did; say from which offset to read it", topic, part, p.Detail)
 	case p.State != StateDiverged && p.State != StateUnsure:
 		return Restarted{}, refuse("%s/%d is %s, and only a partition whose log diverged is restarted", topic, part, p.State)

@@ -101,7 +101,7 @@ func (p *poller) run(ctx context.Context) error {
 			loss, lost := errors.AsType[*kgo.ErrDataLoss](err)
 			switch {
 			case lost:
-				p.checker.lost(loss) // the partition is halted, so what the client resumes at is dropped: see received
+				p.checker.dataLost(loss) // the partition is halted, so what the client resumes at is dropped: see received
 				return
 			case woken && errors.Is(err, polling.Err()), errors.Is(err, kgo.ErrMaxDecompress):
 				return
@@ -139,7 +139,7 @@ func (p *poller) run(ctx context.Context) error {
 // receive makes stretches of a partition's polled records and of an unreadable batch behind them.
 // False: the partition must be polled again.
 func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (stretches []stretch, ok bool) {
-	key := partitionKey{of.Topic, of.Partition}
+	key, lost := partitionKey{of.Topic, of.Partition}, p.checker.lost.Count()+1
 	records, bad, err := p.inspector.inspect(ctx, key, of.Records)
 	if err != nil {
 		p.metrics.fetchErrors.Inc()
@@ -156,11 +156,13 @@ func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (stret
 	}
 	if len(records) > 0 {
 		if r, ok := p.parts.received(records); ok {
+			r.lost = lost
 			stretches = append(stretches, p.pacer.admit(r)...)
 		}
 	}
 	if bad != nil {
 		if r, ok := p.parts.receivedUnreadable(key, bad); ok {
+			r.lost = lost
 			stretches = append(stretches, p.pacer.admit(r)...)
 		}
 	}
@@ -175,6 +177,7 @@ func (p *poller) unstuck() (stretches []stretch) {
 		}
 		p.inspector.logUnreadable(r.key, bad)
 		if out, ok := p.parts.receivedUnreadable(r.key, bad); ok {
+			out.lost = p.checker.lost.Count() + 1
 			stretches = append(stretches, p.pacer.admit(out)...)
 		}
 	}

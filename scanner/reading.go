@@ -32,6 +32,9 @@ type reading struct {
 	inspected int64
 	epoch     int32 // of the leader, of the last record before it; -1: none has been read
 	ended     atomic.Bool
+	// proved is one more than the connections that had been lost when the log was last seen to have
+	// what is stored. 0: it was not since the reading began, or since the client went back.
+	proved atomic.Int64
 	// until is where another log begins: from this offset on, nothing is stored. 0: there is none.
 	until atomic.Int64
 	// paid is the offset below which nothing counts against quotas at which requests wait: records
@@ -97,6 +100,7 @@ type stretch struct {
 	records  []*kgo.Record
 	// unreadable is set for a stretch of an unreadable batch. One record stands for the batch.
 	unreadable *kafka.Unreadable
+	lost       int64     // one more than the connections that were lost before the end of its poll
 	read       time.Time // when it was polled, for traces
 	beyond     string    // the quota beyond which its requests are, and are rejected
 	letters    int       // how many of those, from the first on, have a dead letter
@@ -106,6 +110,9 @@ type stretch struct {
 // next makes a stretch of received records. The poller calls it under the lock of partitions.
 func (r *reading) next(records []*kgo.Record) stretch {
 	out := stretch{reading: r, from: min(r.polled, records[0].Offset), to: records[len(records)-1].Offset + 1, records: records, read: time.Now()}
+	if out.from < r.polled { // the client found nothing where it was to read on
+		r.proved.Store(0)
+	}
 	r.polled, r.epoch = out.to, records[len(records)-1].LeaderEpoch
 	return out
 }
@@ -168,7 +175,15 @@ type coverage struct {
 	reading *reading
 	src     intake.Source // as it stands once the batch is stored
 	first   int64
+	stored  intake.Source  // as it stands before
+	lost    int64          // of its latest stretch
+	last    *kgo.Record    // the last one to be stored
 	ended   []intake.Epoch // leader epochs that end in it, also the one of what is stored already
+}
+
+// proved tells whether the log was seen to have what is stored, since it may have become another.
+func (c *coverage) proved() bool {
+	return c.stored.Proof.At < 0 || len(c.ended) == 0 && c.reading.proved.Load() >= c.lost
 }
 
 type mismatchError struct {
@@ -192,6 +207,7 @@ func (c *coverage) extend(b *intake.Batch, r stretch, decode func(source int, r 
 		rest.Offset = skipped
 		r.records = []*kgo.Record{&rest}
 	}
+	c.lost = max(c.lost, r.lost)
 	without := c.src.Next // where the offsets begin that bring no change
 	for _, rec := range r.records {
 		if err := fits(&c.src, rec); err != nil {
@@ -205,7 +221,9 @@ func (c *coverage) extend(b *intake.Batch, r stretch, decode func(source int, r 
 			b.Changes = append(b.Changes, change)
 			without = rec.Offset + 1
 		}
-		c.src.Next = rec.Offset + 1
+		if c.src.Next = rec.Offset + 1; r.unreadable == nil {
+			c.last = rec
+		}
 		epoch := c.src.Epoch.Next(rec.LeaderEpoch, rec.Offset)
 		if epoch.Number != c.src.Epoch.Number && c.src.Epoch.Number >= 0 {
 			c.ended = append(c.ended, c.src.Epoch)

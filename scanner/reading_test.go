@@ -94,7 +94,7 @@ func inMemory(t *testing.T, cfg Config) (*Scanner, *store.Store) {
 	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: st.Clock(), parts: newPartitions(deps.Log)}
 	s.results, err = events.New(kafka.Config{}, outbox.New(st), events.Config{Topic: s.cfg.Results, Stage: "scanner"}, prometheus.NewRegistry(), zap.NewNop())
 	require.NoError(t, err)
-	s.build(newMetrics(prometheus.NewRegistry()), newCommits(s.parts, "", deps.Log))
+	s.build(newMetrics(prometheus.NewRegistry()), newCommits(s.parts, "", deps.Log), nil)
 	s.worker.undecided = func(context.Context, func(int64, task.Cancels) bool) error { return nil }
 	t.Cleanup(func() { s.results.Close(0) })
 	return s, st

@@ -85,8 +85,8 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 		return nil, err
 	}
 	metrics, commits := newMetrics(deps.Metrics), newCommits(s.parts, s.cfg.Installation, deps.Log)
-	s.build(metrics, commits)
-	s.members = &assignment{client: s.asks, intake: intake.New(deps.Store), parts: s.parts, commits: commits, checker: s.checker, health: s.health, retry: s.worker.retry, metrics: metrics, log: deps.Log}
+	s.build(metrics, commits, decompressor)
+	s.members = &assignment{client: s.asks, lost: s.checker.lost, intake: intake.New(deps.Store), parts: s.parts, commits: commits, checker: s.checker, health: s.health, retry: s.worker.retry, metrics: metrics, log: deps.Log}
 	if s.group, err = s.members.join(deps.Kafka, s.cfg); err != nil {
 		s.asks.Close()
 		s.results.Close(0)
@@ -104,12 +104,12 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	return s, nil
 }
 
-func (s *Scanner) build(metrics *metrics, commits *commits) {
+func (s *Scanner) build(metrics *metrics, commits *commits, decompressor kgo.Decompressor) {
 	d, in := s.deps, intake.New(s.deps.Store)
 	retry := retrier{failed: metrics.storeErrors, log: d.Log}
 	standing := &standing{}
 	s.health = newHealth(d.Store, standing, d.Log)
-	s.checker = &checker{client: s.asks, intake: in, parts: s.parts, retry: retry, metrics: metrics, log: d.Log}
+	s.checker = &checker{prover: prover{s.asks, decompressor}, lost: new(kafka.LostConnections), intake: in, parts: s.parts, retry: retry, metrics: metrics, log: d.Log}
 	s.indexer = newIndexer(d.Index, s.clock, s.cfg.Window, metrics, d.Log)
 	announcer := announcer{indexer: s.indexer, results: s.results, metrics: metrics}
 	s.worker = &worker{

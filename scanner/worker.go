@@ -96,6 +96,9 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 			stretches = rest // all of this batch is stored already, but maybe not the rest
 			continue
 		}
+		if !w.checker.proved(ctx, covered) {
+			continue
+		}
 		if same, err := w.checker.verify(ctx, covered); err != nil {
 			return stretches, err
 		} else if !same {
@@ -193,7 +196,7 @@ const transactionBytes = 8 << 20
 func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusedRecords) (b intake.Batch, covered []coverage, rest []stretch, err error) {
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
-	b.Epochs = map[int]intake.Epoch{}
+	b.Epochs, b.Proofs = map[int]intake.Epoch{}, map[int]intake.Proof{}
 	for i, r := range stretches {
 		room := limit - len(b.Changes)
 		if room <= 0 || bytes <= 0 {
@@ -212,7 +215,7 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 				continue
 			}
 			n, at[r.key()] = len(covered), len(covered)
-			covered = append(covered, coverage{reading: r.reading, src: src, first: src.Next})
+			covered = append(covered, coverage{reading: r.reading, src: src, first: src.Next, stored: src})
 		}
 		w.lookAhead(ctx, r.reading, covered[n].src)
 		due, before := r.reading.ahead.before(r, covered[n].src.Next)
@@ -244,6 +247,10 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 	moved := covered[:0]
 	for _, c := range covered {
 		if c.src.Next > c.first {
+			if c.last != nil {
+				c.src.Proof = proofOf(c.last)
+				b.Proofs[c.src.ID] = c.src.Proof
+			}
 			moved = append(moved, c)
 			b.Advance = append(b.Advance, intake.Advance{Source: c.src.ID, From: c.first, To: c.src.Next})
 			if c.src.Epoch.Number >= 0 {

@@ -59,6 +59,38 @@ func InspectAt(ctx context.Context, client *kgo.Client, decompressor kgo.Decompr
 	return out.Bad, err
 }
 
+// RecordAt reads the record at an offset from the leader, whatever became of its transaction. nil:
+// the log has none there any more, or none that can be decoded. kerr.OffsetOutOfRange: the log does
+// not reach from below the offset to beyond it. A topic of the same name with another id is an
+// error.
+func RecordAt(ctx context.Context, client *kgo.Client, decompressor kgo.Decompressor, topic string, id [16]byte, partition int32, at int64) (*kgo.Record, error) {
+	in, err := newInspection(ctx, client, decompressor, topic, partition)
+	if err != nil {
+		return nil, err
+	}
+	if in.id != id {
+		return nil, fmt.Errorf("reading %s/%d at offset %d: %w", topic, partition, at, kerr.InconsistentTopicID)
+	}
+	in.bytes = 1 // Kafka answers one whole batch, however large
+	raw, err := in.fetch(ctx, at)
+	if err == nil && len(raw) == 0 {
+		err = errors.New("its leader has nothing there yet")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s/%d at offset %d: %w", topic, partition, at, err)
+	}
+	part := kmsg.NewFetchResponseTopicPartition()
+	part.Partition, part.RecordBatches = partition, raw
+	got, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{KeepControlRecords: true, Offset: at, Topic: topic, Partition: partition}, &part, decompressor, nil)
+	switch {
+	case errors.Is(got.Err, ErrHeld):
+		return nil, fmt.Errorf("reading %s/%d at offset %d: %w", topic, partition, at, got.Err)
+	case len(got.Records) == 0 || got.Records[0].Offset != at:
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return got.Records[0], nil
+}
+
 func (in *inspection) look(ctx context.Context, client *kgo.Client, gaps []Gap) (out Inspected, err error) {
 	topic, partition := in.topic, in.partition
 	for {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
@@ -85,12 +86,30 @@ func TestInspectFindsTheBatchThatLies(t *testing.T) {
 			}
 			_, err = kafka.Inspect(t.Context(), client, decompressor, topic, 0, []kafka.Gap{{From: 9, To: 20}})
 			require.ErrorContains(t, err, "nothing there", "what nobody can have read")
+			ids, err := kafka.TopicIDs(t.Context(), client, topic)
+			require.NoError(t, err)
+			for at, value := range map[int64]string{0: "0", 8: "8", 9: "9", 11: "11"} { // 9 was aborted
+				r, err := kafka.RecordAt(t.Context(), client, decompressor, topic, ids[topic], 0, at)
+				require.NoError(t, err)
+				require.Equal(t, []any{at, value}, []any{r.Offset, string(r.Value)})
+			}
+			marker, err := kafka.RecordAt(t.Context(), client, decompressor, topic, ids[topic], 0, 10)
+			require.NoError(t, err)
+			require.True(t, marker.Attrs.IsControl())
+			_, err = kafka.RecordAt(t.Context(), client, decompressor, topic, ids[topic], 0, 12)
+			require.ErrorContains(t, err, "nothing there")
+			_, err = kafka.RecordAt(t.Context(), client, decompressor, topic, ids[topic], 0, 20)
+			require.ErrorIs(t, err, kerr.OffsetOutOfRange)
+			_, err = kafka.RecordAt(t.Context(), client, decompressor, topic, [16]byte{1}, 0, 8)
+			require.Error(t, err, "of an earlier topic of that name")
 			_, err = kadm.NewClient(client).DeleteRecords(t.Context(), kadm.Offsets{topic: {0: {Topic: topic, At: 6}}})
 			require.NoError(t, err)
 			found, err := kafka.Inspect(t.Context(), client, decompressor, topic, 0, []kafka.Gap{{From: 0, To: 6}})
 			require.NoError(t, err)
 			require.EqualValues(t, 6, found.Start, "the log begins there")
 			require.Nil(t, found.Bad, "what was deleted is passed")
+			_, err = kafka.RecordAt(t.Context(), client, decompressor, topic, ids[topic], 0, 3)
+			require.ErrorIs(t, err, kerr.OffsetOutOfRange)
 			_, err = kadm.NewClient(client).DeleteTopic(t.Context(), topic)
 			require.NoError(t, err)
 		})

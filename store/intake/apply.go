@@ -155,8 +155,8 @@ func (in Intake) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 			sources = append(sources, a.Source)
 		}
 		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
-		epochs, values := setEpochs(part, b.Epochs)
-		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+epochs+" WHERE src IN ("+tables.Marks(len(part))+") AND retired_at = 0 AND next_offset "+in.h.Conditions.Expected+" "+cases, slices.Concat(to, values, sources, from)...)
+		known, values := setKnown(part, b)
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+known+" WHERE src IN ("+tables.Marks(len(part))+") AND retired_at = 0 AND next_offset "+in.h.Conditions.Expected+" "+cases, slices.Concat(to, values, sources, from)...)
 		if err != nil {
 			return fmt.Errorf("moving the offsets of %d sources: %w", len(part), err)
 		}
@@ -169,22 +169,29 @@ func (in Intake) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 	})
 }
 
-// setEpochs returns the part of an update that stores the sources' known epochs.
-func setEpochs(part []Advance, epochs map[int]Epoch) (string, []any) {
-	var numbers, from, to []any
+// setKnown returns the part of an update that stores the sources' known epochs and proofs.
+func setKnown(part []Advance, b Batch) (set string, values []any) {
+	var epochs, proofs [][]any
 	for _, a := range part {
-		if e, ok := epochs[a.Source]; ok {
-			numbers = append(numbers, a.Source, e.Number)
-			from = append(from, a.Source, e.From)
-			to = append(to, a.Source, e.To)
+		if e, ok := b.Epochs[a.Source]; ok {
+			epochs = append(epochs, []any{a.Source, e.Number, e.From, e.To})
+		}
+		if p, ok := b.Proofs[a.Source]; ok {
+			proofs = append(proofs, []any{a.Source, p.At, p.Time, p.Sum})
 		}
 	}
-	if len(numbers) == 0 {
-		return "", nil
+	add := func(known [][]any, columns ...string) {
+		for i, column := range columns {
+			if len(known) == 0 {
+				return
+			}
+			set += ", " + column + " = CASE src" + strings.Repeat(" WHEN ? THEN ?", len(known)) + " ELSE " + column + " END"
+			for _, of := range known {
+				values = append(values, of[0], of[i+1])
+			}
+		}
 	}
-	var set strings.Builder
-	for _, column := range []string{"epoch", "epoch_from", "epoch_to"} {
-		set.WriteString(", " + column + " = CASE src" + strings.Repeat(" WHEN ? THEN ?", len(numbers)/2) + " ELSE " + column + " END")
-	}
-	return set.String(), append(append(numbers, from...), to...)
+	add(epochs, "epoch", "epoch_from", "epoch_to")
+	add(proofs, "proof_at", "proof_time", "proof_sum")
+	return set, values
 }

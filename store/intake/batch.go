@@ -15,6 +15,8 @@ type Batch struct {
 	Gaps    []Gap         // offsets that Advance covers and Changes do not bring, in order for each source: see Skip
 	// Epochs are the sources' known leader epochs after the batch.
 	Epochs map[int]Epoch
+	// Proofs are the sources' last records in the batch.
+	Proofs map[int]Proof
 	// Resolve also looks at the waiting requests of these identities.
 	Resolve [][16]byte
 	// Kept says which offsets Kafka has of the read partitions. Cancels of many do not wait for
@@ -62,6 +64,14 @@ func (e Epoch) Next(number int32, offset int64) Epoch {
 		e = Epoch{number, offset, offset + 1}
 	}
 	return e
+}
+
+// Proof is a source's last stored record. A log without that record is another log: one that was
+// restored, say, which repeats the numbers of its leaders.
+type Proof struct {
+	At   int64 // its offset, -1: no record is known
+	Time int64 // its timestamp in Unix ms
+	Sum  int64 // a hash of the record
 }
 
 // Skip says that the offsets [from, to) of a source bring no change. An empty range is ignored.

@@ -18,7 +18,7 @@ func (in Intake) Restart(ctx context.Context, src Source, from int64) (Source, e
 		return Source{}, err
 	}
 	next := src
-	next.Next, next.Generation, next.Epoch = from, src.Generation+1, Epoch{Number: -1}
+	next.Next, next.Generation, next.Epoch, next.Proof = from, src.Generation+1, Epoch{Number: -1}, Proof{At: -1}
 	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, "UPDATE sources SET retired_at = ? WHERE src = ? AND next_offset = ? AND retired_at = 0", now.UnixMilli(), src.ID, src.Next)
 		if err != nil {

@@ -40,6 +40,7 @@ func TestEpochsAreStoredWithTheOffsets(t *testing.T) {
 		b.Advance = append(b.Advance, Advance{other.ID, 6, 7})
 		b.Gaps = append(b.Gaps, Gap{other.ID, 6, 7})
 		b.Epochs = map[int]Epoch{other.ID: {4, 6, 7}}
+		b.Proofs = map[int]Proof{s.source.ID: {At: 1, Time: 7, Sum: -8}}
 		s.apply(b)
 
 		got := map[int]Source{}
@@ -51,6 +52,8 @@ func TestEpochsAreStoredWithTheOffsets(t *testing.T) {
 		require.Equal(t, Epoch{2, 0, 1}, got[s.source.ID].Epoch)
 		require.EqualValues(t, 2, got[s.source.ID].Next)
 		require.Equal(t, Epoch{4, 6, 7}, got[other.ID].Epoch)
+		require.Equal(t, Proof{At: 1, Time: 7, Sum: -8}, got[s.source.ID].Proof)
+		require.Equal(t, Proof{At: -1}, got[other.ID].Proof)
 	})
 }
 
@@ -70,7 +73,7 @@ func TestRestartGoesOnUnderAnotherSource(t *testing.T) {
 		made, err := s.Restart(s.ctx, old, 1)
 		require.NoError(t, err)
 		require.NotEqual(t, old.ID, made.ID)
-		require.Equal(t, Source{ID: made.ID, Topic: "in", TopicID: [16]byte{1}, Next: 1, Generation: 1, Epoch: Epoch{Number: -1}}, made)
+		require.Equal(t, Source{ID: made.ID, Topic: "in", TopicID: [16]byte{1}, Next: 1, Generation: 1, Epoch: Epoch{Number: -1}, Proof: Proof{At: -1}}, made)
 		found, err := s.Source(s.ctx, "in", [16]byte{1}, 0, 99)
 		require.NoError(t, err)
 		require.Equal(t, made, found, "the partition goes on with the new source")
@@ -166,6 +169,6 @@ func TestSourcesOfTheVersionBefore(t *testing.T) {
 		require.NoError(t, err)
 		src, err := s.Source(s.ctx, "in", [16]byte{}, 3, 0)
 		require.NoError(t, err)
-		require.Equal(t, Source{ID: 77, Topic: "in", Partition: 3, Next: 9, Epoch: Epoch{Number: -1}}, src)
+		require.Equal(t, Source{ID: 77, Topic: "in", Partition: 3, Next: 9, Epoch: Epoch{Number: -1}, Proof: Proof{At: -1}}, src)
 	})
 }

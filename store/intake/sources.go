@@ -24,6 +24,7 @@ type Source struct {
 	Partition int32
 	Next      int64 // the first offset that is not stored yet
 	Epoch     Epoch
+	Proof     Proof
 	// Generation counts the restarts of the partition before this source. Retired, in Unix ms, is
 	// when the partition was restarted as another source; 0: it was not. Nothing more is stored for
 	// a retired source, but its tasks, letters and pending events are still there.
@@ -49,12 +50,12 @@ const (
 	lastSource  = 31_999 // those above, up to 1<<15 - 1, are for measurements; seq stays positive
 )
 
-const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at, stands_at, stands"
+const sourceColumns = "src, topic, topic_id, part, next_offset, epoch, epoch_from, epoch_to, generation, retired_at, stands_at, stands, proof_at, proof_time, proof_sum"
 
 func scanSource(r *sql.Rows, s *Source) error {
 	var id, stands []byte
 	var at int64
-	if err := r.Scan(&s.ID, &s.Topic, &id, &s.Partition, &s.Next, &s.Epoch.Number, &s.Epoch.From, &s.Epoch.To, &s.Generation, &s.Retired, &at, &stands); err != nil {
+	if err := r.Scan(&s.ID, &s.Topic, &id, &s.Partition, &s.Next, &s.Epoch.Number, &s.Epoch.From, &s.Epoch.To, &s.Generation, &s.Retired, &at, &stands, &s.Proof.At, &s.Proof.Time, &s.Proof.Sum); err != nil {
 		return err
 	}
 	if at == s.Next {
@@ -108,7 +109,7 @@ func (in Intake) Source(ctx context.Context, topic string, topicID [16]byte, par
 		if src, found, err = findSource(ctx, tx, topic, topicID, partition); err != nil || found {
 			return err
 		}
-		src = Source{Topic: topic, TopicID: topicID, Partition: partition, Next: first, Epoch: Epoch{Number: -1}}
+		src = Source{Topic: topic, TopicID: topicID, Partition: partition, Next: first, Epoch: Epoch{Number: -1}, Proof: Proof{At: -1}}
 		return insertSource(ctx, tx, &src)
 	})
 	if err != nil {

@@ -22,11 +22,11 @@ func TestSources(t *testing.T) {
 			require.NoError(t, err)
 			return src
 		}
-		require.Equal(t, Source{ID: s.source.ID, Topic: "in", TopicID: [16]byte{1}, Epoch: Epoch{Number: -1}}, s.source)
+		require.Equal(t, Source{ID: s.source.ID, Topic: "in", TopicID: [16]byte{1}, Epoch: Epoch{Number: -1}, Proof: Proof{At: -1}}, s.source)
 		require.Equal(t, s.source, get("in", 1, 0, 99), "a known source begins where it stands, not where the caller says")
 
 		other := get("in", 1, 1, 7)
-		require.Equal(t, Source{ID: other.ID, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 7, Epoch: Epoch{Number: -1}}, other)
+		require.Equal(t, Source{ID: other.ID, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 7, Epoch: Epoch{Number: -1}, Proof: Proof{At: -1}}, other)
 		made := get("in", 2, 0, 0)
 		ids := []int{s.source.ID, other.ID, made.ID, get("in2", 1, 0, 0).ID} // a topic that was made anew has offsets that mean other records
 		slices.Sort(ids)

@@ -112,7 +112,7 @@ func Local(cfg *config.Config, st *store.Store, ix Index, who string, client fun
 		if err != nil {
 			return nil, err
 		}
-		found, err := (&scanner.Operator{Kafka: kafka, Store: st, Topics: cfg.ReadTopics()}).Partitions(ctx)
+		found, err := (&scanner.Operator{Kafka: kafka, Store: st, Topics: cfg.ReadTopics(), Quick: true}).Partitions(ctx)
 		out := make([]api.Lag, 0, len(found))
 		for _, p := range found {
 			out = append(out, api.Lag{Topic: p.Topic, Partition: p.Partition, State: p.State, Detail: p.Detail, Next: p.Next, End: p.End, Lag: p.Lag})
