@@ -106,21 +106,17 @@ func (c Counts) sane() bool {
 
 // Now is a process's work in the last minute, and the present levels.
 type Now struct {
-	Window int64            // ms that Last is about, at least 1
-	Last   Counts           // in that time
-	Levels map[string]int64 // what is there
+	Window int64            `json:"window_ms"`        // ms that Last is about, at least 1
+	Last   Counts           `json:"last"`             // in that time
+	Levels map[string]int64 `json:"levels,omitempty"` // what is there
 	// Targets without an answer, and the number of further ones.
-	Targets []string
-	More    int
+	Targets []string `json:"targets,omitempty"`
+	More    int      `json:"more,omitempty"`
 }
 
 type nowDocument struct {
-	Version int              `json:"v"`
-	Window  int64            `json:"window_ms"`
-	Last    Counts           `json:"last"`
-	Levels  map[string]int64 `json:"levels,omitempty"`
-	Targets []string         `json:"targets,omitempty"`
-	More    int              `json:"more,omitempty"`
+	Version int `json:"v"`
+	Now
 }
 
 // MaxNow and MaxMinute are the most bytes of a document.
@@ -132,7 +128,8 @@ const (
 )
 
 func (n Now) encode() []byte {
-	doc := nowDocument{Version: version, Window: n.Window, Last: n.Last, Levels: n.Levels, More: n.More}
+	doc := nowDocument{version, n}
+	doc.Targets = nil
 	room := maxNames
 	for i, name := range n.Targets {
 		if room -= len(name) + 8; room < 0 {
@@ -156,7 +153,7 @@ func ParseNow(data []byte) (Now, bool) {
 	if err := json.Unmarshal(data, &doc); err != nil || doc.Version != version || doc.Window < 1 || doc.More < 0 || !doc.Last.sane() {
 		return Now{}, false
 	}
-	return Now{Window: doc.Window, Last: doc.Last, Levels: doc.Levels, Targets: doc.Targets, More: doc.More}, true
+	return doc.Now, true
 }
 
 type minuteDocument struct {
