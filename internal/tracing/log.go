@@ -1,12 +1,13 @@
 package tracing
 
 import (
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 )
 
 // errorEvery is how often an export's error is logged. An absent collector fails every batch.
@@ -14,30 +15,21 @@ const errorEvery = time.Minute
 
 // errorLog logs errors of the export. It is otel.ErrorHandler.
 type errorLog struct {
-	log *zap.Logger
+	log   *zap.Logger
+	lines rate.Sometimes
+	since atomic.Int64 // errors since the last line
+}
 
-	mu     sync.Mutex
-	next   time.Time // nothing is logged before
-	unsaid int       // errors that were not logged since
+func newErrorLog(log *zap.Logger) *errorLog {
+	return &errorLog{log: log, lines: rate.Sometimes{Interval: errorEvery}}
 }
 
 // Handle logs the error, or counts it.
 func (l *errorLog) Handle(err error) {
-	unsaid, now := l.due(time.Now())
-	if now {
-		l.log.Error("exporting traces failed", zap.Error(err), zap.Int("errors_before", unsaid))
-	}
-}
-
-func (l *errorLog) due(now time.Time) (unsaid int, due bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Before(l.next) {
-		l.unsaid++
-		return 0, false
-	}
-	unsaid, l.unsaid, l.next = l.unsaid, 0, now.Add(errorEvery)
-	return unsaid, true
+	l.since.Add(1)
+	l.lines.Do(func() {
+		l.log.Error("exporting traces failed", zap.Error(err), zap.Int64("errors_before", l.since.Swap(0)-1))
+	})
 }
 
 // newLogger passes the SDK's own messages to log, as details.

@@ -14,7 +14,7 @@ import (
 func TestErrorsOfTheExportAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.ErrorLevel)
-		l := &errorLog{log: zap.New(core)}
+		l := newErrorLog(zap.New(core))
 		for range 120 { // two minutes of a collector that is away
 			l.Handle(errors.New("refused"))
 			time.Sleep(time.Second)

@@ -35,7 +35,7 @@ func Start(ctx context.Context, version string, log *zap.Logger) *Tracer {
 	if !wanted() {
 		return nil
 	}
-	otel.SetErrorHandler(&errorLog{log: log})
+	otel.SetErrorHandler(newErrorLog(log))
 	otel.SetLogger(newLogger(log))
 	exporter, err := newExporter(ctx)
 	if err != nil {
