@@ -31,9 +31,6 @@ type Config struct {
 	// DataDir stores topics, records and committed offsets. All survive kill -9. One process at a
 	// time may use the directory. Default "": memory only.
 	DataDir string
-	// SyncWrites waits for the disk at every produce (about 2 ms), and acknowledged records survive
-	// a power failure. DataDir is needed. Default false.
-	SyncWrites bool
 	// Topics are created at the start. Existing ones are not changed.
 	Topics []Topic
 	// Partitions is a topic's default number of partitions. Default 4.
@@ -64,9 +61,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		return c, fmt.Errorf("kafka address %q: name a host that clients can reach, such as 127.0.0.1; they are told this address", c.Addr)
-	}
-	if c.SyncWrites && c.DataDir == "" {
-		return c, errors.New("kafka sync writes without a data directory")
 	}
 	return c, nil
 }
@@ -142,9 +136,6 @@ func options(cfg Config, log *zap.Logger) []kfake.Opt {
 	}
 	if cfg.DataDir != "" {
 		opts = append(opts, kfake.DataDir(cfg.DataDir))
-	}
-	if cfg.SyncWrites {
-		opts = append(opts, kfake.SyncWrites())
 	}
 	return opts
 }

@@ -82,15 +82,6 @@ func TestEverythingSurvivesKill(t *testing.T) {
 	require.EqualValues(t, 3, at.At)
 }
 
-func TestSyncWritesSurviveKillToo(t *testing.T) {
-	dir := t.TempDir()
-	k := start(t, embedded.Config{DataDir: dir, SyncWrites: true})
-	produce(t, client(t, k, kgo.AllowAutoTopicCreation()), "orders", 10)
-	k.Close()
-	k = start(t, embedded.Config{DataDir: dir, SyncWrites: true})
-	consume(t, client(t, k, kgo.ConsumeTopics("orders")), 10)
-}
-
 func TestOneProcessPerDirectory(t *testing.T) {
 	dir := t.TempDir()
 	k := start(t, embedded.Config{DataDir: dir})
