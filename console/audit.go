@@ -17,12 +17,7 @@ type auditData struct {
 func (c *Console) audit(r *http.Request) (view, error) {
 	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
 	d := &auditData{Who: trim("who"), What: trim("what"), Topic: trim("topic"), ID: trim("id")}
-	q := url.Values{"limit": {"100"}}
-	set(q, "who", d.Who)
-	set(q, "what", d.What)
-	set(q, "topic", d.Topic)
-	set(q, "id", d.ID)
-	set(q, "cursor", r.FormValue("cursor"))
+	q := url.Values{"limit": {"100"}, "who": {d.Who}, "what": {d.What}, "topic": {d.Topic}, "id": {d.ID}, "cursor": {r.FormValue("cursor")}}
 	var page api.AuditLog
 	err := c.inside.get(r.Context(), "/audit", q, &page)
 	d.Entries, d.Next = page.Entries, next(r, "/audit", page.Cursor, "who", "what", "topic", "id")

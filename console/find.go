@@ -41,12 +41,7 @@ func (c *Console) find(r *http.Request) (view, error) {
 			return v, err
 		}
 	}
-	q := url.Values{"limit": {"50"}}
-	set(q, "topic", d.Topic)
-	set(q, "id-prefix", prefix)
-	set(q, "tag", d.Tag)
-	set(q, "state", d.State)
-	set(q, "cursor", r.FormValue("cursor"))
+	q := url.Values{"limit": {"50"}, "topic": {d.Topic}, "id-prefix": {prefix}, "tag": {d.Tag}, "state": {d.State}, "cursor": {r.FormValue("cursor")}}
 	if d.Ended {
 		q.Set("ended", "true")
 	}

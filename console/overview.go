@@ -37,8 +37,7 @@ func (c *Console) overview(r *http.Request) (view, error) {
 	// One by one: lists are few at a time, and one operator must not crowd out others.
 	var forecast api.Forecast
 	begin := time.Now().Truncate(time.Minute)
-	q := url.Values{"from": {ms(begin)}, "to": {ms(begin.Add(chartMinutes * time.Minute))}, "step": {"1m"}}
-	set(q, "topic", d.Topic)
+	q := url.Values{"from": {ms(begin)}, "to": {ms(begin.Add(chartMinutes * time.Minute))}, "step": {"1m"}, "topic": {d.Topic}}
 	d.ChartErr = text(c.inside.get(ctx, "/forecast", q, &forecast))
 	d.Chart, d.Counted = newChart(begin.UnixMilli(), chartMinutes, forecast.Steps), forecast.Next
 	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.Itoa(curveMinutes)}}, &d.All))

@@ -28,10 +28,7 @@ type previewData struct {
 
 func (c *Console) timers(r *http.Request) (view, error) {
 	d := timersData{Topic: strings.TrimSpace(r.FormValue("topic")), Prefix: r.FormValue("prefix"), Form: timerForm{Timezone: "UTC"}}
-	q := url.Values{"limit": {"50"}}
-	set(q, "topic", d.Topic)
-	set(q, "id-prefix", d.Prefix)
-	set(q, "cursor", r.FormValue("cursor"))
+	q := url.Values{"limit": {"50"}, "topic": {d.Topic}, "id-prefix": {d.Prefix}, "cursor": {r.FormValue("cursor")}}
 	var page api.Timers
 	err := c.inside.get(r.Context(), "/timers", q, &page)
 	d.Timers, d.Next = page.Timers, next(r, "/timers", page.Cursor, "topic", "prefix")
