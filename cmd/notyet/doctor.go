@@ -45,8 +45,8 @@ func (c *doctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := command.AtLeast("--patience", c.Patience, 100*time.Millisecond); err != nil {
-		return err
+	if c.Patience < 100*time.Millisecond {
+		return command.Usage("--patience %v: at least 100ms", c.Patience)
 	}
 	dcfg, err := service.DoctorConfig(cfg)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -101,12 +100,4 @@ func NewLevelLogger(cfg config.Log, w io.Writer) (*zap.Logger, zap.AtomicLevel) 
 		encoder = zapcore.NewConsoleEncoder(enc)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)), level
-}
-
-// AtLeast refuses too small a number or duration of the command line.
-func AtLeast[N int | time.Duration](what string, n, least N) error {
-	if n < least {
-		return Usage("%s %v: at least %v", what, n, least)
-	}
-	return nil
 }

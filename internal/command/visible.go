@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -48,14 +49,13 @@ func (v *visible) Write(p []byte) (int, error) {
 }
 
 func appendVisible(out []byte, r rune) []byte {
-	switch {
-	case r == '\n', r == '\t', unicode.IsPrint(r):
+	if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 		return utf8.AppendRune(out, r)
-	case r > 0xFFFF:
-		r -= 0x10000
-		return fmt.Appendf(out, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
 	}
-	return fmt.Appendf(out, `\u%04x`, r)
+	for _, half := range utf16.AppendRune(nil, r) {
+		out = fmt.Appendf(out, `\u%04x`, half)
+	}
+	return out
 }
 
 // Raw returns the underlying writer, for intended moves of the cursor.

@@ -29,5 +29,5 @@ Example:
 func (c *attackCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Attack(ctx, c.Kind, c.N, c.Rate, c.WarmUp, c.For, c.Other)
-	}, positive("N", c.N), positive("--rate", c.Rate), command.AtLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+	}, positive("N", c.N), positive("--rate", c.Rate), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
 }

@@ -46,5 +46,5 @@ func (c *cancelCmd) Run(a *command.App) error {
 	}
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Cancel(ctx, c.N, c.Rate, c.WarmUp, c.For, cancel)
-	}, positive("N", c.N), positive("--rate", c.Rate), command.AtLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+	}, positive("N", c.N), positive("--rate", c.Rate), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
 }

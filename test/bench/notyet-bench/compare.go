@@ -19,7 +19,7 @@ func (t comparison) shape() bench.Shape {
 }
 
 func (t comparison) checks() []error {
-	return append(t.pressure.checks(), command.AtLeast("--rate", t.Rate, 0))
+	return append(t.pressure.checks(), atLeast("--rate", t.Rate, 0))
 }
 
 type backlogCmd struct {
@@ -87,7 +87,7 @@ Example:
 func (c *failoverCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Failover(ctx, c.Rate, c.Kill, c.WarmUp, c.For)
-	}, positive("--rate", c.Rate), command.AtLeast("--kill", c.Kill, 0), command.AtLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+	}, positive("--rate", c.Rate), atLeast("--kill", c.Kill, 0), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
 }
 
 type idleCmd struct {
@@ -103,7 +103,7 @@ Example:
 }
 
 func (c *idleCmd) Run(a *command.App) error {
-	check := command.AtLeast("--for", c.For, time.Second)
+	check := atLeast("--for", c.For, time.Second)
 	if len(c.PIDs) == 0 {
 		check = command.Usage("--pids: name the processes to watch")
 	}
@@ -128,5 +128,5 @@ Example:
 func (c *retentionCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Retention(ctx, c.Rate, c.Kept, c.For)
-	}, positive("--rate", c.Rate), command.AtLeast("--kept", c.Kept, time.Second), command.AtLeast("--for", c.For, 3*c.Kept))
+	}, positive("--rate", c.Rate), atLeast("--kept", c.Kept, time.Second), atLeast("--for", c.For, 3*c.Kept))
 }

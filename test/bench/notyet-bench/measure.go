@@ -114,7 +114,7 @@ func (c *flags) config(a *command.App, cfg *config.Config) (bench.Config, error)
 		return bench.Config{}, err
 	}
 	for _, err := range []error{
-		positive("--partitions", c.Partitions), command.AtLeast("--value-bytes", c.ValueBytes, bench.MinValueBytes), command.AtLeast("--patience", c.Patience, time.Second),
+		positive("--partitions", c.Partitions), atLeast("--value-bytes", c.ValueBytes, bench.MinValueBytes), atLeast("--patience", c.Patience, time.Second),
 	} {
 		if err != nil {
 			return bench.Config{}, err
@@ -192,6 +192,14 @@ func figureText(v float64) string {
 	return strconv.FormatFloat(v, 'g', 6, 64)
 }
 
-func positive(what string, n int) error { return command.AtLeast(what, n, 1) }
+// atLeast refuses too small a number or duration of the command line.
+func atLeast[N int | time.Duration](what string, n, least N) error {
+	if n < least {
+		return command.Usage("%s %v: at least %v", what, n, least)
+	}
+	return nil
+}
 
-func notNegative(what string, d time.Duration) error { return command.AtLeast(what, d, 0) }
+func positive(what string, n int) error { return atLeast(what, n, 1) }
+
+func notNegative(what string, d time.Duration) error { return atLeast(what, d, 0) }

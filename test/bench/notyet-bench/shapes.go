@@ -66,7 +66,7 @@ func (c *steadyCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Steady(ctx, c.Rate, c.Ahead, c.WarmUp, c.For)
 	},
-		positive("RATE", c.Rate), notNegative("--ahead", c.Ahead), command.AtLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+		positive("RATE", c.Rate), notNegative("--ahead", c.Ahead), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
 }
 
 // pressure are the flags of measurements that send as much as goes through.
@@ -77,7 +77,7 @@ type pressure struct {
 }
 
 func (p pressure) checks() []error {
-	return []error{command.AtLeast("--for", p.For, time.Second), notNegative("--warm-up", p.WarmUp), positive("--pending", p.Pending)}
+	return []error{atLeast("--for", p.For, time.Second), notNegative("--warm-up", p.WarmUp), positive("--pending", p.Pending)}
 }
 
 type sustainedCmd struct {
@@ -149,5 +149,5 @@ Example:
 func (c *callbacksCmd) Run(a *command.App) error {
 	return c.measure(a, func(ctx context.Context, b *bench.Bench) (*bench.Result, error) {
 		return b.Callbacks(ctx, c.Rate, c.Hanging, c.WarmUp, c.For)
-	}, positive("RATE", c.Rate), command.AtLeast("--hanging", c.Hanging, 0), command.AtLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
+	}, positive("RATE", c.Rate), atLeast("--hanging", c.Hanging, 0), atLeast("--for", c.For, time.Second), notNegative("--warm-up", c.WarmUp))
 }
