@@ -87,7 +87,5 @@ func (l *loader) callback(c Callback) {
 	if c.MaxInFlight < 1 || c.MaxInFlightTotal < c.MaxInFlight || c.MaxInFlightTotal > 8000 {
 		l.bad("callback.max-in-flight", fmt.Sprintf("%d of %d in all", c.MaxInFlight, c.MaxInFlightTotal), "is out of range", "write at least 1, at most callback.max-in-flight-total, and that at most 8000")
 	}
-	if c.MaxTimeout < time.Second || c.MaxTimeout > time.Hour {
-		l.bad("callback.max-timeout", c.MaxTimeout.String(), "is out of range", "write 1s to 1h")
-	}
+	l.within("callback.max-timeout", c.MaxTimeout, time.Second, time.Hour, "write 1s to 1h")
 }

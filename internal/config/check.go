@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"net/url"
@@ -114,9 +115,7 @@ func (l *loader) election(c *Config) {
 	if c.Index.Kind == KindRedis && c.IsSet("wakes.topic") {
 		l.bad("wakes.topic", c.Wakes.Topic, "does nothing with index.kind redis", "remove it, or set index.kind to mysql")
 	}
-	if d := c.Election.SessionTimeout; d < time.Second || d > time.Minute {
-		l.bad("election.session-timeout", d.String(), "is out of range", "write 1s to 1m")
-	}
+	l.within("election.session-timeout", c.Election.SessionTimeout, time.Second, time.Minute, "write 1s to 1m")
 }
 
 func (l *loader) sasl(s SASL) {
@@ -171,13 +170,7 @@ func (l *loader) tls(key string, t TLS) {
 }
 
 func (l *loader) http(h HTTP) {
-	t := h.TLS
-	if (t.Cert == "") != (t.Key == "") {
-		l.bad("http.tls.cert", t.Cert, "and http.tls.key go together", "set both or none")
-	}
-	if !t.Enabled && t != (HTTPTLS{}) {
-		l.bad("http.tls.enabled", "false", "makes the other settings of http.tls useless", "write true, or remove them")
-	}
+	l.tls("http.tls", TLS(h.TLS))
 	for _, host := range h.Hosts {
 		if strings.ContainsAny(host, "/ *") {
 			l.bad("http.hosts", host, "is not a host name", "write a name such as notyet.example, without scheme, path or pattern")
@@ -208,9 +201,7 @@ func (l *loader) jwt(h HTTP) {
 			l.bad("http.jwt."+key, "", "is empty", "write what the issuer's tokens have")
 		}
 	}
-	if j.KeysMaxAge < 5*time.Minute || j.KeysMaxAge > 7*24*time.Hour {
-		l.bad("http.jwt.keys-max-age", j.KeysMaxAge.String(), "is out of range", "write 5m to 168h")
-	}
+	l.within("http.jwt.keys-max-age", j.KeysMaxAge, 5*time.Minute, 7*24*time.Hour, "write 5m to 168h")
 	if h.Tokens == "" {
 		l.bad("http.tokens", "", "is not set, and it says what the groups of http.jwt may do", "name a YAML file with entries {topics, group, role}")
 	}
@@ -405,29 +396,27 @@ func (l *loader) durations(c *Config) {
 	}
 	positive("window", c.Window)
 	positive("stop-timeout", c.StopTimeout)
-	if d := c.ZooKeeper.SessionTimeout; d < 10*time.Millisecond {
-		l.bad("zookeeper.session-timeout", d.String(), "is out of range", "write 10ms or more; servers grant 2 to 20 of their ticks")
-	}
+	l.within("zookeeper.session-timeout", c.ZooKeeper.SessionTimeout, 10*time.Millisecond, math.MaxInt64, "write 10ms or more; servers grant 2 to 20 of their ticks")
 	positive("intake.max-delay", c.Intake.MaxDelay)
 	positive("dispatcher.drain-timeout", c.Dispatcher.DrainTimeout)
 	positive("dispatcher.retention", c.Dispatcher.Retention)
-	if d := c.DeadLetters.Retention; d != 0 && d < time.Minute {
-		l.bad("deadletters.retention", d.String(), "is out of range", "write 1m or more, or 0s to keep dead letters forever")
+	if d := c.DeadLetters.Retention; d != 0 {
+		l.within("deadletters.retention", d, time.Minute, math.MaxInt64, "write 1m or more, or 0s to keep dead letters forever")
 	}
-	if d := c.Audit.Retention; d != 0 && d < time.Minute {
-		l.bad("audit.retention", d.String(), "is out of range", "write 1m or more, or 0s to keep the audit log forever")
+	if d := c.Audit.Retention; d != 0 {
+		l.within("audit.retention", d, time.Minute, math.MaxInt64, "write 1m or more, or 0s to keep the audit log forever")
 	}
 	positive("timers.misfire-after", c.Timers.MisfireAfter)
 	positive("sendlog.retention", c.SendLog.Retention)
 	positive("migrate.retention", c.Migrate.Retention)
-	if d := c.Dispatcher.LookAhead; d < 10*time.Millisecond || d > time.Minute {
-		l.bad("dispatcher.look-ahead", d.String(), "is out of range", "write 10ms to 1m")
-	}
-	if d := c.Dispatcher.BurstLookAhead; d < 0 || d > time.Minute {
-		l.bad("dispatcher.burst-look-ahead", d.String(), "is out of range", "write 0s to 1m")
-	}
-	if d := c.Dispatcher.UndeliverableAfter; d < 0 {
-		l.bad("dispatcher.undeliverable-after", d.String(), "is out of range", "write a duration such as 1m, or 0s to try once")
+	l.within("dispatcher.look-ahead", c.Dispatcher.LookAhead, 10*time.Millisecond, time.Minute, "write 10ms to 1m")
+	l.within("dispatcher.burst-look-ahead", c.Dispatcher.BurstLookAhead, 0, time.Minute, "write 0s to 1m")
+	l.within("dispatcher.undeliverable-after", c.Dispatcher.UndeliverableAfter, 0, math.MaxInt64, "write a duration such as 1m, or 0s to try once")
+}
+
+func (l *loader) within(key string, d, least, most time.Duration, fix string) {
+	if d < least || d > most {
+		l.bad(key, d.String(), "is out of range", fix)
 	}
 }
 

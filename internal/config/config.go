@@ -273,12 +273,12 @@ type SignIn struct {
 type HTTPTLS struct {
 	// Enabled turns HTTPS on. Default false: plain HTTP.
 	Enabled bool `key:"enabled"`
+	// CA is a PEM file of the commands' trusted authorities. Default the system's.
+	CA string `key:"ca"`
 	// Cert is a PEM file of the services' certificate. A changed file is read again. Default none.
 	Cert string `key:"cert"`
 	// Key is the PEM file of the certificate's private key, read again likewise. Default none.
 	Key string `key:"key" secret:"in file"`
-	// CA is a PEM file of the commands' trusted authorities. Default the system's.
-	CA string `key:"ca"`
 	// ServerName is the commands' expected name in the certificate. Default the host in http.addr.
 	ServerName string `key:"server-name"`
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -15,19 +16,18 @@ type Problem struct {
 }
 
 func (p Problem) String() string {
-	var b strings.Builder
-	b.WriteString(p.Key)
+	text := p.Key
 	if p.Source != "" {
-		b.WriteString(" (" + p.Source + ")")
+		text += " (" + p.Source + ")"
 	}
 	if p.Value != "" {
-		fmt.Fprintf(&b, " %q", p.Value)
+		text += " " + strconv.Quote(p.Value)
 	}
-	b.WriteString(" " + p.Problem)
+	text += " " + p.Problem
 	if p.Fix != "" {
-		b.WriteString(": " + p.Fix)
+		text += ": " + p.Fix
 	}
-	return b.String()
+	return text
 }
 
 // redact hides possible passwords in a value, in case a DSN or a URL is in the wrong place:

@@ -11,9 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
-	"github.com/knadh/koanf/v2"
+	koanf "github.com/knadh/koanf/maps"
 
 	"github.com/notyet/notyet/internal/reload"
 )
@@ -40,7 +38,7 @@ type Sources struct {
 }
 
 type loader struct {
-	values   *koanf.Koanf
+	values   map[string]any    // by key
 	origin   map[string]Origin // where each key was set
 	unread   map[string]bool   // keys whose values could not be read
 	problems []Problem
@@ -64,7 +62,7 @@ func Read(s Sources) (*Config, []Problem) {
 	if s.File == "" {
 		s.File = lookup(s.Environ, FileVariable)
 	}
-	l := &loader{values: koanf.New("."), origin: map[string]Origin{}, unread: map[string]bool{}}
+	l := &loader{values: map[string]any{}, origin: map[string]Origin{}, unread: map[string]bool{}}
 	l.texts(s.Defaults, Origin{})
 	clear(l.origin)
 	l.file(s)
@@ -93,19 +91,19 @@ func (l *loader) add(p Problem) { l.problems = append(l.problems, p) }
 
 // take notes a value from origin, to be assigned later.
 func (l *loader) take(key string, value any, origin Origin) {
-	if err := l.values.Set(key, value); err != nil {
-		l.add(Problem{Key: key, Source: origin.String(), Problem: "cannot be read: " + err.Error()})
-		return
-	}
-	l.origin[key] = origin
+	l.values[key], l.origin[key] = value, origin
 }
 
 func (l *loader) file(s Sources) {
 	if s.File == "" {
 		return
 	}
-	k := koanf.New(".")
-	if err := k.Load(file.Provider(s.File), document{}); err != nil {
+	var document map[string]any
+	text, err := os.ReadFile(s.File)
+	if err == nil {
+		err = reload.DecodeYAML(text, &document)
+	}
+	if err != nil {
 		p := Problem{Key: "--config", Value: s.File, Problem: "cannot be read: " + quoted.ReplaceAllString(err.Error(), "(hidden)"), Fix: "name a YAML file"}
 		if errors.Is(err, fs.ErrNotExist) {
 			p.Problem = "does not exist"
@@ -113,8 +111,10 @@ func (l *loader) file(s Sources) {
 		l.add(p)
 		return
 	}
-	for _, key := range slices.Sorted(maps.Keys(k.All())) {
-		value := k.Get(key)
+	koanf.IntfaceKeysToStrings(document)
+	values, _ := koanf.Flatten(document, nil, ".")
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		value := values[key]
 		_, known := find(fields, key)
 		switch {
 		case value == nil && section(key):
@@ -131,17 +131,6 @@ func (l *loader) file(s Sources) {
 		}
 	}
 }
-
-// document parses the configuration's one YAML document.
-type document struct{}
-
-// Unmarshal implements koanf.Parser.
-func (document) Unmarshal(text []byte) (out map[string]any, err error) {
-	return out, reload.DecodeYAML(text, &out)
-}
-
-// Marshal implements koanf.Parser. Nothing is written.
-func (document) Marshal(map[string]any) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 // unknownKey reports an unknown key, never with the value: the value may be a secret under a
 // mistyped key. Below a secret, an apparent key can be the secret itself: a DSN without quotes is a
@@ -173,37 +162,28 @@ const testPrefix = envPrefix + "TEST_"
 var injected = regexp.MustCompile(`^NOTYET_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
 func (l *loader) environment(s Sources) {
-	names, restricts := map[string]string{}, map[string]bool{}
+	known := map[string]field{}
 	var variables []string
 	for _, f := range fields {
-		names[f.env()], restricts[f.key] = f.key, f.restricts != ""
+		known[f.env()] = f
 		variables = append(variables, f.env())
 	}
-	provider := env.Provider("\x00", env.Opt{
-		Prefix:      envPrefix,
-		EnvironFunc: func() []string { return s.Environ },
-		TransformFunc: func(name, value string) (string, any) {
-			key, known := names[name]
-			switch {
-			case name == FileVariable, value == "" && !restricts[key], strings.HasPrefix(name, testPrefix), known && ignored(s.Ignore, key):
-			case known:
-				return key, value
-			case !injected.MatchString(name):
-				fix := "unset it; names that begin with " + envPrefix + " are settings"
-				if near := nearest(name, append(variables, FileVariable)); near != "" {
-					fix = "did you mean " + near + "?"
-				}
-				l.add(Problem{Key: name, Problem: "is unknown", Fix: fix}) // its value may be a secret
+	for _, pair := range s.Environ {
+		name, value, _ := strings.Cut(pair, "=")
+		f, setting := known[name]
+		switch {
+		case !strings.HasPrefix(name, envPrefix), name == FileVariable, strings.HasPrefix(name, testPrefix), value == "" && f.restricts == "":
+		case setting:
+			if !ignored(s.Ignore, f.key) {
+				l.take(f.key, value, Origin{FromEnvironment, name})
 			}
-			return "", nil
-		},
-	})
-	found, err := provider.Read()
-	if err != nil {
-		l.add(Problem{Key: envPrefix + "*", Problem: "cannot be read: " + err.Error()})
-	}
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		l.take(key, found[key], Origin{FromEnvironment, EnvName(key)})
+		case !injected.MatchString(name):
+			fix := "unset it; names that begin with " + envPrefix + " are settings"
+			if near := nearest(name, append(variables, FileVariable)); near != "" {
+				fix = "did you mean " + near + "?"
+			}
+			l.add(Problem{Key: name, Problem: "is unknown", Fix: fix}) // its value may be a secret
+		}
 	}
 }
 
@@ -223,13 +203,13 @@ func ignored(ignore []string, key string) bool {
 
 func (l *loader) assign(cfg *Config) {
 	for _, f := range fields {
-		if !l.values.Exists(f.key) {
+		raw, set := l.values[f.key]
+		if !set {
 			continue
 		}
-		origin, raw := l.origin[f.key], l.values.Get(f.key)
 		if err := assign(reflect.ValueOf(cfg).Elem().FieldByIndex(f.index), raw); err != nil {
 			l.unread[f.key] = true
-			p := Problem{Key: f.key, Source: origin.String(), Problem: "is not valid", Fix: err.Error()}
+			p := Problem{Key: f.key, Source: l.origin[f.key].String(), Problem: "is not valid", Fix: err.Error()}
 			if !f.secret {
 				p.Value = redact(fmt.Sprint(raw))
 			}
@@ -238,6 +218,10 @@ func (l *loader) assign(cfg *Config) {
 	}
 }
 
+// zeroInherits are the settings of an intake topic that count as missing where they are zero. A
+// quota of zero is a mistake.
+var zeroInherits = []string{"aliases", "max-delay", "max-value-bytes"}
+
 // inherit gives each intake topic the missing common settings.
 func (c *Config) inherit() {
 	for i := range c.Intake.Topics {
@@ -245,32 +229,12 @@ func (c *Config) inherit() {
 		if in.Target != "" && in.AllowedTargets == nil {
 			in.AllowedTargets, in.own["allowed-targets"] = []string{in.Target}, true
 		}
-		if in.AllowedTargets == nil {
-			in.AllowedTargets = c.Intake.AllowedTargets
-		}
-		if in.Aliases == nil {
-			in.Aliases = c.Intake.Aliases
-		}
-		if in.MaxDelay == 0 {
-			in.MaxDelay = c.Intake.MaxDelay
-		}
-		if in.MaxValueBytes == 0 {
-			in.MaxValueBytes = c.Intake.MaxValueBytes
-		}
-		if !in.own["requests-per-second"] {
-			in.RequestsPerSecond = c.Intake.RequestsPerSecond
-		}
-		if !in.own["pending-tasks"] {
-			in.PendingTasks = c.Intake.PendingTasks
-		}
-		if !in.own["beyond"] {
-			in.Beyond = c.Intake.Beyond
-		}
-		if !in.own["pending-bytes"] {
-			in.PendingBytes = c.Intake.PendingBytes
-		}
-		if !in.own["unknown-targets"] {
-			in.UnknownTargets = c.Intake.UnknownTargets
+		for _, f := range intakeFields {
+			mine := reflect.ValueOf(in).Elem().FieldByIndex(f.index)
+			common, is := find(fields, "intake."+f.key)
+			if is && (!in.own[f.key] || mine.IsZero() && slices.Contains(zeroInherits, f.key)) {
+				mine.Set(reflect.ValueOf(c).Elem().FieldByIndex(common.index))
+			}
 		}
 	}
 }
