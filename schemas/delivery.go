@@ -29,34 +29,30 @@ var ErrNotDelivery = errors.New("not a delivery of notyet")
 // AppendDelivery adds a delivery's headers after the caller's own. The values share an allocation.
 func AppendDelivery(h []kgo.RecordHeader, d Delivery) []kgo.RecordHeader {
 	b := make([]byte, 0, len(d.ID)+len(d.Key)+len(d.Timer)+len(d.Tag)+48) // three numbers of at most 20, 10 and 10 digits
-	add := func(name string, from int) {
+	from := 0
+	add := func(name string) {
 		h = append(h, kgo.RecordHeader{Key: name, Value: b[from:len(b):len(b)]})
+		from = len(b)
 	}
 	b = append(b, d.ID...)
-	add(HeaderID, 0)
-	from := len(b)
+	add(HeaderID)
 	b = strconv.AppendInt(b, d.Due, 10)
-	add(HeaderDue, from)
-	from = len(b)
+	add(HeaderDue)
 	b = strconv.AppendInt(b, int64(d.Attempt), 10)
-	add(HeaderAttempt, from)
-	from = len(b)
+	add(HeaderAttempt)
 	b = append(b, d.Key...)
-	add(HeaderDelivery, from)
+	add(HeaderDelivery)
 	if d.Replay > 0 {
-		from = len(b)
 		b = strconv.AppendInt(b, int64(d.Replay), 10)
-		add(HeaderReplay, from)
+		add(HeaderReplay)
 	}
 	if d.Timer != "" {
-		from = len(b)
 		b = append(b, d.Timer...)
-		add(HeaderTimer, from)
+		add(HeaderTimer)
 	}
 	if d.Tag != "" {
-		from = len(b)
 		b = append(b, d.Tag...)
-		add(HeaderTag, from)
+		add(HeaderTag)
 	}
 	return h
 }

@@ -197,16 +197,8 @@ func hasForm(v []byte, form string) bool {
 // belowNanosecond reports whether a valid RFC 3339 time has a digit other than 0 after its ninth
 // decimal; package time drops those.
 func belowNanosecond(v []byte) bool {
-	const point = len("2006-01-02T15:04:05")
-	if len(v) <= point || v[point] != '.' {
-		return false
-	}
-	for i := point + 10; i < len(v) && isDigit(v[i]); i++ {
-		if v[i] != '0' {
-			return true
-		}
-	}
-	return false
+	const ninth = len("2006-01-02T15:04:05.000000000")
+	return len(v) > ninth && len(bytes.TrimRight(v[ninth:], "0")) > 0
 }
 
 // parseInt reads [-]digits. Other signs and separators of strconv are not part of the contract. A

@@ -55,7 +55,7 @@ func parseGo(v []byte) (time.Duration, string) {
 		if end < 0 {
 			end = len(rest)
 		}
-		unit := goUnit(rest[:end])
+		unit := goUnits[string(rest[:end])]
 		if unit == 0 {
 			return 0, notDuration
 		}
@@ -67,22 +67,10 @@ func parseGo(v []byte) (time.Duration, string) {
 	return total, ""
 }
 
-func goUnit(u []byte) time.Duration {
-	switch string(u) {
-	case "ns":
-		return time.Nanosecond
-	case "us", "µs", "μs": // U+00B5 and U+03BC, as in Go
-		return time.Microsecond
-	case "ms":
-		return time.Millisecond
-	case "s":
-		return time.Second
-	case "m":
-		return time.Minute
-	case "h":
-		return time.Hour
-	}
-	return 0
+// goUnits are those of Go. The sign of micro is U+00B5 or U+03BC.
+var goUnits = map[string]time.Duration{
+	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond,
+	"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
 }
 
 // parseISO reads an ISO duration behind the P. Each unit comes at most once, from long to short.
@@ -105,7 +93,10 @@ func parseISO(v []byte) (time.Duration, string) {
 		if rest[0] == 'Y' || rest[0] == 'M' && !inTime {
 			return 0, yearsOrMonth
 		}
-		unit := isoUnit(rest[0], inTime)
+		unit := isoDates[rest[0]]
+		if inTime {
+			unit = isoTimes[rest[0]]
+		}
 		if unit == 0 || unit >= last {
 			return 0, notDuration
 		}
@@ -120,22 +111,11 @@ func parseISO(v []byte) (time.Duration, string) {
 	return total, ""
 }
 
-func isoUnit(c byte, inTime bool) time.Duration {
-	const day = 24 * time.Hour
-	switch {
-	case c == 'W' && !inTime:
-		return 7 * day
-	case c == 'D' && !inTime:
-		return day
-	case c == 'H' && inTime:
-		return time.Hour
-	case c == 'M' && inTime:
-		return time.Minute
-	case c == 'S' && inTime:
-		return time.Second
-	}
-	return 0
-}
+// isoDates and isoTimes are the units of ISO 8601 before and behind the T.
+var (
+	isoDates = map[byte]time.Duration{'W': 7 * 24 * time.Hour, 'D': 24 * time.Hour}
+	isoTimes = map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second}
+)
 
 // decimal is whole + frac/scale. sticky means that further digits, not all 0, follow.
 type decimal struct {

@@ -210,10 +210,6 @@ func DecodeEvent(r *kgo.Record) (Event, error) {
 
 // AnsweredRequest returns the intake position of the request that a result record answers, or "".
 func AnsweredRequest(r *kgo.Record) string {
-	for _, h := range r.Headers {
-		if h.Key == HeaderRequest {
-			return string(h.Value)
-		}
-	}
-	return ""
+	request, _ := only(r.Headers, HeaderRequest)
+	return string(request)
 }

@@ -1,6 +1,9 @@
 package schemas
 
-import "math/bits"
+import (
+	"math/bits"
+	"strings"
+)
 
 // Prefix starts the name of each of notyet's headers. Names are lower case. A header with this
 // prefix in another case or with an unknown name rejects the request.
@@ -130,92 +133,17 @@ var allowed = [...]header{
 
 // ours reports whether a header's name starts with Prefix, in any case.
 func ours(key string) bool {
-	if len(key) < len(Prefix) || key[0]|0x20 != 'n' {
-		return false
-	}
-	for i := 1; i < len(Prefix)-1; i++ {
-		if key[i]|0x20 != Prefix[i] {
-			return false
-		}
-	}
-	return key[len(Prefix)-1] == '-'
+	return len(key) >= len(Prefix) && key[0]|0x20 == 'n' && strings.EqualFold(key[:len(Prefix)], Prefix)
 }
 
-// lookup returns the bit of a header's name, or 0. The compiler makes the switch a binary search.
-func lookup(key string) header {
-	switch key {
-	case HeaderOp:
-		return hOp
-	case HeaderTopic:
-		return hTopic
-	case HeaderID:
-		return hID
-	case HeaderAt:
-		return hAt
-	case HeaderDelay:
-		return hDelay
-	case HeaderIfExists:
-		return hIfExists
-	case HeaderMerge:
-		return hMerge
-	case HeaderMaxWait:
-		return hMaxWait
-	case HeaderVersion:
-		return hVersion
-	case HeaderPriority:
-		return hPriority
-	case HeaderAck:
-		return hAck
-	case HeaderAckTimeout:
-		return hAckTimeout
-	case HeaderMaxAttempts:
-		return hMaxAttempts
-	case HeaderBackoff:
-		return hBackoff
-	case HeaderMaxLateness:
-		return hMaxLateness
-	case HeaderTag:
-		return hTag
-	case HeaderEvents:
-		return hEvents
-	case HeaderCron:
-		return hCron
-	case HeaderEvery:
-		return hEvery
-	case HeaderTimezone:
-		return hTimezone
-	case HeaderFrom:
-		return hFrom
-	case HeaderUntil:
-		return hUntil
-	case HeaderJitter:
-		return hJitter
-	case HeaderOverlap:
-		return hOverlap
-	case HeaderTimer:
-		return hTimer
-	case HeaderMisfire:
-		return hMisfire
-	case HeaderURL:
-		return hURL
-	case HeaderMethod:
-		return hMethod
-	case HeaderDue:
-		return hDue
-	case HeaderAttempt:
-		return hAttempt
-	case HeaderDelivery:
-		return hDelivery
-	case HeaderReplay:
-		return hReplay
-	case HeaderStatus:
-		return hStatus
-	case HeaderRetryAfter:
-		return hRetryAfter
-	case HeaderState:
-		return hState
-	case HeaderRequest:
-		return hRequest
+// headerBits has the bit of each name.
+var headerBits = func() map[string]header {
+	out := make(map[string]header, len(headerNames))
+	for i, name := range headerNames {
+		out[name] = 1 << i
 	}
-	return 0
-}
+	return out
+}()
+
+// lookup returns the bit of a header's name, or 0.
+func lookup(key string) header { return headerBits[key] }

@@ -24,20 +24,15 @@ type Rejection struct {
 
 // Error returns one line: header, value, problem, fix and claim.
 func (r *Rejection) Error() string {
-	var b strings.Builder
-	b.WriteString(r.Header)
+	text := r.Header
 	if r.Value != "" {
-		b.WriteByte(' ')
-		b.WriteString(strconv.Quote(r.Value))
+		text += " " + strconv.Quote(r.Value)
 	}
-	b.WriteByte(' ')
-	b.WriteString(r.Problem)
-	b.WriteString(": ")
-	b.WriteString(r.Fix)
+	text += " " + r.Problem + ": " + r.Fix
 	if r.Claim != "" {
-		b.WriteString(" (the request names " + r.Claim + ")")
+		text += " (the request names " + r.Claim + ")"
 	}
-	return b.String()
+	return text
 }
 
 // Problems that are not about a header's value.

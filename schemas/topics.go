@@ -19,13 +19,7 @@ const (
 // DefaultID returns the id of a task whose request gives none: "<intake
 // topic>/<partition>/<offset>". It is also the key of a rejection without a usable id.
 func DefaultID(topic string, partition int32, offset int64) string {
-	b := make([]byte, 0, len(topic)+32)
-	b = append(b, topic...)
-	b = append(b, '/')
-	b = strconv.AppendInt(b, int64(partition), 10)
-	b = append(b, '/')
-	b = strconv.AppendInt(b, offset, 10)
-	return string(b)
+	return topic + "/" + strconv.Itoa(int(partition)) + "/" + strconv.FormatInt(offset, 10)
 }
 
 // ValidTopic reports whether Kafka would accept the name: 1 to 249 of [a-zA-Z0-9._-], but not "."
