@@ -8,9 +8,9 @@ const (
 	// ScannerPolled: a batch is about to be stored (scanner/worker.go). Error: the database rejects
 	// the batch.
 	ScannerPolled = "scanner.polled"
-	// StoreReplacing: under the locks of rows and slots, before known tasks are cancelled,
-	// replaced, fired or ended (store/intake/place.go, store/intake/timers.go). Error: the
-	// transaction fails.
+	// StoreReplacing: under the locks of rows and slots, of cancels of many under those of rows,
+	// before known tasks are cancelled, replaced, fired or ended (store/intake/place.go,
+	// store/intake/timers.go). Error: the transaction fails.
 	StoreReplacing = "store.replacing"
 	// StoreBuried: dead letters are written and not yet committed
 	// (store/internal/handle/deadletters.go). Error: the transaction fails.
