@@ -67,7 +67,7 @@ var arrows = map[string][]string{
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time
 	// Fault runs look at what the program leaves behind, and never run it in their own process.
-	"test/chaos":   {"schemas", "internal/index", "internal/sendlog", "internal/kafka", "internal/machine", "test/freeport"},
+	"test/chaos":   {"schemas", "internal/index", "internal/sendlog", "internal/kafka", "internal/loop", "internal/machine", "test/freeport"},
 	"test/bench":   {"schemas", "internal/kafka", "internal/loop"},
 	"test/mutants": {}, // mistakes in other packages' rules
 	"cmd":          {anything},

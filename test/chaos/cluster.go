@@ -60,12 +60,14 @@ type Cluster struct {
 	log     *zap.Logger
 	rng     *rand.Rand // of the machines' clocks
 
-	primary *proxy.Proxy // leads to the database server that takes writes
-	db      *sql.DB      // as root, which can read while others cannot write
-	client  *kgo.Client
-	large   *kgo.Client // sends records that exceed our limits, and compress to less than the broker's
-	admin   *kadm.Client
-	nodes   []*node
+	primary   *proxy.Proxy // leads to the database server that takes writes
+	db        *sql.DB      // as root, which can read while others cannot write
+	client    *kgo.Client
+	large     *kgo.Client // sends records that exceed our limits, and compress to less than the broker's
+	attacker  *kgo.Client // of the tenant that attacks
+	receivers *receivers  // of callbacks
+	admin     *kadm.Client
+	nodes     []*node
 }
 
 // NewCluster builds the program, starts empty servers and everything on them. Logs and send logs go
@@ -121,8 +123,14 @@ func (c *Cluster) connect(context.Context) error {
 	if c.large, err = kgo.NewClient(kgo.SeedBrokers(c.brokers()...), kgo.ProducerBatchMaxBytes(64<<20), kgo.ProducerBatchCompression(kgo.ZstdCompression())); err != nil {
 		return err
 	}
+	if c.attacker, err = kgo.NewClient(kgo.SeedBrokers(c.brokers()...), kgo.MaxBufferedRecords(100_000)); err != nil {
+		return err
+	}
+	if c.receivers, err = newReceivers(); err != nil {
+		return err
+	}
 	c.admin = kadm.NewClient(c.client)
-	return nil
+	return errors.Join(c.writeSettings(slowRate), c.writeTokens())
 }
 
 func (c *Cluster) prepare(ctx context.Context) error {
@@ -130,7 +138,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if _, err := c.db.ExecContext(ctx, "CREATE DATABASE "+database+" CHARACTER SET utf8mb4; CREATE USER 'chaos'@'%' IDENTIFIED BY 'chaos'; GRANT ALL PRIVILEGES ON "+database+".* TO 'chaos'@'%'"); err != nil {
 		return fmt.Errorf("making the database: %w", err)
 	}
-	if err := c.topics(ctx, append(allTargets(), intakeTopic, reportsTopic, resultsTopic)...); err != nil {
+	if err := c.topics(ctx, slices.Concat(allTargets(), otherIntakes, []string{intakeTopic, reportsTopic, resultsTopic})...); err != nil {
 		return err
 	}
 	_, err := c.command(ctx, c.first(), "migrate")
@@ -230,6 +238,7 @@ func (c *Cluster) env() []string {
 	} else {
 		env = append(env, "NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql", "NOTYET_ELECTION_SESSION_TIMEOUT="+session.String())
 	}
+	env = append(env, c.tenancy()...)
 	return append(env, "NOTYET_SLOTS="+strconv.Itoa(slotCount), "NOTYET_MIGRATE_PARTITIONS="+strconv.Itoa(partCount), "NOTYET_SCANNER_GROUP="+groupName,
 		"NOTYET_LOG_FORMAT=console", "NOTYET_DISPATCHER_UNDELIVERABLE_AFTER=5s")
 }
@@ -312,11 +321,13 @@ func (c *Cluster) Close() error {
 	for _, n := range c.nodes {
 		n.close()
 	}
-	if c.client != nil {
-		c.client.Close()
+	for _, client := range []*kgo.Client{c.client, c.large, c.attacker} {
+		if client != nil {
+			client.Close()
+		}
 	}
-	if c.large != nil {
-		c.large.Close()
+	if c.receivers != nil {
+		_ = c.receivers.server.Close()
 	}
 	if c.db != nil {
 		_ = c.db.Close()

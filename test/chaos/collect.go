@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (c *Cluster) drain(ctx context.Context, bound time.Duration) error {
 	for {
 		left := c.count(ctx, `SELECT (SELECT COUNT(*) FROM `+database+`.tasks t JOIN `+database+`.slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?)
 			+ (SELECT COUNT(*) FROM `+database+`.outbox) + (SELECT COUNT(*) FROM `+database+`.waiting) + `+slotsChanging, time.Now().Add(restHorizon).UnixMilli())
-		lag, err := c.lag(ctx)
+		lag, err := c.lag(ctx, slices.Concat(otherIntakes, []string{intakeTopic, reportsTopic})...)
 		if quiet++; left != 0 || err != nil || lag != 0 {
 			quiet = 0
 		}
@@ -43,15 +44,15 @@ func (c *Cluster) drain(ctx context.Context, bound time.Duration) error {
 	}
 }
 
-// lag returns the number of requests and reports that are not in the database.
-func (c *Cluster) lag(ctx context.Context) (int64, error) {
-	ends, err := c.admin.ListEndOffsets(ctx, intakeTopic, reportsTopic)
+// lag returns the number of records of topics that are not in the database.
+func (c *Cluster) lag(ctx context.Context, topics ...string) (int64, error) {
+	ends, err := c.admin.ListEndOffsets(ctx, topics...)
 	if err != nil {
 		return 0, err
 	}
 	total := int64(0)
 	ends.Each(func(o kadm.ListedOffset) { total += o.Offset })
-	stored := c.count(ctx, "SELECT COALESCE(SUM(next_offset), 0) FROM "+database+".sources WHERE topic IN (?, ?)", intakeTopic, reportsTopic)
+	stored := c.count(ctx, "SELECT COALESCE(SUM(next_offset), 0) FROM "+database+".sources WHERE topic IN ('"+strings.Join(topics, "', '")+"')")
 	return total - stored, nil
 }
 
@@ -77,6 +78,7 @@ func (c *Cluster) collect(ctx context.Context, h *history.History) error {
 			return err
 		}
 	}
+	h.ForgetSent(func(topic string) bool { return strings.HasPrefix(topic, attackTopics) || schemas.IsOrigin(topic) })
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/test/chaos/check"
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
@@ -24,6 +25,7 @@ type fault struct {
 	disorder bool   // it may delay tasks of one key one by one
 	rewinds  bool   // it restores the database
 	named    bool   // only if it is named
+	tenants  bool   // it is one tenant's among several, so all programs must know of them
 	overlap  bool   // it combines two faults
 	hurt     func(b *breaker) error
 }
@@ -78,6 +80,7 @@ var faults = []fault{
 	{kind: "one-without-redis", needs: redisServer, hurt: loseOne(redisServer)},
 	{kind: "one-without-zookeeper", needs: zookeeperServer, hurt: loseOne(zookeeperServer)},
 	{kind: "hostile-records", hurt: sendHostile},
+	{kind: check.Attack, tenants: true, hurt: tenantAttacks},
 	{kind: "all-expire", doubles: true, hurt: expireAll},
 	{kind: "all-targets-missing", hurt: missAll},
 	{kind: "stop-scanner-while", overlap: true, hurt: stopScannerWhile},

@@ -59,6 +59,11 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err erro
 	if err != nil {
 		return rep, err
 	}
+	if cfg.Before != "" {
+		if kinds = slices.DeleteFunc(kinds, func(f fault) bool { return f.tenants }); len(kinds) == 0 {
+			return rep, errors.New("no fault is left: the version before an upgrade knows of no tenants")
+		}
+	}
 	c, err := NewCluster(ctx, cfg, log)
 	if err != nil {
 		return rep, err

@@ -7,20 +7,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
+
+	"github.com/notyet/notyet/test/chaos/check"
 )
 
 // TestTinyRun is a tiny `make chaos` on servers of its own: a few requests, and one fault of each
 // sort.
 func TestTinyRun(t *testing.T) {
-	rep := tinyRun(t, Config{Faults: []string{"kill-leader", "kill-scanner", "redis-flushed", "zookeeper-cut", "mysql-killed", "slots-set"}})
+	rep := tinyRun(t, Config{Faults: []string{"kill-leader", "kill-scanner", "redis-flushed", "zookeeper-cut", "mysql-killed", "slots-set", check.Attack}})
 	require.Positive(t, rep.Result.Figures.Indexed)
 }
 
 // TestTinySmallRun is the same on Kafka and the database alone.
 func TestTinySmallRun(t *testing.T) {
-	rep := tinyRun(t, Config{Small: true, Faults: []string{"kill-leader", "mysql-killed", "slots-set"}})
+	rep := tinyRun(t, Config{Small: true, Faults: []string{"kill-leader", "mysql-killed", "slots-set", check.Attack}})
 	require.True(t, rep.History.Rest.Indexless)
 }
 
@@ -29,7 +32,7 @@ func TestTinyClusterRun(t *testing.T) {
 	if os.Getenv("NOTYET_CHAOS") != "1" {
 		t.Skip("it starts fourteen servers: set NOTYET_CHAOS=1 to run it")
 	}
-	tinyRun(t, Config{Form: Clustered, Faults: []string{"kill-leader", "controller-killed", "partitions-reassigned", "zookeeper-quorum-lost", "redis-failed-over", "mysql-promoted", "mysql-promoted-late"}})
+	tinyRun(t, Config{Form: Clustered, Faults: []string{"kill-leader", "controller-killed", "partitions-reassigned", "zookeeper-quorum-lost", "redis-failed-over", "mysql-promoted", "mysql-promoted-late", check.Attack}})
 }
 
 func tinyRun(t *testing.T, cfg Config) Report {
@@ -52,6 +55,9 @@ func tinyRun(t *testing.T, cfg Config) Report {
 	require.Zero(t, f.Lost)
 	require.GreaterOrEqual(t, f.Earliest, int64(0))
 	require.Positive(t, f.Placed)
+	for _, h := range []*hdrhistogram.Histogram{f.Attacked, f.Called, f.Answered} {
+		require.Positive(t, h.TotalCount())
+	}
 	for _, fate := range []string{"delivered", "replaced", "stale", "cancelled", "rejected", "pending"} {
 		require.Positive(t, f.Fates[fate], fate)
 	}

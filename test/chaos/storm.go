@@ -77,6 +77,7 @@ func (l *looker) look(ctx context.Context, client *http.Client, n *node, o histo
 	if err != nil {
 		return
 	}
+	req.Header.Set("Authorization", "Bearer "+adminToken)
 	resp, err := client.Do(req)
 	if err != nil {
 		return

@@ -11,6 +11,7 @@
 //	I5, I8        attempts.go   reports, redeliveries, stops
 //	I9, I10, I11  stores.go     slots, offsets and the index as they were seen
 //	I12, I13      lateness.go   how late, and how soon it is over
+//	I13           attacks.go    what others have beside a tenant that attacks
 //	I14           sent.go       send logs beside the topics
 //
 // A request whose outcome its client does not know may have had its effect or not; it is never
@@ -32,7 +33,7 @@ type Bounds struct {
 	Copies   int64 // from a fault's end until the last copy that it explains. Default 45000
 	Settled  int64 // outside faults, how long a delivery may be published and not settled. Default 10000
 	Window   int64 // outside faults, how much later than the earliest instant a redelivery may be. Default 3000
-	Flood    int64 // how much later than usual, at p99, tasks during a burst of others may be. Default 5000
+	Flood    int64 // how much later than usual, at p99, tasks during a burst of others, or beside a tenant that attacks, may be. Default 5000
 	Ahead    int64 // how long before its due time a task has to be stored for a certain position in the order: the longest look-ahead, before a burst, and a second. Default 4000
 	Clock    int64 // how far the database's clock may be behind the broker's. Default 0
 }

@@ -30,6 +30,9 @@ type Figures struct {
 
 	Lateness map[string]*hdrhistogram.Histogram // of first copies of first attempts: calm, fault, recovery
 	Beside   *hdrhistogram.Histogram            // tasks of other targets during bursts
+	Attacked *hdrhistogram.Histogram            // another tenant's tasks during attacks
+	Called   *hdrhistogram.Histogram            // its callbacks
+	Answered *hdrhistogram.Histogram            // answers to an administrator meanwhile
 	Takeover *hdrhistogram.Histogram            // from a dispatcher's kill to the first delivery of its slots by another
 	Kinds    map[string]*Kind
 
@@ -50,7 +53,7 @@ var Phases = []string{"calm", "fault", "recovery"}
 func newFigures() Figures {
 	f := Figures{
 		Earliest: math.MaxInt64, Fates: map[string]int{}, Cancels: map[string]int{}, Copies: map[string]int{}, Inversions: map[string]int{},
-		Lateness: map[string]*hdrhistogram.Histogram{}, Beside: histogram(), Takeover: histogram(), Kinds: map[string]*Kind{}, recovered: map[*history.Fault]int64{},
+		Lateness: map[string]*hdrhistogram.Histogram{}, Beside: histogram(), Attacked: histogram(), Called: histogram(), Answered: histogram(), Takeover: histogram(), Kinds: map[string]*Kind{}, recovered: map[*history.Fault]int64{},
 	}
 	for _, p := range Phases {
 		f.Lateness[p] = histogram()

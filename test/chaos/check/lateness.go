@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/notyet/notyet/test/chaos/history"
 )
 
@@ -34,6 +36,7 @@ func (c *checker) judgeLateness() {
 		}
 	}
 	c.judgeBursts(firsts)
+	c.judgeAttacks(firsts)
 	for _, what := range c.h.Run.Problems {
 		c.find("I12", "", "", "%s", what)
 	}
@@ -98,14 +101,21 @@ func (c *checker) judgeBursts(firsts []*history.Delivery) {
 		if f.Kind != Burst {
 			continue
 		}
-		for _, d := range firsts {
-			if at := c.earliest(d); d.Topic != f.Target && at >= f.Start && at <= f.End {
-				note(c.Figures.Beside, d.At-at)
-			}
-		}
+		c.during(f, firsts, c.Figures.Beside)
 	}
-	calm := c.Figures.Lateness["calm"].ValueAtQuantile(99)
+	calm := c.calmP99()
 	if p99 := c.Figures.Beside.ValueAtQuantile(99); p99 > calm+c.bounds.Flood {
 		c.find("I13", "", "", "beside bursts the other targets' tasks were %d ms late at p99, %d in calm", p99, calm)
 	}
 }
+
+// during notes how late the tasks of other targets were that were due while a fault lasted.
+func (c *checker) during(f *history.Fault, firsts []*history.Delivery, h *hdrhistogram.Histogram) {
+	for _, d := range firsts {
+		if at := c.earliest(d); d.Topic != f.Target && at >= f.Start && at <= f.End {
+			note(h, d.At-at)
+		}
+	}
+}
+
+func (c *checker) calmP99() int64 { return c.Figures.Lateness["calm"].ValueAtQuantile(99) }

@@ -94,7 +94,7 @@ var Bugs = append([]Bug{
 	{"a record is sent that no send log knows", "I14", func(h *history.History) { h.Sent = h.Sent[2:] }},
 	{"what a send log calls acknowledged is not there", "I14", func(h *history.History) { h.Sent[1].Offset = 1 }},
 	{"a fault had no effect", "fault", func(h *history.History) { h.Faults[0].Effect = false }},
-}, slices.Concat(modeBugs, stormBugs, setbackBugs)...)
+}, slices.Concat(modeBugs, stormBugs, setbackBugs, attackBugs)...)
 
 func op(h *history.History, id string) *history.Op {
 	i := slices.IndexFunc(h.Ops, func(o history.Op) bool { return o.ID == id })

@@ -29,6 +29,7 @@ func Sample() *history.History {
 	s.modes()
 	s.storm()
 	s.setback()
+	s.attack()
 	s.stores()
 	return s.History
 }

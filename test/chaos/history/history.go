@@ -218,8 +218,19 @@ type Fault struct {
 	Killed   string    `json:"killed,omitempty"`   // the member that was killed, for takeover times
 	Beside   bool      `json:"beside,omitempty"`   // it only affects a side path: deliveries continue
 	Only     []string  `json:"only,omitempty"`     // it only holds up deliveries to these: a topic, or topic/partition
+	Attack   *Attack   `json:"attack,omitempty"`   // what one tenant had beside another one that attacks
 	Effect   bool      `json:"effect"`             // an effect was observed
 	Evidence string    `json:"evidence"`           // how it was observed
+}
+
+// Attack is what a tenant that attacks left, and what others had beside it. Times are ms.
+type Attack struct {
+	Rows    int64   `json:"rows"`              // tasks of the attacker in the database
+	Most    int64   `json:"most"`              // how many its quotas allow
+	Asked   int     `json:"asked"`             // callbacks that another tenant asked for
+	Late    []int64 `json:"late"`              // how late those were that came
+	Answers []int64 `json:"answers"`           // how long an administrator waited for answers
+	Refused []int   `json:"refused,omitempty"` // what else an administrator was answered; 0: nothing
 }
 
 // Setback is one time that the database lost its last commits. It goes on from a state that it had between From and Kept. It was gone at Gone, and

@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,4 +34,13 @@ func (h *History) ReadSendLog(ctx context.Context, name, dir string, log *zap.Lo
 		return fmt.Errorf("reading the send log of %s: %w", name, err)
 	}
 	return nil
+}
+
+// ForgetSent drops what send logs have of targets that are judged elsewhere. An outcome does not name its target.
+func (h *History) ForgetSent(elsewhere func(topic string) bool) {
+	theirs := map[int64]bool{}
+	for _, s := range h.Sent {
+		theirs[s.Seq] = theirs[s.Seq] || elsewhere(s.Topic)
+	}
+	h.Sent = slices.DeleteFunc(h.Sent, func(s Sent) bool { return theirs[s.Seq] })
 }

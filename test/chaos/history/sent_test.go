@@ -28,4 +28,8 @@ func TestReadSendLog(t *testing.T) {
 		{Log: "one", Seq: 7, Attempt: 2, Topic: "orders", ID: "a", Slot: 3, Epoch: 4},
 		{Log: "one", Seq: 7, Attempt: 2, Outcome: true, Acked: true, Partition: 5, Offset: 6},
 	}, h.Sent)
+	h.ForgetSent(func(topic string) bool { return topic == "others" })
+	require.Len(t, h.Sent, 2)
+	h.ForgetSent(func(topic string) bool { return topic == "orders" })
+	require.Empty(t, h.Sent, "an outcome goes with its intent")
 }
