@@ -24,8 +24,8 @@ type Config struct {
 	// signed.
 	Secrets string
 
-	// MaxInFlight limits the requests to one origin at a time, of all senders together (see
-	// Sender.Share), and the connections to the origin. Default 64.
+	// MaxInFlight limits the requests to one origin at a time, of all senders together, and the
+	// connections to the origin. The caller of Send keeps to it (see Sender.Limits). Default 64.
 	MaxInFlight int
 
 	// MaxInFlightTotal likewise limits the requests to all origins, and idle connections. Default

@@ -5,6 +5,6 @@
 //	Secrets    the keys of each origin, from a file
 //	Sender     signs a request, sends it and judges the answer
 //
-// A crash loses nothing: a Sender neither keeps tasks nor tries again. The caller keeps each task
-// and decides when the next attempt is due.
+// A crash loses nothing: a Sender neither keeps tasks nor tries again. The caller keeps each task,
+// decides when the next attempt is due, and bounds the requests under way.
 package callback

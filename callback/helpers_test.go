@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -90,40 +89,9 @@ func serveMemory(t *testing.T, cfg Config, h http.HandlerFunc) (*Sender, func())
 	}
 }
 
-// Send makes one attempt, or returns at once if there is no room for it.
-func (s *Sender) Send(ctx context.Context, r Request) Outcome {
-	target, _ := schemas.ParseCallbackURL([]byte(r.URL))
-	p, absence := s.Enter(target.Origin, "")
-	if p == nil {
-		return Outcome{Verdict: NotSent, After: absence.Wait}
-	}
-	return p.Send(ctx, r)
-}
-
 func requestTo(url string) Request {
 	return Request{
 		URL: url, Body: []byte("\x00body\xff"), Headers: []kgo.RecordHeader{{Key: "content-type", Value: []byte("application/octet-stream")}},
 		Delivery: schemas.Delivery{ID: "order-1", Due: 1790000060000, Attempt: 2, Key: "a-key"},
 	}
-}
-
-// valueOf returns a counter's value.
-func valueOf(t *testing.T, c prometheus.Counter) float64 {
-	t.Helper()
-	reg := prometheus.NewRegistry()
-	require.NoError(t, reg.Register(c))
-	families, err := reg.Gather()
-	require.NoError(t, err)
-	return families[0].Metric[0].Counter.GetValue()
-}
-
-// wait returns 0 if a request to the origin would be sent now, otherwise for how long to put it off.
-func (s *Sender) wait(origin string) time.Duration { return s.room.wait(origin, time.Now()) }
-
-// wait returns 0 if a request to the origin would be let in now.
-func (r *room) wait(origin string, now time.Time) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, wait := r.blocked(origin, "", now)
-	return wait
 }

@@ -14,8 +14,7 @@ import (
 type Verdict uint8
 
 const (
-	// NotSent: there is no room, or the origin is not tried at present. No attempt was made. The
-	// task is to be offered again after Outcome.After.
+	// NotSent: no attempt was made.
 	NotSent Verdict = iota
 
 	// Delivered: the receiver answered 2xx. The task is done, or waits for a report.
@@ -45,8 +44,7 @@ type Outcome struct {
 	// Status is the HTTP status of the answer; 0 if there was none.
 	Status int
 
-	// After is how long to wait at least: with NotSent until the task is offered again, with Retry
-	// the receiver's Retry-After, at most an hour.
+	// After is how long to wait at least: the receiver's Retry-After, at most an hour.
 	After time.Duration
 
 	// Kind of the dead letter: schemas.KindCallback with Dead, otherwise "".
@@ -62,8 +60,8 @@ type Outcome struct {
 	// Sent is false if certainly no byte has reached the receiver. Then a cancel may still win.
 	Sent bool
 
-	// Down is above 0 if the origin does not answer: for so long nothing is sent to the origin.
-	Down time.Duration
+	// Hasty: the request had too little time for its end to say anything about the origin.
+	Hasty bool
 }
 
 // Pause returns how long after a failed attempt the next one is due: the longer of the task's

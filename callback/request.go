@@ -36,6 +36,9 @@ type Request struct {
 	// Timeout limits the request from the dial to the answer: notyet-ack-timeout. 0:
 	// schemas.DefaultCallbackTimeout. Config.MaxTimeout is a further limit.
 	Timeout time.Duration
+
+	// Asks says, for metrics, that the origin is down, and the request asks whether it still is.
+	Asks bool
 }
 
 // Headers of a Sender. A task's own headers of these names are not sent.

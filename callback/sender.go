@@ -21,9 +21,7 @@ type Sender struct {
 	secrets *Secrets
 	dial    dialFunc
 	now     atomic.Pointer[limited]
-	room    *room
 	metrics *metrics
-	log     *zap.Logger
 }
 
 // limited are the limits in force, and connections bound by them.
@@ -42,7 +40,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Sender, error
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return nil, err
 	}
-	s := &Sender{cfg: cfg, guard: guard, dial: guard.dial, room: newRoom(cfg.MaxInFlight, cfg.MaxInFlightTotal), log: log}
+	s := &Sender{cfg: cfg, guard: guard, dial: guard.dial}
 	if cfg.Dial != nil {
 		s.dial = cfg.Dial
 	}
@@ -55,7 +53,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Sender, error
 			return nil, err
 		}
 	}
-	s.metrics = newMetrics(reg, s.room)
+	s.metrics = newMetrics(reg)
 	return s, nil
 }
 
@@ -66,56 +64,30 @@ func (s *Sender) Limit(inFlight, total int, timeout time.Duration) {
 	if before != nil && before.inFlight == inFlight && before.total == total && before.timeout == timeout {
 		return
 	}
-	s.room.limit(inFlight, total)
 	s.now.Store(&limited{inFlight, total, timeout, newTransport(s.cfg.TLS, inFlight, total, s.dial)})
 	if before != nil {
 		before.transport.CloseIdleConnections() // also those that become idle
 	}
 }
 
+// Limits returns MaxInFlight and MaxInFlightTotal. The caller of Send keeps to them.
+func (s *Sender) Limits() (inFlight, total int) {
+	now := s.now.Load()
+	return now.inFlight, now.total
+}
+
 // Close closes idle connections. Requests under way end by their own limits.
 func (s *Sender) Close() { s.now.Load().transport.CloseIdleConnections() }
-
-// Share sets this sender's part of MaxInFlight, from 0 to 1, but at least one request. Other
-// senders have the rest. Without a call the part is 1.
-func (s *Sender) Share(part float64) { s.room.share(part) }
-
-// Seat is room for one request to an origin. Exactly one of Send and Leave gives it back.
-type Seat struct {
-	sender *Sender
-	permit permit
-}
-
-// Absence says why there is no Seat.
-type Absence struct {
-	Wait time.Duration // for how long to put the request off; an answer may make room earlier
-	Down bool          // the origin does not answer, and is asked by one request at a time
-}
-
-// Enter takes room for a request to the origin, on account of a tenant: tenants share the room of
-// all origins first. Without room there is no Seat.
-func (s *Sender) Enter(origin, tenant string) (*Seat, Absence) {
-	p, why, wait := s.room.enter(origin, tenant, time.Now())
-	if why != "" {
-		s.metrics.notSent.WithLabelValues(why).Inc()
-		return nil, Absence{Wait: wait, Down: why == whyCircuit}
-	}
-	return &Seat{sender: s, permit: p}, Absence{}
-}
-
-// Leave gives the room back unused.
-func (p *Seat) Leave() { p.sender.room.leave(p.permit, Outcome{Verdict: NotSent}, time.Now()) }
 
 // fairTimeout is how long a request must wait before its end says something about the origin: a
 // caller may ask for a millisecond, and others call the same origin.
 const fairTimeout = time.Second
 
-// Send makes one attempt in the room taken by Enter, and returns the outcome. The request must be
-// for the origin of the Seat. Send blocks for the time of the request, with a limit. Only the
-// transport may send again, with the same idempotency key, when the receiver has closed a reused
-// connection.
-func (p *Seat) Send(ctx context.Context, r Request) Outcome {
-	s, started := p.sender, time.Now()
+// Send makes one attempt, and returns the outcome. It blocks for the time of the request, with a
+// limit. Only the transport may send again, with the same idempotency key, when the receiver has
+// closed a reused connection.
+func (s *Sender) Send(ctx context.Context, r Request) Outcome {
+	started := time.Now()
 	target, rej := schemas.ParseCallbackURL([]byte(r.URL))
 	if rej == nil {
 		rej = s.guard.Check(target)
@@ -128,19 +100,8 @@ func (p *Seat) Send(ctx context.Context, r Request) Outcome {
 		o, failure = s.attempt(ctx, r, target)
 	}
 	o.Failure = failure
-	judged := o
-	if failure == failedTimeout && r.Timeout > 0 && r.Timeout < fairTimeout {
-		judged = Outcome{Verdict: NotSent, After: firstPause} // to the circuit, as if it had not been sent
-	}
-	did, down := s.room.leave(p.permit, judged, time.Now())
-	switch o.Down = down; did {
-	case opened:
-		s.metrics.circuits.Inc()
-		s.log.Warn("an origin does not answer: its callbacks are put off, and one at a time asks it", zap.String("origin", target.Origin), zap.Int("failures", failuresToOpen), zap.Int("status", o.Status), zap.String("failure", failure))
-	case closed:
-		s.log.Info("an origin answers again", zap.String("origin", target.Origin))
-	}
-	s.metrics.attempt(o, failure, p.permit.probe, time.Since(started))
+	o.Hasty = failure == failedTimeout && r.Timeout > 0 && r.Timeout < fairTimeout
+	s.metrics.attempt(o, failure, r.Asks, time.Since(started))
 	return o
 }
 

@@ -88,13 +88,11 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 		return nil, fmt.Errorf("configuring the dispatcher: %w", err)
 	}
 	sh := newShared(cfg, deps.Store, deps.Metrics, deps.Log)
-	var origins flight.Origins // nil, not one that holds nil
-	share := func(float64) {}
-	if deps.Callbacks != nil {
-		origins, share = deps.Callbacks, deps.Callbacks.Share
-	}
 	flightCfg := cfg.flight()
-	fl := flight.New(flightCfg, sh.clock, origins, sh.metrics.Metrics, sh.kicks, deps.Log)
+	if deps.Callbacks != nil {
+		flightCfg.CallLimits = deps.Callbacks.Limits
+	}
+	fl := flight.New(flightCfg, sh.clock, sh.metrics.Metrics, sh.kicks, deps.Log)
 	fl.RegisterGauges(deps.Metrics)
 	registerGauges(deps.Metrics, deps.SendLog, sh.clock)
 
@@ -124,11 +122,11 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 
 	tr := &trust{shared: sh, members: deps.Members}
 	la := newLookahead(sh, fl.Claims, deps.Index)
-	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl.Policies, tr, share), sent: deps.SendLog, client: client, producers: ps, results: results}
+	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl.Policies, tr), sent: deps.SendLog, client: client, producers: ps, results: results}
 	d.health = &health{shared: sh, members: deps.Members, client: client}
 	d.ownership = newOwnership(sh, fl.Owning, tr, deps.SendLog)
 	d.claimer = &claimer{shared: sh, flight: fl.Claims, trust: tr, ownership: d.ownership, lookahead: la, index: deps.Index}
-	d.sender = newSender(sh, fl, tr, ps, kcfg)
+	d.sender = newSender(sh, fl, tr, ps, kcfg, deps.Callbacks)
 	d.directory = newDirectory(d.sender, client, cfg.CreateTargets)
 	d.sender.unmet = d.directory.ask
 	d.fetcher = newFetcher(sh, fl.Bodies, tr, deps.SendLog, deps.Tracer)

@@ -378,7 +378,7 @@ func alone(t *testing.T, cfg Config) *shared {
 
 // inFlight makes what a part reports to, for a test of that part.
 func (sh *shared) inFlight() *flight.Flight {
-	return flight.New(sh.cfg.flight(), sh.clock, nil, sh.metrics.Metrics, sh.kicks, sh.log)
+	return flight.New(sh.cfg.flight(), sh.clock, sh.metrics.Metrics, sh.kicks, sh.log)
 }
 
 // start runs a dispatcher with a send log in dir.

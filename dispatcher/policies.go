@@ -19,11 +19,10 @@ type policies struct {
 	*shared
 	flight flight.Policies
 	trust  *trust
-	share  func(part float64) // told which part of the slots is owned here, for limits of all dispatchers together
 }
 
-func newPolicies(sh *shared, fl flight.Policies, tr *trust, share func(part float64)) *policies {
-	return &policies{shared: sh, flight: fl, trust: tr, share: share}
+func newPolicies(sh *shared, fl flight.Policies, tr *trust) *policies {
+	return &policies{shared: sh, flight: fl, trust: tr}
 }
 
 const (
@@ -79,7 +78,7 @@ func (f *policies) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.share(f.flight.Apply(all, key))
+	f.flight.Apply(all, key)
 	return nil
 }
 

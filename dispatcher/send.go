@@ -26,11 +26,12 @@ type sender struct {
 	producers  *producers
 	unmet      func(flight.Sendable) // takes what no producer knows the topic of
 	kafka      kafka.Config          // for producers that ask a target, or send a suspect, by themselves
-	background sync.WaitGroup        // probes, suspects and callbacks
+	calls      *callback.Sender
+	background sync.WaitGroup // probes, suspects and callbacks
 }
 
-func newSender(sh *shared, fl *flight.Flight, tr *trust, ps *producers, kcfg kafka.Config) *sender {
-	return &sender{shared: sh, flight: fl.Due, suspects: fl.Suspects, trust: tr, producers: ps, kafka: kcfg}
+func newSender(sh *shared, fl *flight.Flight, tr *trust, ps *producers, kcfg kafka.Config, calls *callback.Sender) *sender {
+	return &sender{shared: sh, flight: fl.Due, suspects: fl.Suspects, trust: tr, producers: ps, kafka: kcfg, calls: calls}
 }
 
 // releasePause is how long the release of due tasks rests at least: all that fall due meanwhile go
@@ -62,15 +63,16 @@ func (s *sender) releaseSome(ctx context.Context) bool {
 	send, more := s.flight.Take()
 	for _, one := range send {
 		if err := faultpoint.At(faultpoint.DispatcherTrusted); err != nil {
-			s.probed(one)
-			if one.Seat != nil {
-				one.Seat.Leave()
+			if one.Call != nil {
+				s.called(one, callback.Outcome{Verdict: callback.NotSent, Reason: err.Error()})
+				continue
 			}
+			s.probed(one)
 			s.answered(one.Task, one.Record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 			continue
 		}
 		if one.Call != nil {
-			s.background.Go(func() { s.called(one.Task, one.Call.Method, one.Seat.Send(ctx, *one.Call)) })
+			s.background.Go(func() { s.called(one, s.calls.Send(ctx, *one.Call)) })
 			continue
 		}
 		if one.IsProbe {
@@ -125,7 +127,7 @@ func (s *sender) answeredBy(t *flight.Task, r *kgo.Record, err error, alone bool
 // called takes the outcome of a request, as answered does for a record. Other than a partition, an
 // origin answers each request by itself, and a failed attempt counts: the next one is due after the
 // task's backoff.
-func (s *sender) called(t *flight.Task, method string, o callback.Outcome) {
+func (s *sender) called(one flight.Sendable, o callback.Outcome) {
 	if o.Verdict == callback.Interrupted {
 		return // the dispatcher ends: its next owner sends the task again
 	}
@@ -138,8 +140,8 @@ func (s *sender) called(t *flight.Task, method string, o callback.Outcome) {
 	case o.Verdict != callback.Delivered:
 		err = &flight.CallError{Outcome: o}
 	}
-	now := s.clock.Now()
-	t.TraceCalled(method, now, o)
+	now, t := s.clock.Now(), one.Task
+	t.TraceCalled(one.Call.Method, now, o)
 	s.flight.Called(t, flight.Answer{At: now.UnixMilli(), Err: err, Alone: true}, o)
 	if err == nil {
 		s.observe(t.Topic(), now.Sub(t.At()))

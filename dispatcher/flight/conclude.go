@@ -250,15 +250,24 @@ func (e *CallError) Error() string { return e.Reason }
 // from the answer.
 func (fl Due) Called(t *Task, a Answer, o callback.Outcome) {
 	fl.mu.Lock()
-	delete(fl.underWay, t)
+	asked, now := t.asks != nil, time.Now()
+	fl.outlets.leaveSeat(t, o.Status != 0, now)
 	g := fl.outlets.endSending(t)
 	switch {
-	case o.Down > 0:
-		fl.originDown(g, o.Down)
+	case o.Verdict == callback.Retry && !o.Hasty:
+		if g.origin.Failed(asked, o.After, now) {
+			fl.originDown(g, o)
+		}
 	case o.Status != 0:
-		g.since = time.Now()
+		if g.origin.Responded() {
+			fl.log.Info("an origin answers again", zap.String("origin", g.topic))
+			fl.recallParked(g.outletKey)
+		}
+	case asked:
+		g.bar().Unasked(now)
+	}
+	if o.Status != 0 {
 		g.answers++
-		fl.respondsAgain(g)
 	}
 	fl.concludes(outcome{task: t, at: a.At, err: a.Err, alone: true})
 	fl.outlets.forgetIdle(g)
@@ -335,5 +344,5 @@ func (fl Suspects) NotNow(g *Outlet, t *Task) bool {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	gate := fl.gates.byTopic[g.topic]
-	return fl.stuck[t.seq] == t || !g.silence.IsOpen() || gate != nil && gate.Paused
+	return fl.stuck[t.seq] == t || g.silent() || gate != nil && gate.Paused
 }

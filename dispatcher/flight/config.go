@@ -8,10 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/schemas"
 )
 
-// Config of flight. All fields are required; the dispatcher's configuration says what they mean.
+// Config of flight. All fields but CallLimits are required; the dispatcher's configuration says
+// what they mean.
 type Config struct {
 	MemberID           string // the owner of slots, as the database names it
 	LookAhead          time.Duration
@@ -23,6 +25,10 @@ type Config struct {
 	UndeliverableAfter time.Duration
 	MisfireAfter       time.Duration
 	Tenants            *Tenants
+
+	// CallLimits returns how many callbacks may be under way to one origin, from all dispatchers
+	// together, and to all origins from this one. nil: no callbacks are made.
+	CallLimits func() (each, all int)
 }
 
 // lastSend is how long a slot to be given away goes on sending. A task sent later could not be
@@ -79,8 +85,9 @@ type Metrics struct {
 	Abandoned, Doubts, Swept                     prometheus.Counter
 	Bodies, Proven, StagedLate                   prometheus.Counter
 	Postponed, Unresponsive, Delivered, Mismatch prometheus.Counter
-	Held, Recalled, Retries                      prometheus.Counter
+	Held, Recalled, Retries, Circuits            prometheus.Counter
 
+	NotSent     *prometheus.CounterVec // callbacks, by why
 	Dead        *prometheus.CounterVec // by kind
 	DroppedRuns *prometheus.CounterVec // by why: DropMissed, DropOverlap
 }
@@ -106,6 +113,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, why := range []string{DropMissed, DropOverlap} {
 		dropped.WithLabelValues(why)
 	}
+	callbacks := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "notyet", Subsystem: "callback", Name: name, Help: help}
+	}
+	notSent := f.NewCounterVec(callbacks("not_sent_total", "Requests that were put off without an attempt."), []string{"why"})
+	for _, why := range []string{target.Full, target.OriginFull, target.Circuit} {
+		notSent.WithLabelValues(why)
+	}
 	return &Metrics{
 		Abandoned:    counter("abandoned_slots_total", "Slots lost while tasks were claimed."),
 		Doubts:       counter("in_doubt_total", "Tasks that an earlier owner had claimed and not closed."),
@@ -120,6 +134,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Held:         counter("held_total", "Tasks that their target's policy kept from being released, each time that it did."),
 		Recalled:     counter("held_recalled_total", "Held tasks that were called back to be released."),
 		Retries:      counter("retries_total", "Calls to the database, the send log or Kafka that failed and were tried again."),
+		Circuits:     f.NewCounter(callbacks("circuits_opened_total", "Origins that stopped answering.")),
+		NotSent:      notSent,
 		Dead:         dead,
 		DroppedRuns:  dropped,
 	}

@@ -45,26 +45,23 @@ func (fl Due) Take() (send []Sendable, more bool) {
 	}
 	fl.gates.release(func() bool { return len(send) < releaseBatch }, func(t *Task) { take(t, false) })
 	for g := range fl.outlets.waiting {
-		for len(send) < releaseBatch && len(g.waiting) > 0 && fl.room(g, g.waiting[0]) {
+		for len(send) < releaseBatch && len(g.waiting) > 0 && fl.outlets.hasRoom(g, g.waiting[0]) {
 			t := g.waiting[0]
 			fl.outlets.waits(g, g.waiting[1:])
 			take(t, true)
 		}
-		g.leaveSeat()
 	}
 	return send, len(send) == releaseBatch || looked >= lookMost
 }
 
-// sendable hands out an admitted task. A callback takes along the seat at its origin.
+// sendable hands out an admitted task.
 func (fl Due) sendable(t *Task) Sendable {
 	t.trace.begins()
 	if t.call != nil {
-		one := Sendable{Task: t, Record: t.record, Call: t.call, Seat: t.with.seat}
-		t.with.seat = nil
-		fl.underWay[t] = time.Now()
-		return one
+		t.call.Asks = t.asks != nil
+		return Sendable{Task: t, Record: t.record, Call: t.call}
 	}
-	isProbe := !t.with.silence.IsOpen()
+	isProbe := t.with.silent()
 	if isProbe {
 		fl.outlets.probes++
 	}
@@ -104,52 +101,30 @@ func (fl Due) act(l *look, v verdict) bool {
 	return false
 }
 
-// actAtOutlet does what follows from a verdict on a task at its outlet. Only taking a seat at an
-// origin shows whether there is one.
+// actAtOutlet does what follows from a verdict on a task at its outlet.
 func (fl Due) actAtOutlet(l *look, v verdict) (sent bool) {
 	t := l.task
 	g := fl.outlets.enter(t, l.outlet.outletKey)
 	fl.outlets.countName(g, t)
 	fl.rejudgeParked(t, g)
-	sent = (v == sends || v == asks) && (!g.origin || fl.room(g, t))
-	switch {
-	case sent:
+	switch v {
+	case sends, asks:
 		if v == asks {
 			t.asks = g.bar()
 			t.asks.Ask(l.at)
 		}
 		fl.outlets.beginSending(g, t)
 		t.status = sending
-	case v == asks, v == outletClosed, !g.silence.IsOpen(): // an origin may have turned out to be down
+		return true
+	case outletClosed:
 		fl.putOff(t, g)
 	default:
 		fl.outlets.waits(g, append(g.waiting, t))
 	}
-	return sent
-}
-
-// room says whether a task may be sent through its outlet, and takes a seat at an origin.
-func (fl Due) room(g *Outlet, t *Task) bool {
-	switch {
-	case !fl.outlets.hasRoom(g, t):
-		return false
-	case !g.origin || g.seat != nil:
-		return true
+	if g.origin != nil && v != behindEarlier {
+		fl.metrics.NotSent.WithLabelValues(fl.outlets.whyNotCalled(g, t)).Inc()
 	}
-	seat, absence := fl.origins.Enter(g.topic, t.tenant)
-	if absence.Down {
-		fl.originDown(g, absence.Wait)
-	}
-	g.seat = seat
-	return seat != nil
-}
-
-// leaveSeat gives back an unused seat at an origin.
-func (g *Outlet) leaveSeat() {
-	if g.seat != nil {
-		g.seat.Leave()
-		g.seat = nil
-	}
+	return false
 }
 
 // A due run of a timer is released or dropped. A run that must be alone or is missed waits in runs

@@ -46,14 +46,14 @@ func (fl *Flight) Figures() Figures {
 	f := Figures{
 		Slots: len(fl.slots), Claimed: fl.entries, StagedTasks: fl.staging.tasks, StagedBytes: fl.staging.bytes, SentTasks: fl.outlets.buffered.tasks,
 		Stuck: len(fl.stuck), Parked: fl.parkedTasks(), Unannounced: len(fl.unannounced.published), Unsettled: fl.unsettled.oldest(),
-		Due: len(fl.due), Calls: len(fl.underWay), Proofs: len(fl.proofs), Leaving: fl.inbox.leavingTasks(), Probes: fl.outlets.probes, SentBytes: fl.outlets.buffered.bytes,
+		Due: len(fl.due), Calls: len(fl.outlets.calls), Proofs: len(fl.proofs), Leaving: fl.inbox.leavingTasks(), Probes: fl.outlets.probes, SentBytes: fl.outlets.buffered.bytes,
 		Owed: fl.unsettled.owed, Undurable: len(fl.unsettled.deliveries), Gates: len(fl.gates.byTopic), Part: fl.gates.part(),
 		Outlets: len(fl.outlets.byKey), Unread: fl.backlog.size(),
 	}
 	for _, g := range fl.outlets.byKey {
 		f.OutletTasks += g.sending
 		f.OutletBytes += g.bytes
-		if !g.silence.IsOpen() {
+		if g.silent() {
 			f.UnresponsiveOutlets++
 		}
 		switch g.refusal.Why() {
@@ -110,6 +110,18 @@ func (fl *Flight) RegisterGauges(reg prometheus.Registerer) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: "held", Help: "What is held in flight, by what it is. 0 while there is nothing to do.", ConstLabels: prometheus.Labels{"what": what}},
 			func() float64 { return float64(fl.Figures().held()[what]) })
 	}
+	atOrigins := func(name, help string, of func(target.Counts) int) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "callback", Name: name, Help: help}, func() float64 {
+			fl.mu.Lock()
+			defer fl.mu.Unlock()
+			return float64(of(fl.outlets.origins.Counts()))
+		})
+	}
+	atOrigins("in_flight", "Requests that are under way.", func(n target.Counts) int { return n.Held })
+	atOrigins("slow_in_flight", "Of them, those that are slow: to origins not known to answer, or for longer than a second.", func(n target.Counts) int { return n.Slow })
+	atOrigins("busy_origins", "Origins with requests under way.", func(n target.Counts) int { return n.Busy })
+	atOrigins("origins", "Origins that are known.", func(n target.Counts) int { return n.Known })
+	atOrigins("open_circuits", "Origins that do not answer, and are asked one request at a time.", func(n target.Counts) int { return n.Down })
 	gauge("gated_tasks", "Tasks in memory that wait for what their target's limits let through.", func(f Figures) int { return f.Gated })
 }
 

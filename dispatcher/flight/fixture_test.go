@@ -33,8 +33,11 @@ func newFlight(t *testing.T, cfg Config) *Flight {
 	cfg.UndeliverableAfter = cmp.Or(cfg.UndeliverableAfter, time.Minute)
 	cfg.MisfireAfter = cmp.Or(cfg.MisfireAfter, time.Minute)
 	cfg.Tenants = new(Tenants)
-	return New(cfg, machineClock{}, nil, NewMetrics(prometheus.NewRegistry()), NewKicks(), zap.NewNop())
+	return New(cfg, machineClock{}, NewMetrics(prometheus.NewRegistry()), NewKicks(), zap.NewNop())
 }
+
+// usualLimits are the limits of callbacks without any configuration.
+func usualLimits() (each, all int) { return 64, 2048 }
 
 // admits says whether a due task is sent now.
 func (fl *Flight) admits(t *Task, now int64) bool {

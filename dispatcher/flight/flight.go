@@ -14,8 +14,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/task"
 )
 
@@ -32,13 +33,12 @@ import (
 // Methods with a capital letter take machine.mu, and the loops call them, each by its own small
 // type. Methods with a small letter are called under machine.mu. Two kinds need no lock: prepare
 // and readAgain, whose tasks nobody else has, and those of backlog and inbox, with locks of their
-// own that guard queues alone. Locks are taken in this order: machine.mu, and then backlog.mu,
-// inbox.mu, or the lock of the origins' room.
+// own that guard queues alone. Locks are taken in this order: machine.mu, and then backlog.mu
+// or inbox.mu.
 type machine struct {
 	env
 	backlog *backlog // whose bodies are to be read
 	inbox   *inbox   // what is to be settled
-	origins Origins  // nil: no callbacks are made
 
 	mu          sync.Mutex
 	slots       map[int]*ownedSlot // Took adds; abandon and Released delete
@@ -48,25 +48,25 @@ type machine struct {
 	staging     staging            // Logged adds, whatever ends a task removes
 	unsettled   unsettled
 	unannounced unannounced
-	proofs      Proofs              // of tasks in doubt: Took adds, Logged takes
-	stuck       map[int64]*Task     // with a producer, and out of their slots, or of slots that were lost; by seq
-	due         dueHeap             // staged tasks: Logged adds, Take takes
-	underWay    map[*Task]time.Time // callbacks, since when
-	runs        []*Task             // of timers, that wait for what the database says
+	proofs      Proofs          // of tasks in doubt: Took adds, Logged takes
+	stuck       map[int64]*Task // with a producer, and out of their slots, or of slots that were lost; by seq
+	due         dueHeap         // staged tasks: Logged adds, Take takes
+	runs        []*Task         // of timers, that wait for what the database says
 	outlets     *outlets
 	gates       *gates
 }
 
-// New makes a Flight with nothing in flight. Without origins no callbacks are made.
-func New(cfg Config, clock Clock, origins Origins, metrics *Metrics, kicks Kicks, log *zap.Logger) *Flight {
+// New makes a Flight with nothing in flight.
+func New(cfg Config, clock Clock, metrics *Metrics, kicks Kicks, log *zap.Logger) *Flight {
 	fl := &machine{
 		env:     env{cfg: cfg, clock: clock, log: log, metrics: metrics, kicks: kicks},
-		backlog: newBacklog(cfg.Tenants), inbox: &inbox{}, origins: origins, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]lostSlot{}, proofs: Proofs{}, stuck: map[int64]*Task{},
+		backlog: newBacklog(cfg.Tenants), inbox: &inbox{}, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]lostSlot{}, proofs: Proofs{}, stuck: map[int64]*Task{},
 		staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, unsettled: unsettled{pace: firstPace},
-		unannounced: unannounced{published: map[*Task]announcement{}}, underWay: map[*Task]time.Time{},
+		unannounced: unannounced{published: map[*Task]announcement{}},
 	}
 	fl.gates = newGates(fl)
 	fl.outlets = newOutlets(&fl.env, &fl.unsettled, fl.gates)
+	fl.outlets.limitCalls(1)
 	owned := Owned{fl}
 	return &Flight{owned, Claims{owned}, Bodies{fl}, Due{owned}, Outcomes{fl}, Suspects{fl}, Settling{fl}, Announcing{fl}, Runs{fl}, Policies{fl}, Owning{owned}, Changing{owned}}
 }
@@ -112,12 +112,6 @@ func (fl *machine) unstage(t *Task) {
 	}
 }
 
-// Origins give room for requests to the origins of callbacks, on account of tenants. Enter does not
-// block.
-type Origins interface {
-	Enter(origin, tenant string) (*callback.Seat, callback.Absence)
-}
-
 // gates keep the operators' policies in force: targets are paused, or limited. Tasks that cannot
 // pass a gate soon are moved to held places, and called back from there.
 type gates struct {
@@ -145,12 +139,20 @@ type outlets struct {
 	refusals  refusals
 	buffered  buffered
 	atOrigins buffered // of it, what origins have
-	probes    int      // under way
+	origins   *target.Origins
+	calls     map[*Task]call // under way
+	probes    int            // under way
 	gates     *gates
 }
 
 func newOutlets(env *env, unsettled *unsettled, gates *gates) *outlets {
-	return &outlets{env: env, unsettled: unsettled, gates: gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}, waiting: map[*Outlet]bool{}, unmet: map[string]*unmet{}}
+	return &outlets{env: env, unsettled: unsettled, gates: gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}, waiting: map[*Outlet]bool{}, unmet: map[string]*unmet{}, origins: target.NewOrigins(), calls: map[*Task]call{}}
+}
+
+// call is a callback under way.
+type call struct {
+	since time.Time
+	seat  *share.Seat
 }
 
 // buffered are the producers' records for all outlets.

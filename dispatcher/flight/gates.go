@@ -14,13 +14,13 @@ import (
 // Policies is for the loops that keep policies in force.
 type Policies struct{ *machine }
 
-// Apply puts policies in force. It returns the owned part of the slots.
-func (fl Policies) Apply(all []admin.Policy, key task.LaneKey) (part float64) {
+// Apply puts policies in force, and limits of all dispatchers together for our part of the slots.
+func (fl Policies) Apply(all []admin.Policy, key task.LaneKey) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.gates.key = key
 	fl.gates.apply(all)
-	return fl.gates.part()
+	fl.outlets.limitCalls(fl.gates.part())
 }
 
 // lookAgain has all gates look anew at held tasks behind a place: some that were passed over, or

@@ -75,7 +75,7 @@ func (l *look) lateness() verdict {
 }
 
 func (l *look) callbacks() verdict {
-	return unless(l.task.call == nil || l.origins != nil, noCallbacks)
+	return unless(l.task.call == nil || l.cfg.CallLimits != nil, noCallbacks)
 }
 
 func (l *look) policy() verdict { return l.gates.judge(l.task, l.at) }
@@ -84,7 +84,10 @@ func (l *look) policy() verdict { return l.gates.judge(l.task, l.at) }
 func (l *look) names() verdict {
 	key := l.outlets.goesTo(l.task)
 	if l.outlet = l.outlets.byKey[key]; l.outlet == nil {
-		l.idle = Outlet{outletKey: key, origin: l.task.call != nil}
+		l.idle = Outlet{outletKey: key}
+		if l.task.call != nil {
+			l.idle.origin = l.outlets.origins.Known(key.topic)
+		}
 		l.outlet = &l.idle
 	}
 	return unless(!l.outlets.oneTooMany(l.outlet, l.task), tooManyNames)
@@ -95,14 +98,14 @@ func (l *look) closure() verdict {
 	case !g.putsOff(l.at):
 		return sends
 	case g.silence.IsOpen() && !l.outlets.hasRoom(g, l.task), // others may ask
-		!g.silence.IsOpen() && !g.origin && l.outlets.probes >= probesAtOnce,
+		!g.silence.IsOpen() && l.outlets.probes >= probesAtOnce,
 		!g.bar().MayAsk(l.at):
 		return outletClosed
 	}
 	return asks
 }
 
-// rooms looks at the room of this process. Whether an origin has a seat is known when one is taken.
+// rooms looks at the room of this process.
 func (l *look) rooms() verdict {
 	if !l.waited && len(l.outlet.waiting) > 0 {
 		return behindEarlier

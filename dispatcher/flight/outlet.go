@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"cmp"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,7 +32,9 @@ func (outs *outlets) goesTo(t *Task) outletKey {
 func (outs *outlets) enter(t *Task, key outletKey) *Outlet {
 	t.outletKey = key
 	g := outs.at(key)
-	g.origin = t.call != nil
+	if t.call != nil && g.origin == nil {
+		g.origin = outs.origins.Keep(key.topic)
+	}
 	return g
 }
 
@@ -57,14 +60,25 @@ func (outs *outlets) hasRoom(g *Outlet, t *Task) bool {
 		}
 	}
 	tasks, bytes := outs.cfg.StageTasks-outs.buffered.tasks, outs.cfg.StageBytes-outs.buffered.bytes
-	if g.origin { // a request takes as long as its receiver likes: half of the room is the others'
+	if g.origin != nil { // a request takes as long as its receiver likes: half of the room is the others'
+		if outs.origins.Lacks(g.origin, t.tenant, time.Now()) != "" {
+			return false
+		}
 		tasks = min(tasks, max(outs.cfg.StageTasks/2, 1)-outs.atOrigins.tasks)
 		bytes = min(bytes, max(outs.cfg.StageBytes/2, 1)-outs.atOrigins.bytes)
 	}
 	return share.Has(tasks, g.sending) && share.Has(bytes, g.bytes)
 }
 
-// beginSending counts a task on its way to a producer.
+// whyNotCalled says why a callback is not sent now.
+func (outs *outlets) whyNotCalled(g *Outlet, t *Task) string {
+	if !g.bar().IsOpen() {
+		return target.Circuit
+	}
+	return cmp.Or(outs.origins.Lacks(g.origin, t.tenant, time.Now()), target.Full)
+}
+
+// beginSending counts a task on its way to a producer, or to a receiver.
 func (outs *outlets) beginSending(g *Outlet, t *Task) {
 	if g.sending == 0 {
 		g.since = time.Now()
@@ -75,6 +89,10 @@ func (outs *outlets) beginSending(g *Outlet, t *Task) {
 	g.sending++
 	g.bytes += t.size
 	outs.count(g, 1, t.size)
+	if g.origin != nil {
+		now := time.Now()
+		outs.calls[t] = call{now, outs.origins.Take(g.origin, t.tenant, now)}
+	}
 }
 
 // endSending is the counterpart of beginSending, and returns the outlet with the task's count.
@@ -92,10 +110,24 @@ func (outs *outlets) endSending(t *Task) *Outlet {
 	return g
 }
 
+// leaveSeat takes back the seat of a callback.
+func (outs *outlets) leaveSeat(t *Task, answered bool, now time.Time) {
+	outs.origins.Leave(t.with.origin, outs.calls[t].seat, answered, now)
+	delete(outs.calls, t)
+}
+
+// limitCalls sets the limits in force for callbacks, and the part of them that is ours.
+func (outs *outlets) limitCalls(part float64) {
+	if outs.cfg.CallLimits != nil {
+		each, all := outs.cfg.CallLimits()
+		outs.origins.Limit(each, all, part)
+	}
+}
+
 func (outs *outlets) count(g *Outlet, tasks, bytes int) {
 	outs.buffered.tasks += tasks
 	outs.buffered.bytes += bytes
-	if g.origin {
+	if g.origin != nil {
 		outs.atOrigins.tasks += tasks
 		outs.atOrigins.bytes += bytes
 	}
@@ -117,8 +149,15 @@ func (outs *outlets) forgetIdle(g *Outlet) {
 		g.met()
 	}
 	if g.sending == 0 && g.owed == 0 && len(g.waiting) == 0 && !g.trying && g.bar().IsOpen() && outs.byKey[g.outletKey] == g {
-		delete(outs.byKey, g.outletKey)
-		g.met()
+		outs.forget(g)
+	}
+}
+
+func (outs *outlets) forget(g *Outlet) {
+	delete(outs.byKey, g.outletKey)
+	g.met()
+	if g.origin != nil {
+		g.origin.Drop(time.Now())
 	}
 }
 
@@ -141,12 +180,22 @@ func (outs *outlets) rehome(t *Task, from *Outlet) *Outlet {
 	return to
 }
 
-// bar is what keeps records from the outlet: its own silence, or the refusal of its topic.
+// bar is what keeps records from the outlet: its own silence, or the refusal of its topic. An
+// origin has one of its own.
 func (g *Outlet) bar() *target.Bar {
-	if g.silence.IsOpen() {
+	switch {
+	case g.origin != nil:
+		return g.origin.Bar()
+	case g.silence.IsOpen():
 		return &g.refusal
 	}
 	return &g.silence
+}
+
+// silent says whether an outlet does not answer.
+func (g *Outlet) silent() bool {
+	why := g.bar().Why()
+	return why == target.Silent || why == target.Down
 }
 
 // putsOff says whether due tasks of the outlet are put off.

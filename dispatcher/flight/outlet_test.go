@@ -46,11 +46,12 @@ func TestAnsweredTaskIsNotSetAside(t *testing.T) {
 func TestOriginsLeaveHalfOfTheRoom(t *testing.T) {
 	for name, size := range map[string]int{"number": 1, "bytes": 50} {
 		t.Run(name, func(t *testing.T) {
-			fl := newFlight(t, Config{MemberID: "one", StageTasks: 100, StageBytes: 1000})
+			fl := newFlight(t, Config{MemberID: "one", StageTasks: 100, StageBytes: 1000, CallLimits: usualLimits})
 			outs := fl.outlets
 			n := 0
 			for ; n < 1000; n++ {
-				g := &Outlet{outletKey: outletKey{fmt.Sprintf("https://hook-%d.example", n), -1}, origin: true}
+				key := outletKey{fmt.Sprintf("https://hook-%d.example", n), -1}
+				g := &Outlet{outletKey: key, origin: outs.origins.Keep(key.topic)}
 				call := &Task{content: &content{topic: g.topic, size: size}}
 				if !outs.hasRoom(g, call) {
 					break

@@ -100,7 +100,7 @@ func (fl Bodies) giveWay() {
 	}
 	for g := range fl.outlets.waiting {
 		switch {
-		case g.origin && g.silence.IsOpen():
+		case g.origin != nil && g.bar().IsOpen():
 			fl.spreadWaiting(g, 0)
 		case g.sending > 0 && time.Since(g.since) >= quietAfter:
 			fl.postponeWaiting(g)
@@ -135,7 +135,7 @@ func (fl *machine) spreadWaiting(g *Outlet, keep int) {
 // slots. Tasks for the next two seconds stay, at the pace of the latest answers.
 func (fl Outcomes) putOffWaiting(g *Outlet) {
 	g.pace, g.answers = g.answers*int(time.Second/fl.cfg.CheckEvery()), 0
-	if g.silence.IsOpen() && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
+	if g.bar().IsOpen() && len(g.waiting) > 0 && g.waiting[0].at+slowCall.Milliseconds() < fl.clock.Millis() {
 		fl.spreadWaiting(g, 2*g.pace)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/callback"
+	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
@@ -20,7 +21,7 @@ func TestWaitingCallbacksGiveWayOneAfterTheOther(t *testing.T) {
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
 	now := fl.clock.Millis()
-	g := &Outlet{outletKey: outletKey{"https://a", -1}, origin: true, since: time.Now()}
+	g := &Outlet{outletKey: outletKey{"https://a", -1}, origin: fl.outlets.origins.Keep("https://a"), since: time.Now()}
 	fl.outlets.byKey[g.outletKey] = g
 	for seq := range int64(10) {
 		w := &Task{slot: l, seq: seq, status: staged, content: &content{topic: "https://a", due: now, outletKey: g.outletKey, settings: schemas.DefaultSettings(), record: &kgo.Record{}, call: &callback.Request{}}}
@@ -49,7 +50,8 @@ func TestAParkedCallbackKeepsNoValue(t *testing.T) {
 	fl := newFlight(t, Config{MemberID: "one", StageTasks: 10})
 	l := &ownedSlot{number: 0, epoch: 5, claimed: 100}
 	fl.slots[0] = l
-	g := &Outlet{outletKey: outletKey{"https://a", -1}, origin: true, since: time.Now(), silence: silentSince(time.Now())}
+	g := &Outlet{outletKey: outletKey{"https://a", -1}, origin: fl.outlets.origins.Keep("https://a"), since: time.Now()}
+	g.origin.Bar().Close(target.Down, time.Now())
 	fl.outlets.byKey[g.outletKey] = g
 	w := &Task{slot: l, seq: 1, content: &content{topic: "https://a", due: fl.clock.Millis(), settings: schemas.DefaultSettings(), body: []byte("value"),
 		record: &kgo.Record{Topic: "https://a"}, call: &callback.Request{Method: "PUT", Body: []byte("value")}}}

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/internal/kafka"
 )
@@ -100,6 +101,10 @@ func (fl Outcomes) forgetClosed(now time.Time) (topics []string) {
 			topics = append(topics, key.topic)
 		}
 		over = append(over, key)
+		if g.origin != nil { // it is asked before anything else is sent, however long that may be
+			fl.outlets.forget(g)
+			continue
+		}
 		bar.Open()
 		fl.outlets.forgetIdle(g)
 	}
@@ -113,7 +118,7 @@ func (fl Outcomes) forgetClosed(now time.Time) (topics []string) {
 func (fl Outcomes) checkOutlets() {
 	silent := map[outletKey]*Outlet{}
 	for key, g := range fl.outlets.byKey {
-		if g.origin {
+		if g.origin != nil {
 			fl.putOffWaiting(g)
 		}
 		if fl.fallsSilent(g) {
@@ -151,14 +156,14 @@ const probesAtOnce = 32
 
 // fallsSilent says whether records of a partition were not answered for long.
 func (fl Outcomes) fallsSilent(g *Outlet) bool {
-	return g.sending > 0 && g.silence.IsOpen() && !g.origin && time.Since(g.since) >= fl.cfg.UnresponsiveAfter
+	return g.sending > 0 && g.silence.IsOpen() && g.origin == nil && time.Since(g.since) >= fl.cfg.UnresponsiveAfter
 }
 
 // setAsideSlow takes requests under way for long out of their places, so that their slots go on.
 // Each answer is still waited for, as long as the request's own timeout.
 func (fl Outcomes) setAsideSlow() {
-	for t, since := range fl.underWay {
-		if t.status == sending && time.Since(since) >= min(slowCall, fl.cfg.UnresponsiveAfter) && fl.stuck[t.seq] == nil && !t.slot.abandoned {
+	for t, call := range fl.outlets.calls {
+		if t.status == sending && time.Since(call.since) >= min(slowCall, fl.cfg.UnresponsiveAfter) && fl.stuck[t.seq] == nil && !t.slot.abandoned {
 			fl.setAsideSent(t)
 		}
 	}
@@ -173,16 +178,12 @@ func (fl *machine) setAsideSent(t *Task) {
 	t.body = body
 }
 
-// originDown puts an origin's tasks off for as long as nothing is sent there. The callback package
-// says when to ask the origin, and logs it.
-func (fl Due) originDown(g *Outlet, rest time.Duration) {
-	now := time.Now()
-	if g.silence.IsOpen() {
-		fl.metrics.Unresponsive.Inc()
-		g.silence.Close(target.Silent, now)
-		defer fl.postponeWaiting(g) // until it is asked again
-	}
-	g.silence.Rest(rest, now)
+// originDown puts off what waits for an origin that has just failed once too often.
+func (fl Due) originDown(g *Outlet, o callback.Outcome) {
+	fl.metrics.Unresponsive.Inc()
+	fl.metrics.Circuits.Inc()
+	fl.log.Warn("an origin does not answer: its callbacks are put off, and one at a time asks it", zap.String("origin", g.topic), zap.Int("status", o.Status), zap.String("failure", o.Failure))
+	fl.postponeWaiting(g) // until it is asked
 }
 
 // Unresponsive returns the topics and origins with a part that does not answer, in order. For
@@ -192,7 +193,7 @@ func (fl *Flight) Unresponsive() []string {
 	defer fl.mu.Unlock()
 	names := map[string]bool{}
 	for key, g := range fl.outlets.byKey {
-		if !g.silence.IsOpen() {
+		if g.silent() {
 			names[key.topic] = true
 		}
 	}

@@ -123,11 +123,10 @@ type Outlet struct {
 	waiting []*Task        // due, but the outlet has enough in flight
 	silence target.Bar     // closed while it does not answer
 	refusal target.Bar     // closed while the whole topic refuses records when it answers; of partition -1
-	origin  bool           // it takes HTTP callbacks
+	origin  *target.Origin // it takes HTTP callbacks
 	unmet   *unmet         // counts it: no producer has met its topic
 	answers int            // of an origin, since the last look at it
 	pace    int            // how many it gave in the second before that look
-	seat    *callback.Seat // of an origin: taken for the next of its tasks that is sent.
 
 	suspects []Sendable // refused, perhaps on another's account
 	trying   bool       // somebody is at them
@@ -160,8 +159,7 @@ type Sendable struct {
 	Record  *kgo.Record
 	IsProbe bool // its outlet does not answer: it is sent apart
 
-	Call *callback.Request // of a callback, with the room that it takes at its origin
-	Seat *callback.Seat
+	Call *callback.Request // of a callback
 }
 
 // sendNumber names the next attempt, among all attempts of the task ever.

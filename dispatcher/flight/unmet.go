@@ -25,7 +25,7 @@ type unmet struct {
 // newName says whether the topic of an outlet has to be looked up, and no tenant counts the outlet
 // yet.
 func (outs *outlets) newName(g *Outlet) bool {
-	return g.partition < 0 && !g.origin && g.sending == 0 && g.unmet == nil && !outs.where.Knows(g.topic)
+	return g.partition < 0 && g.origin == nil && g.sending == 0 && g.unmet == nil && !outs.where.Knows(g.topic)
 }
 
 // oneTooMany says whether a task goes to a new name, and its tenant has too many new names.

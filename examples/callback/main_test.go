@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/base64"
 	"errors"
 	"net/http/httptest"
@@ -28,16 +27,8 @@ var (
 	other  = "whsec_" + base64.StdEncoding.EncodeToString([]byte("the secret of another one!!"))
 )
 
-// direct sends without a dispatcher.
-type direct struct{ *callback.Sender }
-
-func (d direct) Send(ctx context.Context, r callback.Request) callback.Outcome {
-	seat, _ := d.Enter(strings.TrimSuffix(r.URL, path), "") // there is room
-	return seat.Send(ctx, r)
-}
-
 // sender returns what notyet sends with, and a secrets file for the receiver; "" signs nothing.
-func sender(t *testing.T, origin string, secrets ...string) direct {
+func sender(t *testing.T, origin string, secrets ...string) *callback.Sender {
 	t.Helper()
 	cfg := callback.Config{URLRules: callback.URLRules{Enabled: true, AllowHTTP: true, AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 	if len(secrets) > 0 {
@@ -47,7 +38,7 @@ func sender(t *testing.T, origin string, secrets ...string) direct {
 	s, err := callback.New(cfg, zaptest.NewLogger(t), prometheus.NewRegistry())
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	return direct{s}
+	return s
 }
 
 const path = "/reminders"
@@ -89,7 +80,7 @@ func TestTheReceiverHandlesWhatNotyetSends(t *testing.T) {
 	require.Equal(t, callback.Delivered, rotated.Send(t.Context(), request(server.URL, "second", "\x00\xff")).Verdict)
 	require.Len(t, handled, 2)
 
-	for name, s := range map[string]direct{"another secret": sender(t, server.URL, other), "unsigned": sender(t, server.URL)} {
+	for name, s := range map[string]*callback.Sender{"another secret": sender(t, server.URL, other), "unsigned": sender(t, server.URL)} {
 		o := s.Send(t.Context(), request(server.URL, "third", "let me in"))
 		require.Equal(t, callback.Dead, o.Verdict, name)
 		require.Equal(t, 401, o.Status, name)
@@ -148,7 +139,7 @@ func TestThePythonReceiver(t *testing.T) {
 		require.True(t, lines.Scan())
 		require.Equal(t, "reminder-1 attempt 1: "+body, lines.Text())
 	}
-	for _, s := range []direct{sender(t, origin, other), sender(t, origin)} {
+	for _, s := range []*callback.Sender{sender(t, origin, other), sender(t, origin)} {
 		o := s.Send(t.Context(), request(origin, "third", "let me in"))
 		require.Equal(t, callback.Dead, o.Verdict)
 		require.Equal(t, 401, o.Status)

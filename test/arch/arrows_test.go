@@ -34,7 +34,7 @@ var arrows = map[string][]string{
 	"events":         {"schemas", "store/outbox", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":        {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/outbox", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
 	"dispatcher":     {"schemas", "task", "store", "store/intake", "store/admin", "store/line", "store/look", "store/letters", "store/outbox", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
-	"callback":       {"schemas", "internal/defaults", "internal/reload", "internal/loop", "internal/share"},
+	"callback":       {"schemas", "internal/defaults", "internal/reload"},
 	"deadletter":     {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
 
 	// Substrate: each part stands alone, but for defaults, places and loops.

@@ -26,6 +26,8 @@ const (
 	// ClockDiffers: the broker refuses the database's time. The tasks wait until somebody corrects
 	// one of the two clocks.
 	ClockDiffers
+	// Down: an origin of callbacks has failed ten times in a row.
+	Down
 )
 
 // pauses are how long nothing is sent at first, and at most. A Bar without a question for quiet
@@ -34,6 +36,7 @@ var pauses = [...]struct{ first, longest, quiet time.Duration }{
 	Silent:       {5 * time.Second, 47 * time.Second, 10 * time.Minute}, // a question may take 25 s: so what answers again is asked within 72 s
 	Refused:      {time.Second, 10 * time.Second, 2 * time.Minute},
 	ClockDiffers: {time.Second, 10 * time.Second, 2 * time.Minute},
+	Down:         {time.Second, time.Minute, 10 * time.Minute},
 }
 
 // Bar is in front of a target, or of a part of one. It is closed while that takes nothing: its
@@ -84,9 +87,18 @@ func (b *Bar) Refuse(why Why, ends time.Time, many int, now time.Time) (news boo
 // Open opens the Bar.
 func (b *Bar) Open() { *b = Bar{asking: b.asking} }
 
-// Rest sets for how long nothing is sent.
-func (b *Bar) Rest(pause time.Duration, now time.Time) {
-	b.first, b.asked, b.next = pause, 0, now.Add(pause)
+// Rest begins a pause anew, with the answer to a question, and says how long it is at least.
+func (b *Bar) Rest(least time.Duration, now time.Time) {
+	b.next = now.Add(max(b.pause(now), least))
+}
+
+// Unasked notes that a task which was to ask has asked nothing. The next one may go after the first
+// pause.
+func (b *Bar) Unasked(now time.Time) {
+	if b.why != Nothing {
+		b.asked--
+		b.next = now.Add(b.first)
+	}
 }
 
 // MayAsk says whether a task may be sent to ask.
