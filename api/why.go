@@ -10,21 +10,23 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/look"
 )
 
 // Why names the cause of a task's wait, so that nobody has to look in four places.
 type Why struct {
-	Reason string `json:"reason" doc:"the cause" enum:"not-due,due,paused,limited,silent,unclaimed,no-owner,owner-away,in-flight,report,given-up"`
+	Reason string `json:"reason" doc:"the cause" enum:"not-due,due,paused,limited,silent,missing,unclaimed,no-owner,owner-away,in-flight,report,given-up"`
 	Detail string `json:"detail" doc:"the cause in words, with the reason of the last failed attempt and the runbook, if there is one"`
 }
 
 // surroundings are possible causes of a delay. Unreadable and hidden parts are empty.
 type surroundings struct {
-	now    time.Time
-	policy TargetPolicy
-	silent []string // targets without answers
-	slot   Slot
-	known  bool // slot was read
+	now     time.Time
+	policy  TargetPolicy
+	silent  []string // targets without answers
+	missing bool     // the topic, as far as scanners know
+	slot    Slot
+	known   bool // slot was read
 }
 
 // explain adds the cause of a task's wait. After a failed reading, explain says less.
@@ -45,6 +47,7 @@ func (l *Local) explain(ctx context.Context, t *Task) {
 		if overview, err := l.overview.get(ctx); err == nil {
 			s.silent = overview.Targets.Unresponsive
 		}
+		s.missing, _ = look.New(l.store).IsMissing(ctx, t.Topic)
 		if cluster, err := l.members(ctx); err == nil { // two small tables: no turn among lists is waited for
 			if c := access.From(ctx); c.May(access.Read) && !c.AllTopics() { // a command on this machine is nobody's
 				cluster.anonymous()
@@ -114,6 +117,9 @@ func (s *surroundings) held(t *Task, early, due string) *Why {
 		}
 		return &Why{"limited", fmt.Sprintf("Its target is limited (rate: %s; in flight: %s), and %s due tasks are kept back, most likely this one too.",
 			limit(p.Rate, "tasks a second"), limit(float64(p.MaxInFlight), "records"), held)}
+	}
+	if w.Reason == "unclaimed" && s.missing {
+		return &Why{"missing", "Its target topic does not exist. A dispatcher tries for undeliverable-after; then the task is a dead letter."}
 	}
 	w.Detail = "The task is overdue, and no dispatcher has taken it. " + w.Detail
 	return w

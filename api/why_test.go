@@ -31,6 +31,8 @@ func TestWhy(t *testing.T) {
 		"limited, no owner":     {Task{State: "pending", Next: at(-time.Hour)}, surroundings{policy: limited, slot: Slot{Slot: 3}, known: true}, "no-owner", "Slot 3 has no owner."},
 		"limited and silent":    {Task{State: "pending", Next: at(-time.Hour)}, surroundings{policy: limited, silent: []string{"orders"}}, "silent", "does not answer"},
 		"nobody takes it":       {Task{State: "pending", Next: at(-time.Hour)}, surroundings{slot: owned, known: true}, "unclaimed", "belongs to the dispatcher d-1. Runbook if it stays so: NotyetOverdue."},
+		"no such topic":         {Task{State: "pending", Next: at(-time.Hour)}, surroundings{missing: true, slot: owned, known: true}, "missing", "Its target topic does not exist."},
+		"no topic, no owner":    {Task{State: "pending", Next: at(-time.Hour)}, surroundings{missing: true, slot: Slot{Slot: 3}, known: true}, "no-owner", "Slot 3 has no owner."},
 		"no owner":              {Task{State: "pending", Next: at(-time.Hour)}, surroundings{slot: Slot{Slot: 3}, known: true}, "no-owner", "Slot 3 has no owner. Runbook: NotyetUnownedSlots."},
 		"owner is dead":         {Task{State: "claimed", Next: at(-time.Hour)}, surroundings{slot: Slot{Slot: 3, Owner: "d-2"}, known: true}, "owner-away", "The owner of slot 3, d-2, does not say that it is alive. Runbook: NotyetNoDispatcher."},
 		"slots not known":       {Task{State: "pending", Next: at(-time.Hour)}, surroundings{}, "unclaimed", "no dispatcher has taken it. Runbook: NotyetOverdue."},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -119,8 +120,15 @@ func TestUnknownTargetsAreForgotten(t *testing.T) {
 		require.Equal(t, []string{"high", "later", "timer"}, s.sweepUnknown())
 		s.do(s.cancel("3", to("later")), s.timerRequest(schemas.OpTimerDelete, named("5"), to("timer")))
 		require.Equal(t, []string{"high"}, s.sweepUnknown())
+		missing := func() bool {
+			is, err := look.New(s.Store).IsMissing(s.ctx, "high")
+			require.NoError(t, err)
+			return is
+		}
+		require.True(t, missing())
 		require.NoError(t, s.ForgetUnknown(s.ctx, "in", "high", true))
 		require.Empty(t, s.unknown(), "the topic exists")
+		require.False(t, missing())
 
 		s.forMissing(9, s.schedule("7", to("mine"), in(time.Hour)))
 		s.do(s.cancel("7", to("mine")))
