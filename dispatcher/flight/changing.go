@@ -128,7 +128,7 @@ func (s *Splitting) End(split bool) {
 	defer s.mu.Unlock()
 	s.slot.claiming = false
 	if split {
-		s.slot.parked = nil
+		s.forgetParked(s.slot)
 	}
 	s.kicks.Claim.Now()
 }

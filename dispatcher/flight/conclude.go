@@ -261,7 +261,7 @@ func (fl Due) Called(t *Task, a Answer, o callback.Outcome) {
 	case o.Status != 0:
 		if g.origin.Responded() {
 			fl.log.Info("an origin answers again", zap.String("origin", g.topic))
-			fl.recallParked(g.outletKey)
+			fl.recallParked(g)
 		}
 	case asked:
 		g.bar().Unasked(now)

@@ -45,7 +45,7 @@ func (fl *Flight) Figures() Figures {
 	defer fl.mu.Unlock()
 	f := Figures{
 		Slots: len(fl.slots), Claimed: fl.entries, StagedTasks: fl.staging.tasks, StagedBytes: fl.staging.bytes, SentTasks: fl.outlets.buffered.tasks,
-		Stuck: len(fl.stuck), Parked: fl.parkedTasks(), Unannounced: len(fl.unannounced.published), Unsettled: fl.unsettled.oldest(),
+		Stuck: len(fl.stuck), Parked: fl.parked, Unannounced: len(fl.unannounced.published), Unsettled: fl.unsettled.oldest(),
 		Due: len(fl.due), Calls: len(fl.outlets.calls), Proofs: len(fl.proofs), Leaving: fl.inbox.leavingTasks(), Probes: fl.outlets.probes, SentBytes: fl.outlets.buffered.bytes,
 		Owed: fl.unsettled.owed, Undurable: len(fl.unsettled.deliveries), Gates: len(fl.gates.byTopic), Part: fl.gates.part(),
 		Outlets: len(fl.outlets.byKey), Unread: fl.backlog.size(),

@@ -45,6 +45,7 @@ type machine struct {
 	strays      strays             // slots that are not worked on
 	lost        map[int]lostSlot   // slots that were abandoned, and not taken since
 	entries     int                // tasks in slots, with their bodies or without
+	parked      int                // tasks in slots' memories
 	staging     staging            // Logged adds, whatever ends a task removes
 	unsettled   unsettled
 	unannounced unannounced

@@ -36,7 +36,7 @@ func (f *gates) hold(g *Gate, t *Task, made int) {
 	}
 	g.coming.arrives(t.seq)
 	g.holding = append(g.holding, t)
-	delete(t.slot.parked, t.seq)
+	f.flight.unpark(t.slot.parked[t.seq])
 	f.flight.putBack(t, t.unsentState(), task.Held(t.at), made)
 	f.flight.kicks.Held.Now()
 }

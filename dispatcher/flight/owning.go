@@ -218,6 +218,7 @@ func (fl *machine) abandon(l *ownedSlot, why string) {
 		fl.unsettled.ends(t)
 		fl.proofs.forget(t.seq)
 	}
+	fl.forgetParked(l)
 	fl.forgetAnswered(l)
 	fl.metrics.Abandoned.Inc()
 	fl.log.Warn("abandoning a slot", zap.String("because", why), zap.Int("slot", l.number), zap.Int64("epoch", l.epoch), zap.Int("tasks", len(l.open())))
@@ -288,6 +289,7 @@ func (fl Owning) Released(slots []int, epoch int64, kept []int) (gone []int) {
 		if l := fl.slots[slot]; l != nil && l.epoch == epoch {
 			if slices.Contains(gone, slot) {
 				delete(fl.slots, slot)
+				fl.forgetParked(l)
 				fl.forgetAnswered(l)
 			} else {
 				l.releasing = false

@@ -6,35 +6,52 @@ import (
 	"time"
 )
 
-// parkedTasks counts the parked tasks.
-func (fl *machine) parkedTasks() (n int) {
-	for _, l := range fl.slots {
-		n += len(l.parked)
-	}
-	return n
-}
-
 // parkedMost bounds the remembered tasks, at about 150 bytes each: the others are read again each
 // time.
 func (fl *machine) parkedMost() int { return max(3*fl.cfg.StageTasks, 10_000) }
 
 // putOff puts off an unsent task: until its outlet is asked again.
 func (fl *machine) putOff(t *Task, g *Outlet) {
-	p := parked{outletKey: g.outletKey, at: t.at, attempt: t.attempt, lane: t.lane}
+	p := &parked{slot: t.slot, seq: t.seq, outlet: g, at: t.at, attempt: t.attempt, lane: t.lane}
 	if bound := t.settings.MaxLateness.Milliseconds(); bound > 0 && !t.maybeSent() {
 		p.expires = t.due + bound + 1
 	}
-	if !g.bar().IsOpen() && !t.slot.abandoned && fl.parkedTasks() < fl.parkedMost() {
-		if t.slot.parked == nil {
-			t.slot.parked = map[int64]parked{}
-		}
-		t.slot.parked[t.seq] = p
+	if !g.bar().IsOpen() && !t.slot.abandoned && fl.parked < fl.parkedMost() {
+		fl.park(p)
 	}
 	fl.leaveParked(t, g, p)
 }
 
+func (fl *machine) park(p *parked) {
+	fl.unpark(p.slot.parked[p.seq])
+	if p.slot.parked == nil {
+		p.slot.parked = map[int64]*parked{}
+	}
+	if p.outlet.parked == nil {
+		p.outlet.parked = map[*parked]struct{}{}
+	}
+	p.slot.parked[p.seq], p.outlet.parked[p] = p, struct{}{}
+	fl.parked++
+}
+
+// unpark forgets a parked task, if there is one.
+func (fl *machine) unpark(p *parked) {
+	if p != nil {
+		delete(p.slot.parked, p.seq)
+		delete(p.outlet.parked, p)
+		fl.parked--
+	}
+}
+
+// forgetParked forgets the parked tasks of a slot.
+func (fl *machine) forgetParked(l *ownedSlot) {
+	for _, p := range l.parked {
+		fl.unpark(p)
+	}
+}
+
 // leaveParked takes a task, maybe without its body, out of its place.
-func (fl *machine) leaveParked(t *Task, g *Outlet, p parked) {
+func (fl *machine) leaveParked(t *Task, g *Outlet, p *parked) {
 	fl.gates.passesOver(g.topic, t.seq)
 	pause := unsentPause
 	if bar := g.bar(); !bar.IsOpen() {
@@ -50,15 +67,15 @@ func (fl *machine) leaveParked(t *Task, g *Outlet, p parked) {
 
 // parksAgain puts off a task without its body, if its outlet is still closed.
 func (fl Bodies) parksAgain(t *Task) bool {
-	p, ok := t.slot.parked[t.seq]
-	if !ok {
+	p := t.slot.parked[t.seq]
+	if p == nil {
 		return false
 	}
-	g := fl.outlets.byKey[p.outletKey]
+	g := p.outlet
 	late, now := p.expires > 0 && fl.clock.Millis() >= p.expires, time.Now()
 	if late || !g.putsOff(now) || g.bar().ReadToAsk(now) {
-		delete(t.slot.parked, t.seq)
-		t.isProbe, t.parkedAt = true, &p.outletKey
+		fl.unpark(p)
+		t.isProbe, t.parkedAt = true, g
 		return false
 	}
 	fl.leaveParked(t, g, p)
@@ -67,22 +84,14 @@ func (fl Bodies) parksAgain(t *Task) bool {
 
 // recallParked calls back the parked tasks of some outlets, now that they are open, the earliest
 // first.
-func (fl *machine) recallParked(outlets ...outletKey) {
-	if len(outlets) == 0 {
-		return
-	}
-	open := make(map[outletKey]bool, len(outlets))
-	for _, key := range outlets {
-		open[key] = true
-	}
+func (fl *machine) recallParked(outlets ...*Outlet) {
 	var back []Transition
-	for _, l := range fl.slots {
-		for seq, p := range l.parked {
-			if open[p.outletKey] {
-				delete(l.parked, seq)
-				back = append(back, recallOf(l, seq, 0, p.at, p.attempt, p.lane))
-			}
+	for _, g := range outlets {
+		for p := range g.parked {
+			fl.unpark(p)
+			back = append(back, recallOf(p.slot, p.seq, 0, p.at, p.attempt, p.lane))
 		}
+		g.parked = nil
 	}
 	slices.SortFunc(back, func(a, b Transition) int { return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq)) })
 	fl.recall(back)
@@ -153,11 +162,8 @@ func (fl *machine) postponeWaiting(g *Outlet) {
 func (fl Due) rejudgeParked(t *Task, g *Outlet) {
 	was := t.parkedAt
 	t.parkedAt = nil
-	if was == nil || g.partition < 0 || *was == g.outletKey {
-		return
-	}
-	if old := fl.outlets.byKey[*was]; old != nil && !old.bar().IsOpen() { // else all is called back
-		fl.recallParked(*was)
+	if was != nil && g.partition >= 0 && was != g {
+		fl.recallParked(was)
 	}
 }
 

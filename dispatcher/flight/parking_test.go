@@ -89,11 +89,12 @@ func TestParking(t *testing.T) {
 	require.False(t, fl.Bodies.parksAgain(unread), "the target is to be asked")
 	require.True(t, fl.Bodies.parksAgain(&Task{slot: l, seq: 4, pos: 60}), "by one")
 
-	l.parked[5] = parked{outletKey: g.outletKey, expires: 1}
+	l.parked[5].expires = 1
 	require.False(t, fl.Bodies.parksAgain(&Task{slot: l, seq: 5}), "its time is over")
 
 	fl.Due.respondsAgain(g)
 	require.Empty(t, l.parked)
+	require.Zero(t, fl.parked)
 	var order []int64
 	for _, e := range fl.inbox.recalls {
 		require.True(t, e.Recall)
@@ -159,4 +160,36 @@ func TestParkedTasksAreRejudged(t *testing.T) {
 	require.Equal(t, outletKey{"x", 0}, other.outletKey)
 	require.Len(t, fl.inbox.recalls, 2)
 	require.Empty(t, l.parked)
+}
+
+// The memory of parked tasks goes with their slot, however that goes. An opening calls back what is left, once.
+func TestParkedTasksGoWithTheirSlot(t *testing.T) {
+	fl := newFlight(t, Config{MemberID: "one"})
+	g, other := &Outlet{outletKey: outletKey{"x", 0}, silence: silentSince(time.Now())}, &Outlet{outletKey: outletKey{"x", 1}, silence: silentSince(time.Now())}
+	slots := map[int]*ownedSlot{}
+	for n := range 5 {
+		slots[n] = &ownedSlot{number: n, epoch: 5, claimed: 100}
+		fl.slots[n] = slots[n]
+		for seq := range int64(3) {
+			one := &Task{slot: slots[n], seq: int64(10*n) + seq, pos: 50, at: 40, content: &content{topic: "x", due: 40, settings: schemas.DefaultSettings()}}
+			fl.putOff(one, []*Outlet{g, g, other}[seq])
+			fl.putOff(one, []*Outlet{g, g, other}[seq]) // again: it is remembered once
+		}
+	}
+	require.Equal(t, 15, fl.parked)
+	fl.abandon(slots[0], "it is lost")
+	fl.Owning.Released([]int{1}, 5, nil)
+	(&Splitting{machine: fl.machine, slot: slots[2]}).End(true)
+	fl.gates.hold(newGate("x", 100), &Task{slot: slots[3], seq: 30, content: &content{topic: "x"}}, 0)
+	require.Equal(t, 5, fl.parked)
+	fl.recallParked(g)
+	require.Equal(t, 2, fl.parked, "those of another partition")
+	var back []int64
+	for _, e := range fl.inbox.recalls {
+		back = append(back, e.Seq)
+	}
+	require.ElementsMatch(t, []int64{31, 40, 41}, back)
+	fl.recallParked(g, other)
+	require.Len(t, fl.inbox.recalls, 5)
+	require.Zero(t, fl.parked)
 }

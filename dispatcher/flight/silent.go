@@ -32,7 +32,7 @@ func (fl Due) refusedForNow(topic string, err error) bool {
 	case err == nil:
 		if g := fl.outlets.byKey[outletKey{topic, -1}]; g != nil && !g.refusal.IsOpen() {
 			g.refusal.Open()
-			fl.recallParked(g.outletKey)
+			fl.recallParked(g)
 			fl.log.Info("a target takes records again", zap.String("topic", topic))
 		}
 	case kafka.TopicMayCome(err):
@@ -77,7 +77,7 @@ func (fl Due) noteRefusal(topic string, why target.Why, err error) (final bool) 
 func (fl Due) respondsAgain(g *Outlet) {
 	if !g.silence.IsOpen() {
 		g.silence.Open()
-		fl.recallParked(g.outletKey)
+		fl.recallParked(g)
 		fl.log.Info("a target answers again", zap.String("topic", g.topic), zap.Int32("partition", g.partition))
 	}
 }
@@ -88,7 +88,7 @@ func (fl Due) respondsAgain(g *Outlet) {
 // itself.
 func (fl Outcomes) forgetClosed(now time.Time) (topics []string) {
 	used := map[string]bool{}
-	var over []outletKey
+	var over []*Outlet
 	for key, g := range fl.outlets.byKey {
 		bar := g.bar()
 		if bar == &g.silence && g.refusal.IsOver(now) {
@@ -100,7 +100,7 @@ func (fl Outcomes) forgetClosed(now time.Time) (topics []string) {
 		if bar == &g.refusal {
 			topics = append(topics, key.topic)
 		}
-		over = append(over, key)
+		over = append(over, g)
 		if g.origin != nil { // it is asked before anything else is sent, however long that may be
 			fl.outlets.forget(g)
 			continue

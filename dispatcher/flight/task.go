@@ -49,7 +49,7 @@ type Task struct {
 	passed     bool // its target's gate has let it through: see gate
 	doubt      bool // an earlier owner may have sent it
 
-	parkedAt *outletKey // where it is to ask, until it is known where it goes
+	parkedAt *Outlet // where it is to ask, until it is known where it goes
 
 	*content // nil until its body is read
 }
@@ -98,7 +98,7 @@ type ownedSlot struct {
 	urgent int64 // the earliest due time that a wake has told of
 	looked bool  // the database was asked for next since claimed was moved
 
-	parked map[int64]parked // by seq; see parked
+	parked map[int64]*parked // by seq; see parked
 
 	// Took and SlotsSeen write these: see changing.go.
 	turn      int64     // at which the slot was last seen
@@ -116,17 +116,18 @@ type ownedSlot struct {
 // does not answer, or is full; an operator pauses or limits a target.
 type Outlet struct {
 	outletKey
-	sending int            // records with a producer
-	bytes   int            // their size
-	owed    int            // tasks that are to wait for a report: see unsettled
-	since   time.Time      // of the last sign of life, or of the first record sent after a rest
-	waiting []*Task        // due, but the outlet has enough in flight
-	silence target.Bar     // closed while it does not answer
-	refusal target.Bar     // closed while the whole topic refuses records when it answers; of partition -1
-	origin  *target.Origin // it takes HTTP callbacks
-	unmet   *unmet         // counts it: no producer has met its topic
-	answers int            // of an origin, since the last look at it
-	pace    int            // how many it gave in the second before that look
+	sending int                  // records with a producer
+	bytes   int                  // their size
+	owed    int                  // tasks that are to wait for a report: see unsettled
+	since   time.Time            // of the last sign of life, or of the first record sent after a rest
+	waiting []*Task              // due, but the outlet has enough in flight
+	parked  map[*parked]struct{} // put off until its bar opens
+	silence target.Bar           // closed while it does not answer
+	refusal target.Bar           // closed while the whole topic refuses records when it answers; of partition -1
+	origin  *target.Origin       // it takes HTTP callbacks
+	unmet   *unmet               // counts it: no producer has met its topic
+	answers int                  // of an origin, since the last look at it
+	pace    int                  // how many it gave in the second before that look
 
 	suspects []Sendable // refused, perhaps on another's account
 	trying   bool       // somebody is at them
@@ -145,11 +146,13 @@ type outletKey struct {
 // task, but only the owner of the slot changes it. So the memory stays true as long as the slot is
 // owned.
 type parked struct {
-	outletKey outletKey
-	at        int64 // not released before, Unix ms
-	expires   int64 // from then on it is too late for it; 0: never
-	attempt   int
-	lane      task.Lane
+	slot    *ownedSlot
+	seq     int64
+	outlet  *Outlet
+	at      int64 // not released before, Unix ms
+	expires int64 // from then on it is too late for it; 0: never
+	attempt int
+	lane    task.Lane
 }
 
 // Sendable is a task to be sent now, with its record: the task may be abandoned on the way to the
