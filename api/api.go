@@ -11,7 +11,6 @@
 package api
 
 import (
-	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
@@ -151,7 +150,7 @@ func (s *server) refuseOthers(mux *http.ServeMux) {
 				return
 			}
 		}
-		refuse(w, http.StatusNotFound, "there is no such path: see /openapi.json")
+		access.Refuse(w, http.StatusNotFound, "there is no such path: see /openapi.json")
 	})
 }
 
@@ -170,14 +169,8 @@ func refuseMethod(all map[string][]string, path string) http.HandlerFunc {
 			detail += "; there is also " + strings.Join(below, ", ")
 		}
 		w.Header().Set("Allow", strings.Join(all[path], ", "))
-		refuse(w, http.StatusMethodNotAllowed, detail)
+		access.Refuse(w, http.StatusMethodNotAllowed, detail)
 	}
-}
-
-func refuse(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
 }
 
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}

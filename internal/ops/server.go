@@ -77,9 +77,7 @@ type Server struct {
 	cfg      Config
 	log      *zap.Logger
 	mux      *http.ServeMux // behind the guard
-	main     *http.Server
-	ops      *http.Server // nil: main serves health and metrics too
-	faces    []*face      // main first, then ops
+	faces    []*face        // the main one first; the last serves health and metrics
 	checks   []check
 	asking   singleflight.Group // for the result of the checks
 	stopping atomic.Bool
@@ -127,23 +125,16 @@ func New(cfg Config, reg *prometheus.Registry, log *zap.Logger) *Server {
 	if cfg.AccessLog != nil {
 		guarded = newAccessLog(cfg.AccessLog).around(guarded)
 	}
-	health := func(mux *http.ServeMux) {
-		mux.HandleFunc("GET /healthz", alive)
-		mux.HandleFunc("GET /readyz", s.ready)
-		mux.Handle("GET /metrics", metrics)
-	}
 	mux := http.NewServeMux()
 	mux.Handle("/", guarded)
-	s.main = s.server(mux)
-	s.faces = []*face{{server: s.main, conns: c}}
-	if cfg.OpsAddr == "" {
-		health(mux)
-		return s
+	s.faces = []*face{{server: s.server(mux), conns: c}}
+	if cfg.OpsAddr != "" {
+		mux, c = http.NewServeMux(), newConns(cfg.MaxConns, open.WithLabelValues("ops"), shed)
+		s.faces = append(s.faces, &face{server: s.server(mux), conns: c})
 	}
-	mux, c = http.NewServeMux(), newConns(cfg.MaxConns, open.WithLabelValues("ops"), shed)
-	health(mux)
-	s.ops = s.server(mux)
-	s.faces = append(s.faces, &face{server: s.ops, conns: c})
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", metrics)
 	return s
 }
 
@@ -180,7 +171,7 @@ func (s *Server) Listen() error {
 			return err
 		}
 	}
-	if main.listener = l; s.ops == nil {
+	if main.listener = l; len(s.faces) == 1 {
 		return nil
 	}
 	ops := s.faces[1]

@@ -226,7 +226,7 @@ func fileWith(t *testing.T, text string) string {
 
 func TestSlowClientsAreCutOff(t *testing.T) {
 	s := New(Config{}, NewRegistry(), zaptest.NewLogger(t))
-	for _, h := range []*http.Server{s.main, New(Config{OpsAddr: "127.0.0.1:0"}, NewRegistry(), zaptest.NewLogger(t)).ops} {
+	for _, h := range []*http.Server{s.faces[0].server, New(Config{OpsAddr: "127.0.0.1:0"}, NewRegistry(), zaptest.NewLogger(t)).faces[1].server} {
 		require.Positive(t, h.ReadHeaderTimeout)
 		require.Positive(t, h.ReadTimeout)
 		require.Positive(t, h.WriteTimeout)
