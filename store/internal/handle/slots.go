@@ -227,8 +227,8 @@ func (h *Handle) LearnClaimed(slots map[int]Slot) {
 // reads the spread again.
 var ErrSpread = errors.New("the number of slots is being changed")
 
-// ErrClaimed: tasks were claimed, or slots became unsure, while a transaction was deciding. The next
-// try decides under the locks of the slots.
+// ErrClaimed: tasks were claimed, or slots became unsure, while a transaction was deciding. The
+// next try decides under the locks of the slots.
 var ErrClaimed = errors.New("tasks were claimed meanwhile")
 
 // SpreadIn returns how keys are spread over slots. It is read once, and again when CheckSpread
