@@ -3,7 +3,6 @@ package deadletter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,6 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
@@ -201,8 +201,5 @@ func (r *Result) count(page Page, o Options) {
 }
 
 func sleepUntil(ctx context.Context, at time.Time) error {
-	if err := loop.Rest(ctx, time.Until(at)); err != nil {
-		return fmt.Errorf("replaying dead letters: %w", err)
-	}
-	return nil
+	return wrap.Err(loop.Rest(ctx, time.Until(at)), "replaying dead letters")
 }

@@ -3,11 +3,11 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
 )
 
@@ -21,10 +21,7 @@ func (s *Store) Examine(ctx context.Context) (Examined, error) {
 	if out.Schema, out.Wanted, err = s.schema(ctx); err == nil {
 		err = s.dialect.Examine(ctx, s.db, s.h.Time, &out)
 	}
-	if err != nil {
-		return out, fmt.Errorf("examining the database: %w", err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "examining the database")
 }
 
 // Address returns where a DSN's database is, without user and password; "" for an unreadable DSN.

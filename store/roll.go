@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/internal/election/roll"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -55,36 +56,26 @@ func (r *Roll) exec(ctx context.Context, query string, args ...any) (int64, erro
 // Join adds a candidate. One with this Instance gets this Beat and Data.
 func (r *Roll) Join(ctx context.Context, c roll.Candidate) error {
 	again := r.store.dialect.Upsert("instance", "beat", "data")
-	if _, err := r.exec(ctx, "INSERT INTO members (instance, id, beat, data) VALUES (?, ?, ?, ?)"+again, []byte(c.Instance), []byte(c.ID), c.Beat, c.Data); err != nil {
-		return fmt.Errorf("joining the election: %w", err)
-	}
-	return nil
+	_, err := r.exec(ctx, "INSERT INTO members (instance, id, beat, data) VALUES (?, ?, ?, ?)"+again, []byte(c.Instance), []byte(c.ID), c.Beat, c.Data)
+	return wrap.Err(err, "joining the election")
 }
 
 // Beat changes a candidate's Beat and Data, and tells whether the candidate is there.
 func (r *Roll) Beat(ctx context.Context, c roll.Candidate) (bool, error) {
 	n, err := r.exec(ctx, "UPDATE members SET beat = ?, data = ? WHERE instance = ?", c.Beat, c.Data, []byte(c.Instance))
-	if err != nil {
-		return false, fmt.Errorf("showing the other dispatchers that this one lives: %w", err)
-	}
-	return n > 0, nil
+	return n > 0, wrap.Err(err, "showing the other dispatchers that this one lives")
 }
 
 // Remove removes a candidate with this Beat, and tells whether there was one.
 func (r *Roll) Remove(ctx context.Context, c roll.Candidate) (bool, error) {
 	n, err := r.exec(ctx, "DELETE FROM members WHERE instance = ? AND beat = ?", []byte(c.Instance), c.Beat)
-	if err != nil {
-		return false, fmt.Errorf("removing a silent member from the election: %w", err)
-	}
-	return n > 0, nil
+	return n > 0, wrap.Err(err, "removing a silent member from the election")
 }
 
 // Leave removes a candidate, unless it has shown a later Beat.
 func (r *Roll) Leave(ctx context.Context, c roll.Candidate) error {
-	if _, err := r.exec(ctx, "DELETE FROM members WHERE instance = ? AND beat <= ?", []byte(c.Instance), c.Beat); err != nil {
-		return fmt.Errorf("leaving the election: %w", err)
-	}
-	return nil
+	_, err := r.exec(ctx, "DELETE FROM members WHERE instance = ? AND beat <= ?", []byte(c.Instance), c.Beat)
+	return wrap.Err(err, "leaving the election")
 }
 
 // Publish replaces the assignment of the epoch before, in the name of a candidate, and tells
@@ -122,8 +113,5 @@ func (r *Roll) Read(ctx context.Context) (page roll.Page, err error) {
 	page.Candidates, err = tables.Fetch(ctx, db, func(rows *sql.Rows, c *roll.Candidate) error {
 		return rows.Scan(&c.Seq, &c.Instance, &c.ID, &c.Beat, &c.Data)
 	}, "SELECT seq, instance, id, beat, data FROM members ORDER BY seq")
-	if err != nil {
-		return page, fmt.Errorf("reading the members of the election: %w", err)
-	}
-	return page, nil
+	return page, wrap.Err(err, "reading the members of the election")
 }

@@ -2,9 +2,9 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 )
@@ -26,10 +26,7 @@ func (s *Store) CheckRowLocks(ctx context.Context) error {
 	if err == nil {
 		err = s.dialect.CheckRowLocks(bound, s.db, probe)
 	}
-	if err != nil {
-		return fmt.Errorf("checking that the database locks rows: %w", err)
-	}
-	return nil
+	return wrap.Err(err, "checking that the database locks rows")
 }
 
 func (s *Store) lockProbe(ctx context.Context) (dialect.Probe, error) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 var openACL = zk.WorldACL(zk.PermAll)
@@ -36,10 +38,7 @@ func (c Config) dial(ctx context.Context, network, addr string, timeout time.Dur
 		return dialer.DialContext(ctx, network, addr)
 	}
 	conn, err := (&tls.Dialer{NetDialer: &dialer, Config: c.TLS()}).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to %s with TLS (zookeeper.tls): %w", addr, err)
-	}
-	return conn, nil
+	return conn, wrap.Err(err, "connecting to %s with TLS (zookeeper.tls)", addr)
 }
 
 // explain adds the correcting setting to an error.

@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/internal/election/roll"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/machine"
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // Roll is the database's part of an election. Each call is one statement, or reads only. So a
@@ -318,10 +319,7 @@ func (w *watch) lived() time.Duration { return w.last.Least(w.since) }
 // session: a killed member leaves its row behind.
 func Beating(ctx context.Context, r Roll, session time.Duration) ([]string, error) {
 	ids, err := beating(ctx, r, session, -1, func(memberData) bool { return true })
-	if err != nil {
-		return nil, fmt.Errorf("asking the database which dispatchers are alive: %w", err)
-	}
-	return ids, nil
+	return ids, wrap.Err(err, "asking the database which dispatchers are alive")
 }
 
 // beating waits for signs of life of enough wanted members, or of all, or until a session's end.

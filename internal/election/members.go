@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -15,16 +14,14 @@ import (
 
 	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/internal/election/zkconn"
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // Members returns the ids of the living members, for a caller from outside. Only the connection in
 // cfg counts. A dead member counts until its session expires.
 func Members(ctx context.Context, cfg Config, log *zap.Logger) ([]string, error) {
 	ids, err := ask(ctx, cfg, log, func(conn *zk.Conn, p paths) ([]string, error) { return readMembers(conn, p.members) })
-	if err != nil {
-		return nil, fmt.Errorf("asking the ensemble who is alive: %w", err)
-	}
-	return ids, nil
+	return ids, wrap.Err(err, "asking the ensemble who is alive")
 }
 
 func ask[T any](ctx context.Context, cfg Config, log *zap.Logger, f func(*zk.Conn, paths) (T, error)) (none T, err error) {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // Entry is one task of the near future.
@@ -155,10 +156,7 @@ func (x *Index) Next(ctx context.Context, from []SlotPos) ([]SlotPos, error) {
 // Count returns how many entries the slot has in (from, to].
 func (x *Index) Count(ctx context.Context, slot int, from, to int64) (int64, error) {
 	n, err := x.rdb.ZCount(ctx, x.dueKey(slot), above(from), strconv.FormatInt(to, 10)).Result()
-	if err != nil {
-		return 0, fmt.Errorf("counting entries of slot %d: %w", slot, err)
-	}
-	return n, nil
+	return n, wrap.Err(err, "counting entries of slot %d", slot)
 }
 
 // Range returns the slot's entries in (from, to], in no order.

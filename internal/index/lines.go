@@ -14,6 +14,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // Lines are the slots' lines in the database.
@@ -119,10 +120,7 @@ func (d *Database) Wake(_ context.Context, at []SlotPos) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err, d.failed = d.failed, nil
-	if err != nil {
-		return fmt.Errorf("waking slots over the topic %s: %w", d.topic, err)
-	}
-	return nil
+	return wrap.Err(err, "waking slots over the topic %s", d.topic)
 }
 
 // Wakes reads the wakes of this and other processes from now on. It connects, and reconnects after

@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // Marks returns how far (Unix ms) each slot is loaded: every pending task with a position up to the
@@ -58,19 +60,13 @@ func (x *Index) readMark(marks map[int]int64, slot int, cmd *redis.StringCmd) er
 
 // SetMark notes that the slot is loaded up to upTo (Unix ms). Call SetMark after the Adds.
 func (x *Index) SetMark(ctx context.Context, slot int, upTo int64) error {
-	if err := x.rdb.Set(ctx, x.markKey(slot), upTo, 0).Err(); err != nil {
-		return fmt.Errorf("setting the mark of slot %d: %w", slot, err)
-	}
-	return nil
+	return wrap.Err(x.rdb.Set(ctx, x.markKey(slot), upTo, 0).Err(), "setting the mark of slot %d", slot)
 }
 
 // Clear removes a slot's mark and its entries, for a rebuild. One command removes both, so no mark
 // outlives its set. Memory is freed in the background.
 func (x *Index) Clear(ctx context.Context, slot int) error {
-	if err := x.rdb.Unlink(ctx, x.markKey(slot), x.dueKey(slot)).Err(); err != nil {
-		return fmt.Errorf("clearing slot %d: %w", slot, err)
-	}
-	return nil
+	return wrap.Err(x.rdb.Unlink(ctx, x.markKey(slot), x.dueKey(slot)).Err(), "clearing slot %d", slot)
 }
 
 // Members returns all entries of a slot by position, then seq, for drift checks, not for the hot

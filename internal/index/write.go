@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 const (
@@ -34,10 +36,7 @@ func (x *Index) Add(ctx context.Context, entries []Entry) error {
 		}
 		p.ZAdd(ctx, x.dueKey(slot), members...)
 	})
-	if err != nil {
-		return fmt.Errorf("adding %d entries to the index: %w", len(entries), err)
-	}
-	return nil
+	return wrap.Err(err, "adding %d entries to the index", len(entries))
 }
 
 // Remove removes entries at any position. Absent entries are no error.
@@ -49,10 +48,7 @@ func (x *Index) Remove(ctx context.Context, entries []Entry) error {
 		}
 		p.ZRem(ctx, x.dueKey(slot), members...)
 	})
-	if err != nil {
-		return fmt.Errorf("removing %d entries from the index: %w", len(entries), err)
-	}
-	return nil
+	return wrap.Err(err, "removing %d entries from the index", len(entries))
 }
 
 // Trim removes from each slot all entries with positions up to and including Pos.

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // Config says where Kafka is and how to talk to it. The zero Config is one
@@ -181,10 +182,7 @@ func Ping(ctx context.Context, client *kgo.Client) error {
 	for {
 		select {
 		case err := <-all:
-			if err != nil {
-				return fmt.Errorf("pinging kafka: %w", err)
-			}
-			return nil
+			return wrap.Err(err, "pinging kafka")
 		case err := <-one:
 			if err == nil {
 				return nil

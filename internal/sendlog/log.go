@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // Intent announces an attempt to deliver a task.
@@ -344,10 +345,7 @@ func (l *Log) AppendIntents(ctx context.Context, intents []Intent) error {
 	}
 	r := l.newRequest()
 	r.value = appendIntents(r.value, intents)
-	if err := l.append(ctx, r); err != nil {
-		return fmt.Errorf("appending %d intents to the send log: %w", len(intents), err)
-	}
-	return nil
+	return wrap.Err(l.append(ctx, r), "appending %d intents to the send log", len(intents))
 }
 
 // AppendOutcomes writes the outcomes as one batch, as AppendIntents does.
@@ -357,10 +355,7 @@ func (l *Log) AppendOutcomes(ctx context.Context, outcomes []Outcome) error {
 	}
 	r := l.newRequest()
 	r.value = appendOutcomes(r.value, outcomes)
-	if err := l.append(ctx, r); err != nil {
-		return fmt.Errorf("appending %d outcomes to the send log: %w", len(outcomes), err)
-	}
-	return nil
+	return wrap.Err(l.append(ctx, r), "appending %d outcomes to the send log", len(outcomes))
 }
 
 // firstKey holds the number of the first kept batch. The batches themselves have 'b' and the

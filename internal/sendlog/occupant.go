@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // occupant is a dispatcher's note in the directory of its log.
@@ -46,10 +48,7 @@ func (l *Log) Occupy(start string) (before []string, err error) {
 		now.Before = append([]string{was.Start}, was.Before...)
 		now.Before = now.Before[:min(len(now.Before), mostBefore)]
 	}
-	if err := now.write(path); err != nil {
-		return nil, fmt.Errorf("noting who has the send log: %w", err)
-	}
-	return now.Before, nil
+	return now.Before, wrap.Err(now.write(path), "noting who has the send log")
 }
 
 // write does not sync: a stop of the machine loses the note, and the next kernel distrusts it

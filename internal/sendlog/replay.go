@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // Entry is one intent or outcome, and when it was appended. Exactly one of Intent and Outcome is
@@ -61,10 +63,7 @@ func (e *DamageError) orNil() error {
 // error, which is returned. Missing or damaged batches do not stop it: they are reported at the
 // end, as a *DamageError. Entries appended meanwhile may or may not be included.
 func (l *Log) Replay(ctx context.Context, from time.Time, f func(Entry) error) error {
-	if err := l.replay(ctx, from.UnixMilli(), f); err != nil {
-		return fmt.Errorf("replaying the send log: %w", err)
-	}
-	return nil
+	return wrap.Err(l.replay(ctx, from.UnixMilli(), f), "replaying the send log")
 }
 
 // Acked returns the attempts acknowledged by Kafka, as proven by an intent and an outcome appended
@@ -83,10 +82,7 @@ func (l *Log) Acked(ctx context.Context, since time.Time, wanted func(seq int64)
 		}
 		return nil
 	})
-	if err != nil {
-		return acked, fmt.Errorf("reading acknowledged attempts: %w", err)
-	}
-	return acked, nil
+	return acked, wrap.Err(err, "reading acknowledged attempts")
 }
 
 func (l *Log) replay(ctx context.Context, from int64, f func(Entry) error) error {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -26,10 +27,7 @@ var ErrOtherKafka = errors.New("the database belongs to another Kafka cluster")
 // KafkaCluster returns the id of the installation's Kafka cluster; "" where none is noted.
 func (a Admin) KafkaCluster(ctx context.Context) (string, error) {
 	id, err := tables.ReadMeta(ctx, a.h.DB, kafkaCluster)
-	if err != nil {
-		return "", fmt.Errorf("reading the Kafka cluster: %w", err)
-	}
-	return string(id), nil
+	return string(id), wrap.Err(err, "reading the Kafka cluster")
 }
 
 // Secret returns 128 random bits, common to this installation's processes and unknown to others.

@@ -8,6 +8,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/task"
 )
@@ -36,10 +37,7 @@ var ErrTooManyPolicies = fmt.Errorf("%d targets have a policy, and no more can: 
 // Policies reads all of them by topic, also those that restrict nothing.
 func (a Admin) Policies(ctx context.Context) (out []Policy, err error) {
 	err = a.h.Cold(ctx, "targets").Order("topic").Limit(2 * MaxPolicies).Find(&out).Error // some may have come at once
-	if err != nil {
-		return nil, fmt.Errorf("reading the targets' policies: %w", err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "reading the targets' policies")
 }
 
 // SetPolicy replaces the policy of a target. change makes the new one from the old, so two callers
@@ -69,10 +67,7 @@ func (a Admin) SetPolicy(ctx context.Context, topic string, now int64, change fu
 		}
 		return err
 	})
-	if err != nil {
-		return Policy{}, fmt.Errorf("storing the policy of a target: %w", err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "storing the policy of a target")
 }
 
 // roomForPolicy makes room for one more row: it forgets an open one without any held task.

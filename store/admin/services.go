@@ -3,10 +3,10 @@ package admin
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"gorm.io/gorm/clause"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -41,10 +41,7 @@ func (a Admin) Beat(ctx context.Context, v Service) error {
 		}
 		return a.h.ColdIn(ctx, tx, "services").Clauses(again).Create(&row).Error
 	})
-	if err != nil {
-		return fmt.Errorf("noting that the service %s is alive: %w", v.ID, err)
-	}
-	return nil
+	return wrap.Err(err, "noting that the service %s is alive", v.ID)
 }
 
 // Leave notes that a service has ended. After the last one, services may start with another kind of
@@ -61,8 +58,5 @@ func (a Admin) Leave(ctx context.Context, id string) error {
 		_, err = a.h.Exec(ctx, "UPDATE meta SET value = 0 WHERE name > ? AND name < ? AND NOT EXISTS (SELECT 1 FROM services WHERE "+readsIntakes+" AND seen > ?)",
 			[]byte(intakeTargets), []byte(intakeTargets+"~"), now.UnixMilli()-ServiceLease)
 	}
-	if err != nil {
-		return fmt.Errorf("noting that the service %s has ended: %w", id, err)
-	}
-	return nil
+	return wrap.Err(err, "noting that the service %s has ended", id)
 }

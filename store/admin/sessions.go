@@ -4,11 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/notyet/notyet/internal/share"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -55,10 +55,7 @@ func (a Admin) EndSession(ctx context.Context, id string, until int64) error {
 		}
 		return handle.EnsureMeta(ctx, tx, []byte(endedSessions+id), until)
 	})
-	if err != nil {
-		return fmt.Errorf("ending a session of the console: %w", err)
-	}
-	return nil
+	return wrap.Err(err, "ending a session of the console")
 }
 
 // EndedSessions returns the ids of ended sessions, and until when each could be used.
@@ -70,8 +67,5 @@ func (a Admin) EndedSessions(ctx context.Context) (map[string]time.Time, error) 
 		out[(*id)[len(endedSessions):]] = time.UnixMilli(until)
 		return err
 	}, "SELECT name, value FROM meta WHERE name > ? AND name < ?", []byte(endedSessions), []byte(endedSessions+"~"))
-	if err != nil {
-		return nil, fmt.Errorf("reading the sessions of the console that were ended: %w", err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "reading the sessions of the console that were ended")
 }

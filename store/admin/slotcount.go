@@ -10,6 +10,7 @@ import (
 
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -93,10 +94,7 @@ func readNext(ctx context.Context, q interface {
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("reading the next number of slots: %w", err)
-	}
-	return next, nil
+	return next, wrap.Err(err, "reading the next number of slots")
 }
 
 // SetSlots lets the installation go over to n slots, after a change under way to another number.
@@ -153,10 +151,7 @@ func (a Admin) setSlots(ctx context.Context, n int) (Growth, error) {
 		_, err = a.h.Audit(ctx, tx, 1)
 		return err
 	})
-	if err != nil {
-		return Growth{}, fmt.Errorf("changing the number of slots to %d: %w", n, err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "changing the number of slots to %d", n)
 }
 
 func setNext(ctx context.Context, tx *sql.Tx, n int) error {
@@ -231,10 +226,7 @@ func (a Admin) FinishSlots(ctx context.Context) (done bool, err error) {
 		}
 		return a.follow(ctx, tx, now.UnixMilli(), &done)
 	})
-	if err != nil {
-		return false, fmt.Errorf("ending the change of the number of slots: %w", err)
-	}
-	return done, nil
+	return done && err == nil, wrap.Err(err, "ending the change of the number of slots")
 }
 
 // empty tells whether given up slots have no task to come. Otherwise the slot's owner looks at all
@@ -328,8 +320,5 @@ func (a Admin) dropSlot(ctx context.Context, slot int, held func(handle.Slot) bo
 		_, err = tx.ExecContext(ctx, "DELETE FROM slots WHERE slot = ?", slot)
 		return err
 	})
-	if err != nil {
-		return false, fmt.Errorf("forgetting slot %d: %w", slot, err)
-	}
-	return dropped, nil
+	return dropped, wrap.Err(err, "forgetting slot %d", slot)
 }

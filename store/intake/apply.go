@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -28,10 +29,7 @@ func (in Intake) Apply(ctx context.Context, b Batch, now func() int64) (Applied,
 		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)
 	}
 	out, err := in.apply(ctx, b, now, false)
-	if err != nil {
-		return Applied{}, fmt.Errorf("applying %d requests: %w", len(b.Changes), err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "applying %d requests", len(b.Changes))
 }
 
 func (in Intake) apply(ctx context.Context, b Batch, now func() int64, reconciling bool) (Applied, error) {

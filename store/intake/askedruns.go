@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -163,10 +164,7 @@ func (in Intake) ForgetUpTo(ctx context.Context, before int64) error {
 		_, err := tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ? AND value < ?", before, forgotten, before)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("noting up to when tasks are forgotten: %w", err)
-	}
-	return nil
+	return wrap.Err(err, "noting up to when tasks are forgotten")
 }
 
 // Remembered returns since when runs of timers are remembered, Unix ms: from then on, no task means

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -15,10 +16,8 @@ func (in Intake) SettleProven(ctx context.Context, tasks []task.Task, now int64)
 	for _, t := range tasks {
 		b.Resolve = append(b.Resolve, task.Ident(t.Topic, t.ID))
 	}
-	if _, err := in.apply(ctx, b, func() int64 { return now }, true); err != nil {
-		return fmt.Errorf("settling %d tasks that were sent: %w", len(tasks), err)
-	}
-	return nil
+	_, err := in.apply(ctx, b, func() int64 { return now }, true)
+	return wrap.Err(err, "settling %d tasks that were sent", len(tasks))
 }
 
 // Unsent reads, of the given seqs, the tasks proven to have been sent, but still to be sent

@@ -3,8 +3,8 @@ package intake
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 )
 
@@ -35,8 +35,5 @@ func (in Intake) Restart(ctx context.Context, src Source, from int64) (Source, e
 		_, err = in.h.Audit(ctx, tx, 1)
 		return err
 	})
-	if err != nil {
-		return Source{}, fmt.Errorf("restarting %s/%d at offset %d: %w", src.Topic, src.Partition, from, err)
-	}
-	return next, nil
+	return next, wrap.Err(err, "restarting %s/%d at offset %d", src.Topic, src.Partition, from)
 }

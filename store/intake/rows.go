@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -123,9 +124,7 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return tables.Chunks(seqs, func(part []int64) error {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Ints(part)+")"); err != nil {
-			return fmt.Errorf("deleting %d task rows: %w", len(part), err)
-		}
-		return nil
+		_, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Ints(part)+")")
+		return wrap.Err(err, "deleting %d task rows", len(part))
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -260,8 +261,5 @@ func (in Intake) RetireTimers(ctx context.Context, before int64) (int, error) {
 		return 0, err
 	}
 	_, err = in.h.Exec(ctx, "DELETE FROM timers WHERE ident IN ("+tables.Marks(len(keys))+") AND slot = ? AND next < ?", append(tables.Args(keys), task.OutOfLine, before)...)
-	if err != nil {
-		return 0, fmt.Errorf("forgetting %d deleted timers: %w", len(keys), err)
-	}
-	return len(keys), nil
+	return len(keys), wrap.Err(err, "forgetting %d deleted timers", len(keys))
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -68,10 +69,7 @@ func (in Intake) reserveRuns(ctx context.Context, n int, now int64) (*runNumbers
 		_, err = tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ?", from+int64(n), runCounter)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reserving numbers of runs: %w", err)
-	}
-	return &runNumbers{next: from, to: from + int64(n)}, nil
+	return &runNumbers{next: from, to: from + int64(n)}, wrap.Err(err, "reserving numbers of runs")
 }
 
 // take returns the seqs of n runs, as far as they are reserved.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -68,10 +69,7 @@ func scanSource(r *sql.Rows, s *Source) error {
 // Sources reads all sources, the retired ones too.
 func (in Intake) Sources(ctx context.Context) ([]Source, error) {
 	out, err := tables.Fetch(ctx, in.h.Reads(), scanSource, "SELECT "+sourceColumns+" FROM sources ORDER BY src")
-	if err != nil {
-		return nil, fmt.Errorf("reading the sources: %w", err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "reading the sources")
 }
 
 // InUse returns the sources that are not retired: at most one for each partition of a topic.
@@ -87,10 +85,7 @@ func (in Intake) FindSource(ctx context.Context, topic string, topicID [16]byte,
 		src, found, err = findSource(ctx, tx, topic, topicID, partition)
 		return err
 	})
-	if err != nil {
-		return Source{}, false, fmt.Errorf("reading the source of %s/%d: %w", topic, partition, err)
-	}
-	return src, found, nil
+	return src, found, wrap.Err(err, "reading the source of %s/%d", topic, partition)
 }
 
 func findSource(ctx context.Context, q dialect.Querier, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
@@ -112,10 +107,7 @@ func (in Intake) Source(ctx context.Context, topic string, topicID [16]byte, par
 		src = Source{Topic: topic, TopicID: topicID, Partition: partition, Next: first, Epoch: Epoch{Number: -1}, Proof: Proof{At: -1}}
 		return insertSource(ctx, tx, &src)
 	})
-	if err != nil {
-		return Source{}, fmt.Errorf("reading the source of %s/%d: %w", topic, partition, err)
-	}
-	return src, nil
+	return src, wrap.Err(err, "reading the source of %s/%d", topic, partition)
 }
 
 func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
@@ -161,10 +153,7 @@ func (in Intake) Stands(ctx context.Context, source int, at int64, why string) e
 		why = why[:maxStands]
 	}
 	_, err := in.h.Exec(ctx, "UPDATE sources SET stands_at = ?, stands = ? WHERE src = ? AND next_offset = ?", at, []byte(why), source, at)
-	if err != nil {
-		return fmt.Errorf("noting why source %d stands: %w", source, err)
-	}
-	return nil
+	return wrap.Err(err, "noting why source %d stands", source)
 }
 
 // knownSources caches the sources' constant parts. A source in no table is asked for each time.

@@ -3,9 +3,9 @@ package intake
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -15,9 +15,6 @@ func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return tables.Chunks(slices.Compact(seqs), func(part []int64) error {
 		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ? WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{int(task.StateRetry)}, tables.Args(part)...)...)
-		if err != nil {
-			return fmt.Errorf("keeping %d tasks from becoming pending again: %w", len(part), err)
-		}
-		return nil
+		return wrap.Err(err, "keeping %d tasks from becoming pending again", len(part))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -133,10 +134,7 @@ func scanName(r *sql.Rows, name *string) error { return r.Scan(name) }
 // UnknownTargets returns the names of an intake's rows.
 func (in Intake) UnknownTargets(ctx context.Context, intake string) ([]string, error) {
 	names, err := tables.Fetch(ctx, in.h.Reads(), scanName, "SELECT topic FROM unknown_targets WHERE intake = ? AND topic <> ? ORDER BY topic", []byte(intake), []byte{})
-	if err != nil {
-		return nil, fmt.Errorf("reading the unknown targets of %s: %w", intake, err)
-	}
-	return names, nil
+	return names, wrap.Err(err, "reading the unknown targets of %s", intake)
 }
 
 // ForgetUnknown deletes the row of an existing topic, or of a topic for which the intake has no
@@ -157,10 +155,7 @@ func (in Intake) ForgetUnknown(ctx context.Context, intake, topic string, exists
 		_, err = tx.ExecContext(ctx, "DELETE FROM unknown_targets WHERE intake = ? AND topic = ?", key...)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("forgetting the unknown target %s of %s: %w", topic, intake, err)
-	}
-	return nil
+	return wrap.Err(err, "forgetting the unknown target %s of %s", topic, intake)
 }
 
 func (in Intake) livesFor(ctx context.Context, tx *sql.Tx, intake, topic string) (bool, error) {

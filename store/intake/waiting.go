@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -29,10 +30,7 @@ type waitingChange struct {
 
 func newWaitingChange(key [16]byte, c task.Change) (waitingChange, error) {
 	data, err := encodeChange(c)
-	if err != nil {
-		return waitingChange{}, fmt.Errorf("encoding a waiting request: %w", err)
-	}
-	return waitingChange{ident: key[:], report: c.Report != nil, size: len(data), data: data, change: c}, nil
+	return waitingChange{ident: key[:], report: c.Report != nil, size: len(data), data: data, change: c}, wrap.Err(err, "encoding a waiting request")
 }
 
 // encodedChange is a change as JSON, except for parts with arbitrary bytes: JSON would change a
@@ -257,10 +255,7 @@ func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 			a = append(a, h.change.Seq, h.ident, h.report, h.data)
 		}
 		_, err := w.tx.ExecContext(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES "+strings.Repeat(",(?,?,?,?)", len(part))[1:], a...)
-		if err != nil {
-			return fmt.Errorf("storing %d waiting requests: %w", len(part), err)
-		}
-		return nil
+		return wrap.Err(err, "storing %d waiting requests", len(part))
 	})
 }
 

@@ -4,8 +4,8 @@ package letters
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -44,8 +44,6 @@ func (ls Letters) Read(ctx context.Context, ids []int64, body bool) (out []task.
 	if !body {
 		query = query.Omit("body")
 	}
-	if err = tables.Timely(query.Find(&out).Error); err != nil {
-		return nil, fmt.Errorf("reading %d dead letters: %w", len(ids), err)
-	}
-	return out, nil
+	err = tables.Timely(query.Find(&out).Error)
+	return out, wrap.Err(err, "reading %d dead letters", len(ids))
 }

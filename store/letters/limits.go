@@ -3,6 +3,8 @@ package letters
 import (
 	"context"
 	"fmt"
+
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // Bite is how many dead letters Retire deletes at most: each may hold megabytes.
@@ -19,8 +21,6 @@ func (ls Letters) Retire(ctx context.Context, before int64) (n int, more bool, e
 
 // Measure estimates the number of dead letters and of their bytes. Counting would read all.
 func (ls Letters) Measure(ctx context.Context) (count, bytes int64, err error) {
-	if err := ls.h.Reads().QueryRowContext(ctx, ls.h.Dialect.Measure("dead_letters", "LENGTH(body) + LENGTH(reason) + 200")).Scan(&count, &bytes); err != nil {
-		return 0, 0, fmt.Errorf("measuring the dead letters: %w", err)
-	}
-	return count, bytes, nil
+	err = ls.h.Reads().QueryRowContext(ctx, ls.h.Dialect.Measure("dead_letters", "LENGTH(body) + LENGTH(reason) + 200")).Scan(&count, &bytes)
+	return count, bytes, wrap.Err(err, "measuring the dead letters")
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -40,10 +41,7 @@ func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, 
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("claiming %d slots up to %d: %w", len(slots), pos, err)
-	}
-	return nil
+	return wrap.Err(err, "claiming %d slots up to %d", len(slots), pos)
 }
 
 // refused is why slots were not claimed. One not held is fenced, whatever its turn.

@@ -3,7 +3,8 @@ package line
 import (
 	"context"
 	"database/sql"
-	"fmt"
+
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // epochLeap is how many epochs NextEpoch skips in a new life of the database: more than it forgot.
@@ -34,8 +35,5 @@ func (l Line) NextEpoch(ctx context.Context) (int64, error) {
 		}
 		return tx.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?", name).Scan(&epoch)
 	})
-	if err != nil {
-		return 0, fmt.Errorf("allocating an epoch: %w", err)
-	}
-	return epoch, nil
+	return epoch, wrap.Err(err, "allocating an epoch")
 }

@@ -3,9 +3,9 @@ package line
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -21,10 +21,7 @@ type HeldTask = handle.HeldTask
 // stand in all slots, and some may belong to another target of the same lane.
 func (l Line) HeldTasks(ctx context.Context, topic string, after HeldPlace, n int) ([]HeldTask, error) {
 	out, err := l.h.HeldTasks(ctx, l.h.DB, topic, &after, n)
-	if err != nil {
-		return nil, fmt.Errorf("reading held tasks: %w", err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "reading held tasks")
 }
 
 // Head is a task without its body.
@@ -48,8 +45,5 @@ func (l Line) Heads(ctx context.Context, seqs []int64) ([]Head, error) {
 		out = append(out, rows...)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading %d tasks without their bodies: %w", len(seqs), err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "reading %d tasks without their bodies", len(seqs))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -151,10 +152,7 @@ func (l Line) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, err 
 	if err == sql.ErrNoRows {
 		return 0, false, nil
 	}
-	if err != nil {
-		return 0, false, fmt.Errorf("measuring slot %d: %w", r.Slot, err)
-	}
-	return pos, true, nil
+	return pos, true, wrap.Err(err, "measuring slot %d", r.Slot)
 }
 
 // Tasks reads tasks with their bodies, in the order of seq, until the bodies reach maxBytes. rest

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -55,10 +56,7 @@ func (l Line) StartRuns(ctx context.Context, starts []Start, now int64, toleranc
 			return d.decide(ctx, part)
 		})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("starting %d runs: %w", len(starts), err)
-	}
-	return refused, nil
+	return refused, wrap.Err(err, "starting %d runs", len(starts))
 }
 
 type starting struct {
@@ -276,8 +274,5 @@ func (d *starting) tasks(ctx context.Context, column string, keys []any) ([]runT
 		t.sent = ahead.Valid && ahead.Int64 <= 0 || state == task.StateSucceeded || state.Stopped()
 		return err
 	}, "SELECT t.seq, t.id, t.state, t.pos - s.done FROM tasks t LEFT JOIN slots s ON s.slot = t.slot WHERE t."+column+" IN ("+tables.Marks(len(keys))+")", keys...)
-	if err != nil {
-		return nil, fmt.Errorf("reading runs: %w", err)
-	}
-	return rows, nil
+	return rows, wrap.Err(err, "reading runs")
 }

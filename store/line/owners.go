@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -46,10 +47,7 @@ func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner strin
 		}
 		return remember(ctx, tx, before, known, sent)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("acquiring %d slots: %w", len(slots), err)
-	}
-	return before, nil
+	return before, wrap.Err(err, "acquiring %d slots", len(slots))
 }
 
 // Known is a taker's or giver's knowledge of slots that the database may have forgotten.
@@ -168,10 +166,7 @@ func (l Line) Release(ctx context.Context, slots []int, epoch int64, known ...Kn
 		kept, err = tables.Fetch(ctx, tx, func(r *sql.Rows, slot *int) error { return r.Scan(slot) }, "SELECT slot FROM slots"+where+" ORDER BY slot", a...)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("releasing %d slots: %w", len(slots), err)
-	}
-	return kept, nil
+	return kept, wrap.Err(err, "releasing %d slots", len(slots))
 }
 
 func remembered(had []Had) (clause string, args []any) {
@@ -204,8 +199,5 @@ func (l Line) Abandon(ctx context.Context, slots []int, epoch int64, known ...Kn
 		}
 		return remember(ctx, tx, rows, known, sent)
 	})
-	if err != nil {
-		return fmt.Errorf("abandoning %d slots: %w", len(slots), err)
-	}
-	return nil
+	return wrap.Err(err, "abandoning %d slots", len(slots))
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -286,10 +287,7 @@ func (l Line) BringHome(ctx context.Context, slot int, held func(handle.Slot) bo
 		out = m.moved
 		return err
 	})
-	if err != nil {
-		return Moved{}, fmt.Errorf("moving tasks out of slot %d, which was given up: %w", slot, err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "moving tasks out of slot %d, which was given up", slot)
 }
 
 func (m *shifter) bringHome(ctx context.Context, slot int, held func(handle.Slot) bool) error {

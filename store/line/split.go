@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	spreads "github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -129,10 +130,7 @@ func (m *shifter) lockRows(ctx context.Context, leavers []leaver) ([]leaver, err
 		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("locking %d tasks that move: %w", len(leavers), err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "locking %d tasks that move", len(leavers))
 }
 
 func seqsOfLeavers(leavers []leaver) []any {
@@ -357,10 +355,7 @@ func (m *shifter) lockTimers(ctx context.Context) (map[[16]byte]int, error) {
 		_, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.h.Locking(handle.LockExclusive), keys...)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("locking %d timers that move: %w", len(leaving), err)
-	}
-	return known, nil
+	return known, wrap.Err(err, "locking %d timers that move", len(leaving))
 }
 
 func (m *shifter) timersLeaving(ctx context.Context) ([]movingTimer, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -58,10 +59,7 @@ func (r Reader) CountOverdue(ctx context.Context, before, most int64) (found Bou
 		}
 		return err
 	})
-	if err != nil {
-		return Bounded{}, 0, fmt.Errorf("counting overdue tasks: %w", err)
-	}
-	return upTo(most, total), oldest, nil
+	return upTo(most, total), oldest, wrap.Err(err, "counting overdue tasks")
 }
 
 // CountKinds counts each kind's dead letters that were not replayed, up to a limit, by an index.

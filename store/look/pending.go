@@ -3,8 +3,8 @@ package look
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -28,10 +28,7 @@ func (r Reader) CountPending(ctx context.Context, topic string, after, most int6
 		}
 		return err
 	})
-	if err != nil {
-		return Bounded{}, fmt.Errorf("counting the tasks of a target: %w", err)
-	}
-	return upTo(most, total), nil
+	return upTo(most, total), wrap.Err(err, "counting the tasks of a target")
 }
 
 // OldestOverdue returns the place of each target's first unsettled task from before the given time,
@@ -80,8 +77,5 @@ func (r Reader) OldestOverdue(ctx context.Context, topics []string, before int64
 		}
 		return err
 	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("looking for the oldest overdue tasks: %w", err)
-	}
-	return oldest, others, nil
+	return oldest, others, wrap.Err(err, "looking for the oldest overdue tasks")
 }

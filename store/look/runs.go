@@ -3,8 +3,8 @@ package look
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -38,8 +38,5 @@ func (r Reader) GetRuns(ctx context.Context, topic string, ids []string) (map[st
 		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading %d runs: %w", len(ids), err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "reading %d runs", len(ids))
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -55,10 +56,7 @@ func pending(sources int) string {
 func (o Outbox) Pending(ctx context.Context, sources []int, limit int) ([]Box, error) {
 	out, err := tables.Fetch(ctx, o.h.Reads(), func(r *sql.Rows, b *Box) error { return r.Scan(&b.Source, &b.Seq) },
 		pending(len(sources)), append(tables.Args(sources), limit)...)
-	if err != nil {
-		return nil, fmt.Errorf("listing pending events: %w", err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "listing pending events")
 }
 
 // Read reads the events of a box. False: they were published and deleted meanwhile.
@@ -70,10 +68,8 @@ func (o Outbox) Read(ctx context.Context, box Box) (Box, bool, error) {
 	if len(rows) == 0 {
 		return Box{}, false, nil
 	}
-	if err := json.Unmarshal(rows[0], &box.Events); err != nil {
-		return Box{}, false, fmt.Errorf("reading pending events: %w", err)
-	}
-	return box, true, nil
+	err = json.Unmarshal(rows[0], &box.Events)
+	return box, true, wrap.Err(err, "reading pending events")
 }
 
 // Delete deletes boxes whose events Kafka has acknowledged.
@@ -83,9 +79,7 @@ func (o Outbox) Delete(ctx context.Context, boxes []Box) error {
 		for _, b := range part {
 			a = append(a, b.Source, b.Seq)
 		}
-		if _, err := o.h.Exec(ctx, "DELETE FROM outbox WHERE (src, seq) IN ("+strings.Repeat(",(?,?)", len(part))[1:]+")", a...); err != nil {
-			return fmt.Errorf("deleting published events: %w", err)
-		}
-		return nil
+		_, err := o.h.Exec(ctx, "DELETE FROM outbox WHERE (src, seq) IN ("+strings.Repeat(",(?,?)", len(part))[1:]+")", a...)
+		return wrap.Err(err, "deleting published events")
 	})
 }

@@ -17,39 +17,39 @@ var arrows = map[string][]string{
 	"timer":    {},
 	"producer": {"schemas"},
 	"consumer": {"schemas", "internal/loop"},
-	"store":    {"store/internal", "task", "internal/defaults", "internal/loop", "internal/machine", "internal/election/roll"},
+	"store":    {"store/internal", "task", "internal/defaults", "internal/loop", "internal/machine", "internal/election/roll", "internal/wrap"},
 	// What changes tasks. No other package of the store imports it. It opens a store in its tests only, which are those of all packages of the store.
-	"store/intake": {"schemas", "task", "timer", "store/line", "store/look", "store/internal", "store", "internal/slots", "internal/faultpoint"},
+	"store/intake": {"schemas", "task", "timer", "store/line", "store/look", "store/internal", "store", "internal/slots", "internal/faultpoint", "internal/wrap"},
 	// Questions go to store/look, which never writes. The intake asks too, and not the reverse: look opens a store in its tests only.
-	"store/look": {"schemas", "task", "store/internal", "store"},
+	"store/look": {"schemas", "task", "store/internal", "store", "internal/wrap"},
 	// What the owner of a slot asks for. What puts tasks into the line, or decides what reports make of them, is not to be seen from here.
-	"store/line": {"schemas", "task", "timer", "store/internal", "internal/slots"},
+	"store/line": {"schemas", "task", "timer", "store/internal", "internal/slots", "internal/wrap"},
 	// What operators say and processes agree on. The dispatcher reads policies there, and brings a new number of slots about.
-	"store/admin": {"schemas", "task", "store/internal", "internal/slots", "internal/loop", "internal/share"},
+	"store/admin": {"schemas", "task", "store/internal", "internal/slots", "internal/loop", "internal/share", "internal/wrap"},
 	// Dead letters: read, counted, forgotten. Other packages of the store write them, so it imports none of those; its tests are the store's.
-	"store/letters": {"task", "store/internal"},
+	"store/letters": {"task", "store/internal", "internal/wrap"},
 	// Events until Kafka has them. The packages that decide events put them in themselves. It opens a store in its tests only.
-	"store/outbox":   {"schemas", "store/internal", "store"},
-	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine", "internal/loop", "internal/faultpoint"},
+	"store/outbox":   {"schemas", "store/internal", "store", "internal/wrap"},
+	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine", "internal/loop", "internal/faultpoint", "internal/wrap"},
 	"events":         {"schemas", "store/outbox", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":        {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/outbox", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
 	"dispatcher":     {"schemas", "task", "store", "store/intake", "store/admin", "store/line", "store/look", "store/letters", "store/outbox", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
 	"callback":       {"schemas", "internal/defaults", "internal/reload"},
-	"deadletter":     {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop"},
+	"deadletter":     {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop", "internal/wrap"},
 
 	// Substrate: each part stands alone, but for defaults, places and loops.
 	"internal/defaults": {},
 	"internal/slots":    {"schemas"},
 	"internal/share":    {},
-	"internal/index":    {"schemas", "internal/defaults", "internal/slots", "internal/kafka", "internal/loop"}, // the last but one for wakes
-	"internal/sendlog":  {"schemas", "internal/defaults"},
-	"internal/election": {"schemas", "internal/defaults", "internal/loop", "internal/machine", "internal/election/roll", "store"}, // the last in tests
+	"internal/index":    {"schemas", "internal/defaults", "internal/slots", "internal/kafka", "internal/loop", "internal/wrap"}, // the last but one for wakes
+	"internal/sendlog":  {"schemas", "internal/defaults", "internal/wrap"},
+	"internal/election": {"schemas", "internal/defaults", "internal/loop", "internal/machine", "internal/election/roll", "store", "internal/wrap"}, // the last in tests
 	"internal/config":   {"schemas", "internal/defaults", "internal/reload"},
 	"internal/reload":   {},
 	"internal/figures":  {},
 	"internal/access":   {"internal/reload", "internal/loop", "internal/share"},
 	"internal/ops":      {"internal/access", "internal/defaults", "internal/reload", "internal/share"},
-	"internal/kafka":    {"schemas", "internal/defaults", "internal/loop"},
+	"internal/kafka":    {"schemas", "internal/defaults", "internal/loop", "internal/wrap"},
 	"internal/tracing":  {},
 	"internal/embedded": {"internal/kafka"},
 	"test/arch":         {},
@@ -58,6 +58,7 @@ var arrows = map[string][]string{
 
 	"internal/machine":    {},
 	"internal/loop":       {},
+	"internal/wrap":       {},
 	"internal/command":    {anything}, // flags and settings of the programs
 	"internal/faultpoint": {},         // named by whoever has a place to die at
 

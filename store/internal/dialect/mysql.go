@@ -3,11 +3,11 @@ package dialect
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/notyet/notyet/internal/machine"
+	"github.com/notyet/notyet/internal/wrap"
 )
 
 // MySQL is a server of MySQL or MariaDB.
@@ -54,10 +54,8 @@ func (MySQL) Done(_ context.Context, err error) error { return err }
 
 func (MySQL) Time(ctx context.Context, q Querier) (time.Time, error) {
 	var now int64
-	if err := q.QueryRowContext(ctx, "SELECT "+micros).Scan(&now); err != nil {
-		return time.Time{}, fmt.Errorf("asking the database for the time: %w", err)
-	}
-	return time.UnixMicro(now), nil
+	err := q.QueryRowContext(ctx, "SELECT "+micros).Scan(&now)
+	return time.UnixMicro(now), wrap.Err(err, "asking the database for the time")
 }
 
 func (MySQL) Moment(look func() machine.Instant) machine.Instant { return look() }

@@ -3,11 +3,11 @@ package handle
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 
 	"gorm.io/gorm"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
@@ -91,10 +91,8 @@ func (h *Handle) AuditMore(ctx context.Context, tx *sql.Tx, id, n int64) (int64,
 	if id == 0 {
 		return h.Audit(ctx, tx, n)
 	}
-	if err := h.ColdIn(ctx, tx, "audit").Where("id = ?", id).Update("amount", gorm.Expr("amount + ?", n)).Error; err != nil {
-		return id, fmt.Errorf("counting in the audit log: %w", err)
-	}
-	return id, nil
+	err := h.ColdIn(ctx, tx, "audit").Where("id = ?", id).Update("amount", gorm.Expr("amount + ?", n)).Error
+	return id, wrap.Err(err, "counting in the audit log")
 }
 
 // The widths of the columns, whose texts are unchecked.
@@ -124,8 +122,5 @@ func (h *Handle) InsertAudit(ctx context.Context, tx *sql.Tx, entries []AuditEnt
 		}
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("writing %d entries of the audit log: %w", len(entries), err)
-	}
-	return first, nil
+	return first, wrap.Err(err, "writing %d entries of the audit log", len(entries))
 }

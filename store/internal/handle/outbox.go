@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -51,8 +52,6 @@ func (o *Box) Store(ctx context.Context, tx *sql.Tx) error {
 	if err != nil {
 		return fmt.Errorf("encoding events: %w", err)
 	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO outbox (src, seq, events) VALUES (?,?,?)", o.Source, o.Seq, data); err != nil {
-		return fmt.Errorf("storing %d events: %w", len(o.Events), err)
-	}
-	return nil
+	_, err = tx.ExecContext(ctx, "INSERT INTO outbox (src, seq, events) VALUES (?,?,?)", o.Source, o.Seq, data)
+	return wrap.Err(err, "storing %d events", len(o.Events))
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -126,10 +127,7 @@ func (h *Handle) SlotCount(ctx context.Context) (int, error) {
 // Slots reads all slots, in order, also given up ones with remembered tasks.
 func (h *Handle) Slots(ctx context.Context, q dialect.Querier) ([]Slot, error) {
 	out, err := tables.Fetch(ctx, q, ScanSlot, "SELECT "+h.SlotColumns()+" FROM slots ORDER BY slot")
-	if err != nil {
-		return nil, fmt.Errorf("reading the slots: %w", err)
-	}
-	return out, nil
+	return out, wrap.Err(err, "reading the slots")
 }
 
 // Beyond returns, for each place, the first place behind it in its slot with a task, if any. Each

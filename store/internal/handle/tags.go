@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -52,10 +53,8 @@ func (h *Handle) InsertTags(ctx context.Context, tx *sql.Tx, rows []Tag) error {
 		for _, t := range part {
 			a = append(a, t.Tag, t.Kind, t.Pos, t.Seq)
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO tags (tag, kind, pos, seq) VALUES "+strings.Repeat(",(?,?,?,?)", len(part))[1:]+again, a...); err != nil {
-			return fmt.Errorf("writing %d tags: %w", len(part), err)
-		}
-		return nil
+		_, err := tx.ExecContext(ctx, "INSERT INTO tags (tag, kind, pos, seq) VALUES "+strings.Repeat(",(?,?,?,?)", len(part))[1:]+again, a...)
+		return wrap.Err(err, "writing %d tags", len(part))
 	})
 }
 

@@ -28,7 +28,10 @@ func Fetch[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *
 			return nil, err
 		}
 	}
-	return out, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // Ask is Fetch for a caller's question, whose ctx has a deadline. Then the server itself ends the

@@ -4,8 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"fmt"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/timer"
@@ -89,8 +89,6 @@ func WriteDefinition(ctx context.Context, tx *sql.Tx, t *task.Timer) error {
 		return err
 	}
 	key := task.Ident(t.Topic, t.ID)
-	if _, err = tx.ExecContext(ctx, "UPDATE timers SET definition = ? WHERE ident = ?", text, key[:]); err != nil {
-		return fmt.Errorf("noting runs that were missed: %w", err)
-	}
-	return nil
+	_, err = tx.ExecContext(ctx, "UPDATE timers SET definition = ? WHERE ident = ?", text, key[:])
+	return wrap.Err(err, "noting runs that were missed")
 }
