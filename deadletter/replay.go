@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"go.uber.org/zap"
@@ -109,13 +110,8 @@ func (l *Local) Hint(ctx context.Context, places []store.Place) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
 	defer cancel()
-	entries := make([]index.Entry, 0, len(places))
-	wake := make([]index.SlotPos, 0, len(places))
-	for _, p := range places {
-		entries = append(entries, p.Place)
-		wake = append(wake, index.SlotPos{Slot: p.Slot, Pos: p.Due})
-	}
-	if err := errors.Join(l.index.Add(ctx, entries), l.index.Wake(ctx, wake)); err != nil {
+	news := index.News{Added: places}
+	if err := errors.Join(l.index.Add(ctx, news.Entries(math.MaxInt64)), l.index.Wake(ctx, news.Wakes(math.MaxInt64))); err != nil {
 		l.log.Warn("the index did not learn of new tasks; they are delivered a little later", zap.Int("tasks", len(places)), zap.Error(err))
 	}
 }

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -286,39 +287,18 @@ func (c *changer) follow(ctx context.Context, moved line.Moved) {
 		return
 	}
 	c.metrics.movedTasks.Add(float64(len(moved.Added)))
-	now := c.clock.Millis()
-	horizon, soon := now+c.cfg.Window.Milliseconds(), now+c.cfg.BurstLookAhead.Milliseconds()+2*flight.SweepEvery.Milliseconds()
-	remove := make([]index.Entry, len(moved.Removed))
-	for i, p := range moved.Removed {
-		remove[i] = p.Place
-	}
-	var add []index.Entry
-	near := map[int]int64{}
-	for _, p := range moved.Added {
-		if p.Pos <= horizon {
-			add = append(add, p.Place)
-		}
-		if at, ok := near[p.Slot]; p.Due <= soon && (!ok || p.Due < at) {
-			near[p.Slot] = p.Due
-		}
-	}
-	var wake []index.SlotPos
-	for slot, due := range near {
-		wake = append(wake, index.SlotPos{Slot: slot, Pos: due})
-	}
-	for _, slot := range moved.Timers {
-		wake = append(wake, index.SlotPos{Slot: slot, Pos: slots.TimersChanged})
-	}
+	news := index.News{Added: moved.Added, Removed: moved.Removed, Timers: moved.Timers}
+	wake := news.Wakes(c.soon())
 	c.claimLoop.Woken(wake)
 	c.kicks.Claim.Now()
 	bound, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	err := c.index.Wake(bound, wake)
 	if err == nil {
-		err = c.index.Remove(bound, remove)
+		err = c.index.Remove(bound, news.Gone(math.MaxInt64))
 	}
 	if err == nil {
-		err = c.index.Add(bound, add)
+		err = c.index.Add(bound, news.Entries(c.horizon()))
 	}
 	if err != nil && ctx.Err() == nil {
 		c.metrics.indexErrors.Inc()

@@ -165,26 +165,12 @@ func (t *runTaker) take(ctx context.Context, made intake.Made) {
 	if len(made.Added) == 0 {
 		return
 	}
-	now := c.clock.Millis()
-	near, until := map[int]int64{}, now+c.cfg.BurstLookAhead.Milliseconds()+2*flight.SweepEvery.Milliseconds()
-	entries := make([]index.Entry, 0, len(made.Added))
-	for _, p := range made.Added {
-		if p.Pos <= now+c.cfg.Window.Milliseconds() {
-			entries = append(entries, p.Place)
-		}
-		if at, ok := near[p.Slot]; p.Due <= until && (!ok || p.Due < at) {
-			near[p.Slot] = p.Due
-		}
-	}
-	places := make([]index.SlotPos, 0, len(near))
-	for slot, due := range near {
-		places = append(places, index.SlotPos{Slot: slot, Pos: due})
-	}
-	c.flight.Woken(places)
+	news := index.News{Added: made.Added}
+	c.flight.Woken(news.Wakes(c.soon()))
 	c.kicks.Claim.Now()
 	bound, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := t.index.Add(bound, entries); err != nil && ctx.Err() == nil {
+	if err := t.index.Add(bound, news.Entries(c.horizon())); err != nil && ctx.Err() == nil {
 		c.metrics.indexErrors.Inc()
 		c.log.Debug("adding runs to the index failed", zap.Error(err))
 	}

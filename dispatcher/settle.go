@@ -127,14 +127,7 @@ func (s *settler) afterSettle(ctx context.Context, done []line.Done, result line
 	for i, c := range done {
 		trim[i] = index.SlotPos{Slot: c.Slot, Pos: c.To}
 	}
-	horizon := s.clock.Millis() + s.cfg.Window.Milliseconds()
-	var add []index.Entry
-	for _, m := range result.Moved {
-		if m.Pos <= horizon {
-			add = append(add, m.Place)
-		}
-	}
-	s.indexer.update(ctx, trim, add)
+	s.indexer.update(ctx, trim, index.News{Added: result.Moved}.Entries(s.horizon()))
 	s.announcer.results.Stored(result.Events)
 }
 

@@ -43,6 +43,15 @@ func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.
 	return &shared{cfg: cfg, store: st, admin: admin.New(st), intake: in, line: in.Line(), clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
 }
 
+// horizon is the place, Unix ms, up to which the index knows tasks.
+func (sh *shared) horizon() int64 { return sh.clock.Millis() + sh.cfg.Window.Milliseconds() }
+
+// soon is when a task must be due, Unix ms, for the claim loop to be told of it. The sweep finds
+// later ones in time.
+func (sh *shared) soon() int64 {
+	return sh.clock.Millis() + sh.cfg.BurstLookAhead.Milliseconds() + 2*flight.SweepEvery.Milliseconds()
+}
+
 // fail ends Run with an error that this process cannot mend.
 func (sh *shared) fail(err error) {
 	select {

@@ -93,38 +93,14 @@ func (x *indexer) run(ctx context.Context) {
 func (x *indexer) update(ctx context.Context, done intake.Applied) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	now := x.clock.Millis()
-	wake := map[int]int64{}
-	add := make([]index.Entry, 0, len(done.Added))
-	for _, p := range done.Added {
-		if p.Pos <= now+x.window.Milliseconds() {
-			add = append(add, p.Place)
-		}
-		if p.Due <= now+near.Milliseconds() {
-			if at, ok := wake[p.Slot]; !ok || p.Due < at {
-				wake[p.Slot] = p.Due
-			}
-		}
-	}
-	places := make([]index.SlotPos, 0, len(wake)+len(done.Timers))
-	for slot, due := range wake {
-		places = append(places, index.SlotPos{Slot: slot, Pos: due})
-	}
-	for _, slot := range done.Timers {
-		places = append(places, index.SlotPos{Slot: slot, Pos: index.TimersChanged})
-	}
+	now, news := x.clock.Millis(), index.News{Added: done.Added, Removed: done.Removed, Timers: done.Timers}
 	// The wake goes first, because a task that is due now waits for it.
-	if len(places) > 0 {
-		if err := x.index.Wake(ctx, places); err != nil {
+	if wake := news.Wakes(now + near.Milliseconds()); len(wake) > 0 {
+		if err := x.index.Wake(ctx, wake); err != nil {
 			return err
 		}
 	}
-	remove := make([]index.Entry, 0, len(done.Removed))
-	for _, p := range done.Removed {
-		if p.Pos <= now+x.window.Milliseconds()+clocks.Milliseconds() {
-			remove = append(remove, p.Place)
-		}
-	}
+	remove := news.Gone(now + x.window.Milliseconds() + clocks.Milliseconds())
 	if len(remove) > 0 { // before add: a fired task is removed from and added to the same slot under one seq
 		if err := faultpoint.At(faultpoint.ScannerRemoving); err != nil {
 			return err
@@ -133,6 +109,7 @@ func (x *indexer) update(ctx context.Context, done intake.Applied) error {
 			return err
 		}
 	}
+	add := news.Entries(now + x.window.Milliseconds())
 	if len(add) == 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -159,7 +160,7 @@ func (x *Index) Count(ctx context.Context, slot int, from, to int64) (int64, err
 	return n, wrap.Err(err, "counting entries of slot %d", slot)
 }
 
-// Range returns the slot's entries in (from, to], in no order.
+// Range returns the slot's entries in (from, to], by position, then seq.
 func (x *Index) Range(ctx context.Context, slot int, from, to int64) ([]Entry, error) {
 	found, err := x.rdb.ZRangeByScoreWithScores(ctx, x.dueKey(slot), &redis.ZRangeBy{Min: above(from), Max: strconv.FormatInt(to, 10)}).Result()
 	if err != nil {
@@ -173,6 +174,7 @@ func (x *Index) Range(ctx context.Context, slot int, from, to int64) ([]Entry, e
 		}
 		out[i] = Entry{Slot: slot, Pos: int64(z.Score), Seq: seq}
 	}
+	slices.SortFunc(out, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq)) }) // Redis orders seqs as text
 	return out, nil
 }
 

@@ -1,7 +1,6 @@
 package index
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,49 +68,7 @@ func (x *Index) Clear(ctx context.Context, slot int) error {
 	return wrap.Err(x.rdb.Unlink(ctx, x.markKey(slot), x.dueKey(slot)).Err(), "clearing slot %d", slot)
 }
 
-// Members returns all entries of a slot by position, then seq, for drift checks, not for the hot
-// path. An entry present throughout is returned once; one added or removed meanwhile may be missing
-// or present.
+// Members returns all entries of a slot by position, then seq, for tests.
 func (x *Index) Members(ctx context.Context, slot int) ([]Entry, error) {
-	found := make(map[int64]int64)
-	var cursor uint64
-	for {
-		page, next, err := x.rdb.ZScan(ctx, x.dueKey(slot), cursor, "", maxMembers).Result()
-		if err != nil {
-			return nil, fmt.Errorf("reading entries of slot %d: %w", slot, err)
-		}
-		if err := collect(found, page); err != nil {
-			return nil, fmt.Errorf("reading entries of slot %d: %w", slot, err)
-		}
-		if cursor = next; cursor == 0 {
-			break
-		}
-	}
-	entries := make([]Entry, 0, len(found))
-	for seq, pos := range found {
-		entries = append(entries, Entry{Slot: slot, Pos: pos, Seq: seq})
-	}
-	slices.SortFunc(entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Pos, b.Pos), cmp.Compare(a.Seq, b.Seq))
-	})
-	return entries, nil
-}
-
-// collect reads a page of alternating members and scores.
-func collect(found map[int64]int64, page []string) error {
-	for pair := range slices.Chunk(page, 2) {
-		if len(pair) < 2 {
-			return errors.New("a member without a score")
-		}
-		seq, err := strconv.ParseInt(pair[0], 10, 64)
-		if err != nil {
-			return fmt.Errorf("a member that is no seq: %w", err)
-		}
-		score, err := strconv.ParseFloat(pair[1], 64)
-		if err != nil {
-			return fmt.Errorf("the score of seq %d: %w", seq, err)
-		}
-		found[seq] = int64(score)
-	}
-	return nil
+	return x.Range(ctx, slot, -2*maxScore, maxScore)
 }

@@ -16,3 +16,9 @@ type Place struct {
 	Pos  int64
 	Seq  int64
 }
+
+// Placed is a place of the line, for the index.
+type Placed struct {
+	Place
+	Due int64 // when its next attempt is to be made; earlier than Pos if the line was already claimed beyond that
+}

@@ -159,15 +159,12 @@ func (h *Handle) Beyond(ctx context.Context, q dialect.Querier, places []SlotPos
 }
 
 // Place is where a task stands in the line, for the index.
-type Place struct {
-	slots.Place
-	Due int64 // when its next attempt is to be made; earlier than Pos if the line was already claimed beyond that
-}
+type Place = slots.Placed
 
 func PlaceOf(t *task.Task) Place { return NewPlace(t.Slot, t.Pos, t.Seq, t.Due) }
 
 func NewPlace(slot int, pos, seq, due int64) Place {
-	return Place{slots.Place{Slot: slot, Pos: pos, Seq: seq}, due}
+	return Place{Place: slots.Place{Slot: slot, Pos: pos, Seq: seq}, Due: due}
 }
 
 // SlotSet collects slots to lock, ascending, each once: one order for all prevents deadlocks.
