@@ -11,6 +11,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -87,13 +88,8 @@ func (a Admin) Growth(ctx context.Context) (Growth, error) {
 	return growthOf(rows, next), err
 }
 
-func readNext(ctx context.Context, q interface {
-	QueryRowContext(context.Context, string, ...any) *sql.Row
-}) (next int, err error) {
-	err = q.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?", []byte(nextSlots)).Scan(&next)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
-	}
+func readNext(ctx context.Context, q dialect.Querier) (int, error) {
+	next, _, err := tables.One[int](ctx, q, "SELECT value FROM meta WHERE name = ?", []byte(nextSlots))
 	return next, wrap.Err(err, "reading the next number of slots")
 }
 
@@ -234,11 +230,11 @@ func (a Admin) FinishSlots(ctx context.Context) (done bool, err error) {
 func empty(ctx context.Context, tx *sql.Tx, given []handle.Slot) (bool, error) {
 	all := true
 	for _, r := range given {
-		var n int
-		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT seq FROM tasks WHERE slot = ? AND pos > ? LIMIT 1) AS one", r.Slot, r.Done).Scan(&n); err != nil {
+		_, some, err := tables.One[int64](ctx, tx, "SELECT seq FROM tasks WHERE slot = ? AND pos > ? LIMIT 1", r.Slot, r.Done)
+		if err != nil {
 			return false, err
 		}
-		if n == 0 {
+		if !some {
 			continue
 		}
 		all = false
@@ -305,16 +301,10 @@ func (a Admin) dropSlot(ctx context.Context, slot int, held func(handle.Slot) bo
 		if last.Slot != slot || last.Changing() || slot < last.Count() || last.Owner != "" && held(last) {
 			return nil
 		}
-		var used int
 		for _, table := range []string{"tasks", "timers"} {
-			var n int
-			if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT slot FROM "+table+" WHERE slot = ? LIMIT 1) AS one", slot).Scan(&n); err != nil {
+			if _, used, err := tables.One[int](ctx, tx, "SELECT slot FROM "+table+" WHERE slot = ? LIMIT 1", slot); err != nil || used {
 				return err
 			}
-			used += n
-		}
-		if used > 0 {
-			return nil
 		}
 		dropped = true
 		_, err = tx.ExecContext(ctx, "DELETE FROM slots WHERE slot = ?", slot)

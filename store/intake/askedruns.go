@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/notyet/notyet/internal/faultpoint"
@@ -130,23 +129,21 @@ func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.T
 
 // forgetDropped deletes the rows of dropped runs: they were never sent, and are made anew.
 func (m *maker) forgetDropped(ctx context.Context) error {
-	return tables.Chunks(m.fresh, func(part []*task.Task) error {
-		keys := tables.Idents(part, func(t *task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
-		slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-		rows, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.State, &t.Attempt, &t.Replay) },
-			"SELECT seq, slot, state, attempt, replay FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+") AND state = "+strconv.Itoa(int(task.StateDead))+
-				" AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.seq = tasks.seq)"+m.intake.h.Locking(handle.LockExclusive), keys...)
-		if err != nil {
-			return fmt.Errorf("looking for runs that were dropped: %w", err)
+	keys := tables.Idents(m.fresh, func(t *task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
+	slices.SortFunc(keys, compareKeys)
+	rows, err := tables.FetchIn(ctx, m.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.State, &t.Attempt, &t.Replay) },
+		"SELECT seq, slot, state, attempt, replay FROM tasks WHERE ident", keys,
+		" AND state = ? AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.seq = tasks.seq)"+m.intake.h.Locking(handle.LockExclusive), int(task.StateDead))
+	if err != nil {
+		return fmt.Errorf("looking for runs that were dropped: %w", err)
+	}
+	var gone []int64
+	for _, t := range rows {
+		if t.WasDropped() {
+			gone = append(gone, t.Seq)
 		}
-		var gone []int64
-		for _, t := range rows {
-			if t.WasDropped() {
-				gone = append(gone, t.Seq)
-			}
-		}
-		return deleteTasks(ctx, m.tx, gone)
-	})
+	}
+	return deleteTasks(ctx, m.tx, gone)
 }
 
 // forgotten names, in table meta, the instant up to which ended tasks may be forgotten, in Unix ms.
@@ -179,12 +176,9 @@ func (in Intake) Remembered(ctx context.Context, now int64) (int64, error) {
 
 // rememberedSince is Remembered, and 0 if nobody has noted it.
 func rememberedSince(ctx context.Context, from dialect.Querier, locking string) (int64, error) {
-	upTo, err := tables.Fetch(ctx, from, func(r *sql.Rows, v *int64) error { return r.Scan(v) }, "SELECT value FROM meta WHERE name = ?"+locking, forgotten)
-	if err != nil {
-		return 0, fmt.Errorf("reading up to when tasks are forgotten: %w", err)
+	upTo, noted, err := tables.One[int64](ctx, from, "SELECT value FROM meta WHERE name = ?"+locking, forgotten)
+	if err != nil || !noted {
+		return 0, wrap.Err(err, "reading up to when tasks are forgotten")
 	}
-	if len(upTo) == 0 {
-		return 0, nil
-	}
-	return upTo[0] + endsEarly.Milliseconds(), nil
+	return upTo + endsEarly.Milliseconds(), nil
 }

@@ -61,17 +61,15 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 
 // readKnown reads and locks the tasks of identities. body is a column, or an empty literal.
 func (w *work) readKnown(ctx context.Context, list []*identity, body string) error {
-	return tables.Chunks(list, func(part []*identity) error {
-		byKey, keys := keysOf(part)
-		rows, err := tables.Fetch(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskHead+body+tables.TaskNotes+" FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")"+w.intake.h.Locking(handle.LockExclusive), keys...)
-		if err != nil {
-			return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
-		}
-		for i := range rows {
-			byKey[task.Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
-		}
-		return nil
-	})
+	byKey, keys := keysOf(list)
+	rows, err := tables.FetchIn(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskHead+body+tables.TaskNotes+" FROM tasks WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
+	if err != nil {
+		return fmt.Errorf("reading the tasks of %d identities: %w", len(keys), err)
+	}
+	for i := range rows {
+		byKey[task.Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
+	}
+	return nil
 }
 
 // perhapsKnown leaves out identities made of intake positions: only a recreated topic repeats any.
@@ -100,6 +98,9 @@ func renameTaken(list []*identity) (renamed []task.Change) {
 
 // inOrder is the order in which all writers lock identities, so no two of them deadlock.
 func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
+
+// compareKeys is that order for identities as arguments of a statement.
+func compareKeys(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) }
 
 // splitFresh decides the common case before any lock: unknown identities, scheduled once. A second
 // request depends on the slot: see nowUnsure.

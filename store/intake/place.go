@@ -52,7 +52,7 @@ func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 // placeFresh places new tasks under the lock: it stores late ones, and moves others whose place was
 // claimed meanwhile right behind claimed. None is delayed: tasks are released by due.
 func (w *work) placeFresh(ctx context.Context) error {
-	moves := map[int][]any{}
+	moves := map[int][]int64{}
 	for _, t := range w.fresh {
 		if claimed := w.slots[t.Slot].Claimed; t.Pos <= claimed {
 			t.Pos = claimed + 1
@@ -62,11 +62,7 @@ func (w *work) placeFresh(ctx context.Context) error {
 		w.applied.opened(t.Seq, 1, len(t.Body))
 	}
 	for slot, seqs := range moves {
-		err := tables.Chunks(seqs, func(part []any) error {
-			_, err := w.tx.ExecContext(ctx, "UPDATE tasks SET pos = ? WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{w.slots[slot].Claimed + 1}, part...)...)
-			return err
-		})
-		if err != nil {
+		if err := tables.ExecIn(ctx, w.tx, "UPDATE tasks SET pos = ? WHERE seq", seqs, w.slots[slot].Claimed+1); err != nil {
 			return fmt.Errorf("placing late tasks: %w", err)
 		}
 	}

@@ -110,11 +110,7 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 		if m.bare {
 			drop = ", body = ''"
 		}
-		err := tables.Chunks(seqs, func(part []int64) error {
-			_, err := tx.ExecContext(ctx, "UPDATE tasks SET slot = ?, pos = ?, state = ?, attempt = ?"+drop+" WHERE seq IN ("+tables.Ints(part)+")", m.slot, m.pos, int(m.state), m.attempt)
-			return err
-		})
-		if err != nil {
+		if err := tables.ExecIn(ctx, tx, "UPDATE tasks SET slot = ?, pos = ?, state = ?, attempt = ?"+drop+" WHERE seq", seqs, m.slot, m.pos, int(m.state), m.attempt); err != nil {
 			return fmt.Errorf("ending %d tasks: %w", len(seqs), err)
 		}
 	}
@@ -123,8 +119,5 @@ func moveTasks(ctx context.Context, tx *sql.Tx, moves map[move][]int64) error {
 
 func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
-	return tables.Chunks(seqs, func(part []int64) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE seq IN ("+tables.Ints(part)+")")
-		return wrap.Err(err, "deleting %d task rows", len(part))
-	})
+	return wrap.Err(tables.ExecIn(ctx, tx, "DELETE FROM tasks WHERE seq", seqs), "deleting %d task rows", len(seqs))
 }

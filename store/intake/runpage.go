@@ -132,6 +132,6 @@ func (in Intake) dueTimers(ctx context.Context, owned []handle.SlotEpoch, upTo i
 			keys, last = append(keys, r.key), r.slot
 		}
 	}
-	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
+	slices.SortFunc(keys, compareKeys)
 	return keys, last, nil
 }

@@ -215,17 +215,14 @@ func (m *maker) insertFresh(ctx context.Context) error {
 
 // dropExisting leaves out runs with a task: cancelled, delivered, or put there by a caller.
 func (m *maker) dropExisting(ctx context.Context) error {
-	exists := map[[16]byte]bool{}
-	err := tables.Chunks(m.fresh, func(part []*task.Task) error {
-		keys := tables.Idents(part, func(t *task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
-		found, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")", keys...)
-		for _, key := range found {
-			exists[[16]byte(key)] = true
-		}
-		return err
-	})
+	keys := tables.Idents(m.fresh, func(t *task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
+	found, err := tables.FetchIn(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident", keys, "")
 	if err != nil {
 		return fmt.Errorf("looking for runs that exist: %w", err)
+	}
+	exists := map[[16]byte]bool{}
+	for _, key := range found {
+		exists[[16]byte(key)] = true
 	}
 	m.fresh = slices.DeleteFunc(m.fresh, func(t *task.Task) bool { return exists[task.Ident(t.Topic, t.ID)] })
 	return nil

@@ -85,7 +85,7 @@ func (m *maker) timersOf(ctx context.Context, runs []SentRun) (map[[16]byte]*tas
 			keys = append(keys, key[:])
 		}
 	}
-	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
+	slices.SortFunc(keys, compareKeys)
 	rows, err := tables.Fetch(ctx, m.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.intake.h.Locking(handle.LockExclusive), keys...)
 	if err != nil {
 		return nil, fmt.Errorf("reading timers: %w", err)

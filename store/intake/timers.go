@@ -9,6 +9,7 @@ import (
 
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/slots"
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -54,22 +55,13 @@ func (w *work) decideTimers(ctx context.Context, changes []task.Change) error {
 		return nil
 	}
 	slices.SortFunc(w.timers.list, func(a, b *timerIdentity) int { return slices.Compare(a.key[:], b.key[:]) })
-	err := tables.Chunks(w.timers.list, func(part []*timerIdentity) error {
-		keys := make([]any, len(part))
-		for i, id := range part {
-			keys[i] = id.key[:]
-		}
-		rows, err := tables.Fetch(ctx, w.tx, w.scanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+w.intake.h.Locking(handle.LockExclusive), keys...)
-		if err != nil {
-			return fmt.Errorf("reading %d timers: %w", len(keys), err)
-		}
-		for i := range rows {
-			byKey[task.Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
-		}
-		return nil
-	})
+	keys := tables.Idents(w.timers.list, func(id *timerIdentity) [16]byte { return id.key })
+	rows, err := tables.FetchIn(ctx, w.tx, w.scanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
 	if err != nil {
-		return err
+		return fmt.Errorf("reading %d timers: %w", len(keys), err)
+	}
+	for i := range rows {
+		byKey[task.Ident(rows[i].Topic, rows[i].ID)].before = &rows[i]
 	}
 	for _, id := range w.timers.list {
 		if err := w.decideTimer(id); err != nil {
@@ -149,20 +141,15 @@ func (w *work) readPending(ctx context.Context) error {
 	if len(keys) > mostClearing && w.several {
 		return errMerging
 	}
-	slices.SortFunc(keys, func(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) })
-	return tables.Chunks(keys, func(part []any) error {
-		rows, err := tables.Fetch(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due) },
-			"SELECT seq, slot, pos, state, due FROM tasks WHERE ident IN ("+tables.Marks(len(part))+")"+w.intake.h.Locking(handle.LockExclusive), part...)
-		if err != nil {
-			return fmt.Errorf("reading %d runs: %w", len(part), err)
+	slices.SortFunc(keys, compareKeys)
+	rows, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due) },
+		"SELECT seq, slot, pos, state, due FROM tasks WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
+	for _, t := range rows {
+		if task.IsRun(t.Seq) { // otherwise a caller has put a task of its own there
+			w.timers.pending = append(w.timers.pending, t)
 		}
-		for _, t := range rows {
-			if task.IsRun(t.Seq) { // otherwise a caller has put a task of its own there
-				w.timers.pending = append(w.timers.pending, t)
-			}
-		}
-		return nil
-	})
+	}
+	return wrap.Err(err, "reading %d runs", len(keys))
 }
 
 // nonePending refuses to change an unreadable timer with runs to take away: nobody can tell the

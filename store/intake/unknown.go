@@ -182,9 +182,9 @@ func (in Intake) livesFor(ctx context.Context, tx *sql.Tx, intake, topic string)
 	}
 	of := " AND seq >> 48 IN (SELECT src FROM sources WHERE sources.topic = ?) LIMIT 1"
 	found := func(query string, args ...any) bool {
-		rows, asked := tables.Fetch(ctx, tx, func(r *sql.Rows, one *int) error { return r.Scan(one) }, query+of, append(args, []byte(intake))...)
+		_, some, asked := tables.One[int](ctx, tx, query+of, append(args, []byte(intake))...)
 		err = asked
-		return len(rows) > 0 || err != nil
+		return some || err != nil
 	}
 	if found("SELECT 1 FROM timers WHERE topic = ? AND state <> ?", []byte(topic), int(task.TimerDeleted)) {
 		return true, err

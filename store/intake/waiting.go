@@ -241,11 +241,7 @@ func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 		rows = append(rows, id.queue.added...)
 	}
 	slices.Sort(over)
-	err := tables.Chunks(over, func(part []int64) error {
-		_, err := w.tx.ExecContext(ctx, "DELETE FROM waiting WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
-		return err
-	})
-	if err != nil {
+	if err := tables.ExecIn(ctx, w.tx, "DELETE FROM waiting WHERE seq", over); err != nil {
 		return fmt.Errorf("forgetting %d requests that waited: %w", len(over), err)
 	}
 	w.applied.Waiting = len(rows)

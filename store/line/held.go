@@ -37,13 +37,8 @@ type Head struct {
 
 // Heads reads tasks without their bodies. A seq that no longer exists is left out.
 func (l Line) Heads(ctx context.Context, seqs []int64) ([]Head, error) {
-	var out []Head
-	err := tables.Chunks(slices.Sorted(slices.Values(seqs)), func(part []int64) error {
-		rows, err := tables.Fetch(ctx, l.h.DB, func(r *sql.Rows, h *Head) error {
-			return r.Scan(&h.Seq, &h.Slot, &h.Pos, &h.Due, &h.State, &h.Attempt, &h.Topic)
-		}, "SELECT seq, slot, pos, due, state, attempt, topic FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", tables.Args(part)...)
-		out = append(out, rows...)
-		return err
-	})
+	out, err := tables.FetchIn(ctx, l.h.DB, func(r *sql.Rows, h *Head) error {
+		return r.Scan(&h.Seq, &h.Slot, &h.Pos, &h.Due, &h.State, &h.Attempt, &h.Topic)
+	}, "SELECT seq, slot, pos, due, state, attempt, topic FROM tasks WHERE seq", slices.Sorted(slices.Values(seqs)), "")
 	return out, wrap.Err(err, "reading %d tasks without their bodies", len(seqs))
 }

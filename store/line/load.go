@@ -102,17 +102,12 @@ func (l Line) addDues(ctx context.Context, entries []Entry, wanted func(i int) b
 			bySeq[e.Seq], seqs = e, append(seqs, e.Seq)
 		}
 	}
-	return tables.Chunks(seqs, func(part []any) error {
-		type due struct{ seq, due int64 }
-		dues, err := tables.Fetch(ctx, l.h.DB, func(r *sql.Rows, d *due) error { return r.Scan(&d.seq, &d.due) }, "SELECT seq, due FROM tasks WHERE seq IN ("+tables.Marks(len(part))+")", part...)
-		if err != nil {
-			return fmt.Errorf("reading the due times of %d entries: %w", len(part), err)
-		}
-		for _, d := range dues {
-			bySeq[d.seq].Due = d.due
-		}
-		return nil
-	})
+	type due struct{ seq, due int64 }
+	dues, err := tables.FetchIn(ctx, l.h.DB, func(r *sql.Rows, d *due) error { return r.Scan(&d.seq, &d.due) }, "SELECT seq, due FROM tasks WHERE seq", seqs, "")
+	for _, d := range dues {
+		bySeq[d.seq].Due = d.due
+	}
+	return wrap.Err(err, "reading the due times of %d entries", len(seqs))
 }
 
 // Count returns the tasks of each piece, but for empty slots. It reads the index only.
@@ -148,11 +143,8 @@ func tallies(ctx context.Context, q dialect.Querier, ranges []Range, sum string)
 // Nth returns the place of the n-th task (from 1) of a piece, and whether there are that many. A
 // claim up to there takes n tasks, and others at the very same place.
 func (l Line) Nth(ctx context.Context, r Range, n int) (pos int64, ok bool, err error) {
-	err = l.h.DB.QueryRowContext(ctx, "SELECT pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT 1 OFFSET ?", r.Slot, r.From, r.To, n-1).Scan(&pos)
-	if err == sql.ErrNoRows {
-		return 0, false, nil
-	}
-	return pos, true, wrap.Err(err, "measuring slot %d", r.Slot)
+	pos, ok, err = tables.One[int64](ctx, l.h.DB, "SELECT pos FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? ORDER BY pos LIMIT 1 OFFSET ?", r.Slot, r.From, r.To, n-1)
+	return pos, ok, wrap.Err(err, "measuring slot %d", r.Slot)
 }
 
 // Tasks reads tasks with their bodies, in the order of seq, until the bodies reach maxBytes. rest

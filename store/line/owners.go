@@ -72,20 +72,17 @@ func had(known []Known) (out []Had) {
 // lockSent locks the tasks that producers have, before any slot, as all writers do.
 func (l Line) lockSent(ctx context.Context, tx *sql.Tx, known []Known) (sent []task.Task, err error) {
 	for _, k := range known {
-		err = tables.Chunks(k.Sent, func(part []Sent) error {
-			seqs := make([]any, len(part))
-			for i, one := range part {
-				seqs[i] = one.Seq
-			}
-			rows, err := tables.Fetch(ctx, tx, func(r *sql.Rows, t *task.Task) error {
-				return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Attempt, &t.Replay)
-			}, "SELECT seq, slot, pos, state, attempt, replay FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+l.h.Locking(handle.LockExclusive), seqs...)
-			sent = append(sent, rows...)
-			return err
-		})
+		seqs := make([]int64, len(k.Sent))
+		for i, one := range k.Sent {
+			seqs[i] = one.Seq
+		}
+		rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error {
+			return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Attempt, &t.Replay)
+		}, "SELECT seq, slot, pos, state, attempt, replay FROM tasks WHERE seq", seqs, " ORDER BY seq"+l.h.Locking(handle.LockExclusive))
 		if err != nil {
 			return nil, fmt.Errorf("locking %d tasks that producers have: %w", len(k.Sent), err)
 		}
+		sent = append(sent, rows...)
 	}
 	return sent, nil
 }
@@ -124,10 +121,7 @@ func remember(ctx context.Context, tx *sql.Tx, slots []handle.Slot, known []Know
 			seqs = append(seqs, t.Seq)
 		}
 	}
-	return tables.Chunks(seqs, func(part []any) error {
-		_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = ?, idle = 0 WHERE seq IN ("+tables.Marks(len(part))+")", append([]any{int(task.StateRetry)}, part...)...)
-		return err
-	})
+	return tables.ExecIn(ctx, tx, "UPDATE tasks SET state = ?, idle = 0 WHERE seq", seqs, int(task.StateRetry))
 }
 
 // Had is what is known of one slot.

@@ -201,20 +201,18 @@ func (e Transition) beginsWait() bool {
 
 // lockTransitions locks the rows before the slots, as all writers do, against deadlocks.
 func (l Line) lockTransitions(ctx context.Context, tx *sql.Tx, transitions []Transition) (map[int64]Row, error) {
-	rows := make(map[int64]Row, len(transitions))
-	return rows, tables.Chunks(transitions, func(part []Transition) error {
-		list, err := tables.Fetch(ctx, tx, func(r *sql.Rows, t *Row) error {
-			var key, failures []byte
-			err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt, &t.Idle, &t.Snoozed, &failures)
-			t.Failures = task.DecodeNotes(failures)
-			copy(t.Ident[:], key)
-			return err
-		}, "SELECT seq, ident, slot, pos, state, attempt, idle = pos, snoozed, failures FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") ORDER BY seq"+l.h.Locking(handle.LockExclusive), seqsOf(part)...)
-		for _, t := range list {
-			rows[t.Seq] = t
-		}
+	list, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *Row) error {
+		var key, failures []byte
+		err := r.Scan(&t.Seq, &key, &t.Slot, &t.Pos, &t.State, &t.Attempt, &t.Idle, &t.Snoozed, &failures)
+		t.Failures = task.DecodeNotes(failures)
+		copy(t.Ident[:], key)
 		return err
-	})
+	}, "SELECT seq, ident, slot, pos, state, attempt, idle = pos, snoozed, failures FROM tasks WHERE seq", seqsOf(transitions), " ORDER BY seq"+l.h.Locking(handle.LockExclusive))
+	rows := make(map[int64]Row, len(list))
+	for _, t := range list {
+		rows[t.Seq] = t
+	}
+	return rows, err
 }
 
 func seqsOf(transitions []Transition) []any {

@@ -234,19 +234,13 @@ func (m *shifter) lockShift(ctx context.Context, sh *Shift, leavers []leaver) (m
 
 // moveLeft moves the tasks that need no longer stay behind. Without any left, the slot is whole.
 func (m *shifter) moveLeft(ctx context.Context, sh *Shift) error {
-	var leavers []leaver
 	seqs := slices.Sorted(maps.Keys(sh.left))
 	clear(sh.left)
-	err := tables.Chunks(seqs, func(part []int64) error {
-		rows, err := tables.Fetch(ctx, m.tx, scanShifter, "SELECT "+shifterColumns+" FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") AND slot = ? AND pos > ?",
-			append(tables.Args(part), m.slot.Slot, m.slot.Done)...)
-		if err != nil {
-			return err
-		}
-		some, err := m.leavers(ctx, rows)
-		leavers = append(leavers, some...)
-		return err
-	})
+	rows, err := tables.FetchIn(ctx, m.tx, scanShifter, "SELECT "+shifterColumns+" FROM tasks WHERE seq", seqs, " AND slot = ? AND pos > ?", m.slot.Slot, m.slot.Done)
+	if err != nil {
+		return fmt.Errorf("reading tasks that stayed behind: %w", err)
+	}
+	leavers, err := m.leavers(ctx, rows)
 	if err != nil {
 		return fmt.Errorf("reading tasks that stayed behind: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -86,13 +87,12 @@ func (m *shifter) leavers(ctx context.Context, rows []shifterRow) ([]leaver, err
 	for _, r := range rows {
 		key, ok := schemas.BodyKey(r.begin)
 		if !ok && len(r.begin) == keyBytes {
-			var body []byte
-			err := m.tx.QueryRowContext(ctx, "SELECT body FROM tasks WHERE seq = ?", r.seq).Scan(&body)
-			if errors.Is(err, sql.ErrNoRows) {
-				continue // it has ended or was replaced
-			}
+			body, there, err := tables.One[[]byte](ctx, m.tx, "SELECT body FROM tasks WHERE seq = ?", r.seq)
 			if err != nil {
 				return nil, fmt.Errorf("reading the key of a task: %w", err)
+			}
+			if !there {
+				continue // it has ended or was replaced
 			}
 			key, ok = schemas.BodyKey(body)
 		}
@@ -116,25 +116,22 @@ func (m *shifter) home(topic string, key []byte, id string, known bool) int {
 
 // lockRows locks the rows of leavers, before any slot, and leaves out those that have gone on.
 func (m *shifter) lockRows(ctx context.Context, leavers []leaver) ([]leaver, error) {
-	var out []leaver
+	type at struct{ seq, pos int64 }
 	slices.SortFunc(leavers, func(a, b leaver) int { return cmp.Compare(a.seq, b.seq) })
-	err := tables.Chunks(leavers, func(part []leaver) error {
-		type at struct{ seq, pos int64 }
-		rows, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, v *at) error { return r.Scan(&v.seq, &v.pos) },
-			"SELECT seq, pos FROM tasks WHERE seq IN ("+tables.Marks(len(part))+") AND slot = ? ORDER BY seq"+m.h.Locking(handle.LockExclusive), append(seqsOfLeavers(part), m.slot.Slot)...)
-		for _, r := range rows {
-			i, _ := slices.BinarySearchFunc(part, r.seq, func(l leaver, seq int64) int { return cmp.Compare(l.seq, seq) })
-			if part[i].pos == r.pos {
-				out = append(out, part[i])
-			}
+	rows, err := tables.FetchIn(ctx, m.tx, func(r *sql.Rows, v *at) error { return r.Scan(&v.seq, &v.pos) },
+		"SELECT seq, pos FROM tasks WHERE seq", seqsOfLeavers(leavers), " AND slot = ? ORDER BY seq"+m.h.Locking(handle.LockExclusive), m.slot.Slot)
+	var out []leaver
+	for _, r := range rows {
+		i, _ := slices.BinarySearchFunc(leavers, r.seq, func(l leaver, seq int64) int { return cmp.Compare(l.seq, seq) })
+		if leavers[i].pos == r.pos {
+			out = append(out, leavers[i])
 		}
-		return err
-	})
+	}
 	return out, wrap.Err(err, "locking %d tasks that move", len(leavers))
 }
 
-func seqsOfLeavers(leavers []leaver) []any {
-	out := make([]any, len(leavers))
+func seqsOfLeavers(leavers []leaver) []int64 {
+	out := make([]int64, len(leavers))
 	for i, l := range leavers {
 		out[i] = l.seq
 	}
@@ -164,18 +161,14 @@ func (m *shifter) write(ctx context.Context, leavers []leaver, at map[int]handle
 		m.moved.Added = append(m.moved.Added, handle.NewPlace(l.to, pos, l.seq, due))
 	}
 	for p, leavers := range alike {
-		err := tables.Chunks(leavers, func(part []leaver) error {
-			set, a := "slot = ?", []any{p.slot}
-			if p.pos != 0 { // idle is compared before pos changes
-				set, a = "slot = ?, idle = CASE WHEN idle = pos THEN ? ELSE 0 END, pos = ?", []any{p.slot, p.pos, p.pos}
-			}
-			if p.doubt {
-				set, a = set+", idle = 0, state = CASE WHEN state = ? THEN ? ELSE state END", append(a, int(task.StateLine), int(task.StateRetry))
-			}
-			_, err := m.tx.ExecContext(ctx, "UPDATE tasks SET "+set+" WHERE seq IN ("+tables.Marks(len(part))+")", append(a, seqsOfLeavers(part)...)...)
-			return err
-		})
-		if err != nil {
+		set, a := "slot = ?", []any{p.slot}
+		if p.pos != 0 { // idle is compared before pos changes
+			set, a = "slot = ?, idle = CASE WHEN idle = pos THEN ? ELSE 0 END, pos = ?", []any{p.slot, p.pos, p.pos}
+		}
+		if p.doubt {
+			set, a = set+", idle = 0, state = CASE WHEN state = ? THEN ? ELSE state END", append(a, int(task.StateLine), int(task.StateRetry))
+		}
+		if err := tables.ExecIn(ctx, m.tx, "UPDATE tasks SET "+set+" WHERE seq", seqsOfLeavers(leavers), a...); err != nil {
 			return fmt.Errorf("moving %d tasks to slot %d: %w", len(leavers), p.slot, err)
 		}
 	}
@@ -262,13 +255,8 @@ func (m *shifter) split(ctx context.Context, slot int, epoch, claimed, now, ahea
 	if err := m.moveTimers(ctx, timers, at); err != nil {
 		return err
 	}
-	list := make([]handle.Slot, 0, len(at))
-	numbers := make([]any, 0, len(at)+1)
-	for _, s := range at {
-		list = append(list, s)
-		numbers = append(numbers, s.Slot)
-	}
-	if _, err := m.tx.ExecContext(ctx, "UPDATE slots SET turn = ? WHERE slot IN ("+tables.Marks(len(numbers))+")", append([]any{handle.NextTurn(list)}, numbers...)...); err != nil {
+	turn := handle.NextTurn(slices.Collect(maps.Values(at)))
+	if err := tables.ExecIn(ctx, m.tx, "UPDATE slots SET turn = ? WHERE slot", slices.Collect(maps.Keys(at)), turn); err != nil {
 		return err
 	}
 	_, err = m.tx.ExecContext(ctx, "UPDATE slots SET spread = target, moved = ?, moved_held = ? WHERE slot = ?", to, timeEnd(), slot)
@@ -346,15 +334,11 @@ func (m *shifter) lockTimers(ctx context.Context) (map[[16]byte]int, error) {
 	if err != nil || len(leaving) == 0 {
 		return nil, err
 	}
-	known := make(map[[16]byte]int, len(leaving))
-	err = tables.Chunks(leaving, func(part []movingTimer) error {
-		keys := make([]any, len(part))
-		for i, t := range part {
-			known[t.ident], keys[i] = t.to, t.ident[:]
-		}
-		_, err := tables.Fetch(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident IN ("+tables.Marks(len(keys))+")"+m.h.Locking(handle.LockExclusive), keys...)
-		return err
-	})
+	known, keys := make(map[[16]byte]int, len(leaving)), make([]any, len(leaving))
+	for i, t := range leaving {
+		known[t.ident], keys[i] = t.to, t.ident[:]
+	}
+	_, err = tables.FetchIn(ctx, m.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident", keys, m.h.Locking(handle.LockExclusive))
 	return known, wrap.Err(err, "locking %d timers that move", len(leaving))
 }
 
@@ -373,8 +357,8 @@ func (m *shifter) timersLeaving(ctx context.Context) ([]movingTimer, error) {
 	for _, r := range rows {
 		key, ok := schemas.BodyKey(r.begin)
 		if !ok && len(r.begin) == keyBytes {
-			var body []byte
-			if err := m.tx.QueryRowContext(ctx, "SELECT body FROM timers WHERE ident = ?", r.ident).Scan(&body); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			body, _, err := tables.One[[]byte](ctx, m.tx, "SELECT body FROM timers WHERE ident = ?", r.ident)
+			if err != nil {
 				return nil, fmt.Errorf("reading the key of a timer: %w", err)
 			}
 			key, ok = schemas.BodyKey(body)
@@ -402,11 +386,7 @@ func (m *shifter) moveTimers(ctx context.Context, known map[[16]byte]int, at map
 	}
 	for to, keys := range byTo {
 		free := at[to].Claimed + 1
-		err := tables.Chunks(keys, func(part []any) error {
-			_, err := m.tx.ExecContext(ctx, "UPDATE timers SET slot = ?, placed = CASE WHEN placed < ? THEN ? ELSE placed END WHERE ident IN ("+tables.Marks(len(part))+")", append([]any{to, free, free}, part...)...)
-			return err
-		})
-		if err != nil {
+		if err := tables.ExecIn(ctx, m.tx, "UPDATE timers SET slot = ?, placed = CASE WHEN placed < ? THEN ? ELSE placed END WHERE ident", keys, to, free, free); err != nil {
 			return fmt.Errorf("moving %d timers to slot %d: %w", len(keys), to, err)
 		}
 		m.moved.Timers = append(m.moved.Timers, to)

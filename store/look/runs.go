@@ -26,17 +26,14 @@ func (r Reader) GetRuns(ctx context.Context, topic string, ids []string) (map[st
 		kind sql.NullString
 	}
 	out := make(map[string]Run, len(ids))
-	err := tables.Chunks(ids, func(part []string) error {
-		keys := tables.Idents(part, func(id string) [16]byte { return task.Ident(topic, id) })
-		rows, err := tables.Fetch(ctx, r.h.Reads(), func(r *sql.Rows, v *seen) error {
-			return tables.ScanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done, &v.kind)
-		},
-			"SELECT "+tables.TaskHead+"'', COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0),"+
-				" (SELECT d.kind FROM dead_letters d WHERE d.seq = tasks.seq ORDER BY d.replay DESC LIMIT 1) FROM tasks WHERE ident IN ("+tables.Marks(len(keys))+")", keys...)
-		for _, v := range rows {
-			out[v.task.ID] = Run{View: viewOf(&v.task, v.slot), Place: v.task.Pos, Dead: v.kind.String, Dropped: v.task.WasDropped() && !v.kind.Valid}
-		}
-		return err
-	})
+	rows, err := tables.FetchIn(ctx, r.h.Reads(), func(r *sql.Rows, v *seen) error {
+		return tables.ScanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done, &v.kind)
+	},
+		"SELECT "+tables.TaskHead+"'', COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0),"+
+			" (SELECT d.kind FROM dead_letters d WHERE d.seq = tasks.seq ORDER BY d.replay DESC LIMIT 1) FROM tasks WHERE ident",
+		tables.Idents(ids, func(id string) [16]byte { return task.Ident(topic, id) }), "")
+	for _, v := range rows {
+		out[v.task.ID] = Run{View: viewOf(&v.task, v.slot), Place: v.task.Pos, Dead: v.kind.String, Dropped: v.task.WasDropped() && !v.kind.Valid}
+	}
 	return out, wrap.Err(err, "reading %d runs", len(ids))
 }

@@ -116,12 +116,8 @@ func NextTurn(rows []Slot) int64 {
 // SlotCount is the number of slots that are to have owners; 0 before Migrate. During a change,
 // these are the old ones and the new ones. There may be more rows: see Slots.
 func (h *Handle) SlotCount(ctx context.Context) (int, error) {
-	var n int
-	err := h.DB.QueryRowContext(ctx, "SELECT CASE WHEN target > base THEN target ELSE base END FROM slots WHERE slot = 0").Scan(&n)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, fmt.Errorf("counting the slots: %w", err)
-	}
-	return n, nil
+	n, _, err := tables.One[int](ctx, h.DB, "SELECT CASE WHEN target > base THEN target ELSE base END FROM slots WHERE slot = 0")
+	return n, wrap.Err(err, "counting the slots")
 }
 
 // Slots reads all slots, in order, also given up ones with remembered tasks.

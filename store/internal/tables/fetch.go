@@ -34,6 +34,32 @@ func Fetch[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *
 	return out, nil
 }
 
+// FetchIn is Fetch of the rows with one of the values, a run of values at a time. The query ends
+// with the column's name; rest follows the values, with arguments of its own.
+func FetchIn[T, V any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *T) error, query string, values []V, rest string, args ...any) (out []T, err error) {
+	err = Chunks(values, func(part []V) error {
+		list, values := listed(part)
+		rows, err := Fetch(ctx, q, scan, query+" IN ("+list+")"+rest, append(values, args...)...)
+		out = append(out, rows...)
+		return err
+	})
+	return out, err
+}
+
+// Column is Fetch of a single column.
+func Column[T any](ctx context.Context, q dialect.Querier, query string, args ...any) ([]T, error) {
+	return Fetch(ctx, q, func(r *sql.Rows, v *T) error { return r.Scan(v) }, query, args...)
+}
+
+// One is Column of one row at most. False: there is none.
+func One[T any](ctx context.Context, q dialect.Querier, query string, args ...any) (v T, there bool, err error) {
+	rows, err := Column[T](ctx, q, query, args...)
+	if err != nil || len(rows) == 0 {
+		return v, false, err
+	}
+	return rows[0], true, nil
+}
+
 // Ask is Fetch for a caller's question, whose ctx has a deadline. Then the server itself ends the
 // statement. The end of ctx alone only closes the connection, and the server works on.
 func Ask[T any](ctx context.Context, q dialect.Querier, scan func(*sql.Rows, *T) error, query string, args ...any) ([]T, error) {

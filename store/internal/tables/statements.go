@@ -3,6 +3,8 @@
 package tables
 
 import (
+	"context"
+	"database/sql"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +69,24 @@ func Chunks[T any](values []T, f func([]T) error) error {
 		}
 	}
 	return nil
+}
+
+// ExecIn runs a statement about the rows with one of the values, a run of values at a time. The
+// query ends with the column's name, and before are its arguments.
+func ExecIn[T any](ctx context.Context, tx *sql.Tx, query string, values []T, before ...any) error {
+	return Chunks(values, func(part []T) error {
+		list, args := listed(part)
+		_, err := tx.ExecContext(ctx, query+" IN ("+list+")", slices.Concat(before, args)...)
+		return err
+	})
+}
+
+// listed returns the inside of IN (…) for values, with arguments unless they are Ints.
+func listed[T any](values []T) (string, []any) {
+	if numbers, ok := any(values).([]int64); ok {
+		return Ints(numbers), nil
+	}
+	return Marks(len(values)), Args(values)
 }
 
 // Pieces cuts values into runs of at most MaxRows values and about MaxBytes.

@@ -28,29 +28,25 @@ func ScanTimer(r *sql.Rows, t *task.Timer) error {
 // TimerSeqs reads the seqs of timers' definitions, by the timers' identities.
 func TimerSeqs(ctx context.Context, q dialect.Querier, timers [][16]byte) (map[[16]byte]int64, error) {
 	out := map[[16]byte]int64{}
-	err := Chunks(timers, func(part [][16]byte) error {
-		return pairs(ctx, q, func(key []byte, seq int64) { out[[16]byte(key)] = seq },
-			"SELECT ident, seq FROM timers WHERE ident IN ("+Marks(len(part))+")", Idents(part, func(key [16]byte) [16]byte { return key }))
-	})
+	err := pairs(ctx, q, func(key []byte, seq int64) { out[[16]byte(key)] = seq },
+		"SELECT ident, seq FROM timers WHERE ident", Idents(timers, func(key [16]byte) [16]byte { return key }))
 	return out, err
 }
 
 // Offsets reads how far sources are stored, but for retired ones.
 func Offsets(ctx context.Context, q dialect.Querier, sources []int) (map[int]int64, error) {
 	out := map[int]int64{}
-	err := Chunks(sources, func(part []int) error {
-		return pairs(ctx, q, func(source int, next int64) { out[source] = next },
-			"SELECT src, next_offset FROM sources WHERE retired_at = 0 AND src IN ("+Marks(len(part))+")", Args(part))
-	})
+	err := pairs(ctx, q, func(source int, next int64) { out[source] = next },
+		"SELECT src, next_offset FROM sources WHERE retired_at = 0 AND src", Args(sources))
 	return out, err
 }
 
-func pairs[K any](ctx context.Context, q dialect.Querier, note func(K, int64), query string, args []any) error {
+func pairs[K any](ctx context.Context, q dialect.Querier, note func(K, int64), query string, values []any) error {
 	type row struct {
 		key   K
 		value int64
 	}
-	rows, err := Fetch(ctx, q, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.value) }, query, args...)
+	rows, err := FetchIn(ctx, q, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.value) }, query, values, "")
 	for _, v := range rows {
 		note(v.key, v.value)
 	}
