@@ -1,75 +1,32 @@
 package faultpoint
 
-// The places, in the order of a task's way. Each comment says where the place is and what an error
-// stands for. Without an error there, only death and a pause make sense.
+// The places, in the order of a task's way, each with its file. Rows says where in the way it is.
+// Behind the file stands what an error stands for. Without an error, only death and a pause make
+// sense.
 const (
-	// ScannerReport: a record of the reports topic has been read (scanner/decode.go). No error.
-	ScannerReport = "scanner.report"
-	// ScannerPolled: a batch is about to be stored (scanner/worker.go). Error: the database rejects
-	// the batch.
-	ScannerPolled = "scanner.polled"
-	// StoreReplacing: under the locks of rows and slots, of cancels of many under those of rows,
-	// before known tasks are cancelled, replaced, fired or ended (store/intake/place.go,
-	// store/intake/timers.go). Error: the transaction fails.
-	StoreReplacing = "store.replacing"
-	// StoreBuried: dead letters are written and not yet committed
-	// (store/internal/handle/deadletters.go). Error: the transaction fails.
-	StoreBuried = "store.buried"
-	// ScannerStored: a batch is committed (scanner/worker.go). Error: the commit's reply is lost.
-	ScannerStored = "scanner.stored"
-	// ScannerRemoving: entries of cancelled or replaced tasks are about to be removed from the
-	// index (scanner/index.go). Error: Redis refuses.
-	ScannerRemoving = "scanner.removing"
-	// ScannerIndexed: the group's offset is to be committed (scanner/commits.go). Error: Kafka
-	// refuses.
-	ScannerIndexed = "scanner.indexed"
-	// DispatcherAcquired: slots are acquired in the database and not yet in memory
-	// (dispatcher/ownership.go). Error: the reply is lost.
-	DispatcherAcquired = "dispatcher.acquired"
-	// DispatcherDrained: slots are about to be given away (dispatcher/giveaway.go). Error: the
-	// database refuses.
-	DispatcherDrained = "dispatcher.drained"
-	// StoreMaking: under the locks of timers and slots, runs are inserted before their timers move
-	// on (store/intake/runs.go). Error: the transaction fails.
-	StoreMaking = "store.making"
-	// DispatcherMade: runs of timers are committed, and nobody is told (dispatcher/runs.go). Error:
-	// the reply is lost.
-	DispatcherMade = "dispatcher.made"
-	// DispatcherWindow: a page of the near future is read and not yet in the index
-	// (dispatcher/indexer.go). Error: Redis refuses.
-	DispatcherWindow = "dispatcher.window"
-	// DispatcherClaimed: the claim has advanced and nothing is read yet (dispatcher/claim.go).
-	// Error: the reply is lost.
-	DispatcherClaimed = "dispatcher.claimed"
-	// DispatcherLogged: intents are in the log (dispatcher/fetchbodies.go). Error: writing failed.
-	DispatcherLogged = "dispatcher.logged"
-	// DispatcherTrusted: the election is trusted, and a due task is about to be passed to the
-	// producer (dispatcher/send.go). Error: the producer refuses it.
-	DispatcherTrusted = "dispatcher.trusted"
-	// DispatcherSent: Kafka has answered, and the answer is not yet processed
-	// (dispatcher/send.go). Error: the answer is lost.
-	DispatcherSent = "dispatcher.sent"
-	// DispatcherAcknowledged: outcomes are about to be written to the send log
-	// (dispatcher/settle.go). Error: that fails.
-	DispatcherAcknowledged = "dispatcher.acknowledged"
-	// DispatcherNoted: outcomes are in the send log and about to be settled (dispatcher/settle.go).
-	// Error: the database refuses.
-	DispatcherNoted = "dispatcher.noted"
-	// DispatcherSettled: a settlement is committed (dispatcher/settle.go). Error: the reply is
-	// lost.
-	DispatcherSettled = "dispatcher.settled"
-	// DispatcherMarked: settled tasks are about to be removed from the index
-	// (dispatcher/indexer.go). Error: Redis refuses.
-	DispatcherMarked = "dispatcher.marked"
-	// DispatcherUnreported: the time for a report is over, and its task is about to be retried or
-	// to become a dead letter (dispatcher/flight/putback.go). No error.
-	DispatcherUnreported = "dispatcher.unreported"
-	// StoreReplaying: dead tasks are pending again, and their letters are not yet marked
-	// (store/intake/replay.go). Error: the transaction fails.
-	StoreReplaying = "store.replaying"
-	// DeadletterReplayed: a replay is committed, and the index is not yet told
-	// (deadletter/replay.go). Error: the reply is lost.
-	DeadletterReplayed = "deadletter.replayed"
+	ScannerReport          = "scanner.report"          // scanner/decode.go: no error
+	ScannerPolled          = "scanner.polled"          // scanner/worker.go: the database rejects the batch
+	StoreReplacing         = "store.replacing"         // store/intake/place.go, store/intake/timers.go, under locks of rows and slots (of cancels of many, of rows): the transaction fails
+	StoreBuried            = "store.buried"            // store/internal/handle/deadletters.go: the transaction fails
+	ScannerStored          = "scanner.stored"          // scanner/worker.go: the commit's reply is lost
+	ScannerRemoving        = "scanner.removing"        // scanner/index.go: Redis refuses
+	ScannerIndexed         = "scanner.indexed"         // scanner/commits.go: Kafka refuses
+	DispatcherAcquired     = "dispatcher.acquired"     // dispatcher/ownership.go: the reply is lost
+	DispatcherDrained      = "dispatcher.drained"      // dispatcher/giveaway.go: the database refuses
+	StoreMaking            = "store.making"            // store/intake/runs.go: the transaction fails
+	DispatcherMade         = "dispatcher.made"         // dispatcher/runs.go: the reply is lost
+	DispatcherWindow       = "dispatcher.window"       // dispatcher/indexer.go: Redis refuses
+	DispatcherClaimed      = "dispatcher.claimed"      // dispatcher/claim.go: the reply is lost
+	DispatcherLogged       = "dispatcher.logged"       // dispatcher/fetchbodies.go: writing failed
+	DispatcherTrusted      = "dispatcher.trusted"      // dispatcher/send.go: the producer refuses it
+	DispatcherSent         = "dispatcher.sent"         // dispatcher/send.go: the answer is lost
+	DispatcherAcknowledged = "dispatcher.acknowledged" // dispatcher/settle.go: writing them fails
+	DispatcherNoted        = "dispatcher.noted"        // dispatcher/settle.go: the database refuses
+	DispatcherSettled      = "dispatcher.settled"      // dispatcher/settle.go: the reply is lost
+	DispatcherMarked       = "dispatcher.marked"       // dispatcher/indexer.go: Redis refuses
+	DispatcherUnreported   = "dispatcher.unreported"   // dispatcher/flight/putback.go: no error
+	StoreReplaying         = "store.replaying"         // store/intake/replay.go: the transaction fails
+	DeadletterReplayed     = "deadletter.replayed"     // deadletter/replay.go: the reply is lost
 )
 
 // Row is the consequence of a death at a place: a row of the table in docs/design/failures.md.
