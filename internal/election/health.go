@@ -20,7 +20,8 @@ type health struct {
 	since time.Time // of the first report of a failure without one of success since
 }
 
-func (h *health) report(err error) {
+// Report implements Source.
+func (h *health) Report(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil && h.err == nil {

@@ -29,8 +29,8 @@ type Member struct {
 	ground   ground
 	instance string // this process start: distinguishes our left-over candidate from another process with our id
 	started  int64  // Unix ms, for people who look at the candidate
-	view     *view
-	health   health
+	*view           // implements Source, with health
+	health
 
 	// Of Run.
 	rests int       // in a row, as long as this process fails again soon
@@ -80,21 +80,6 @@ func newMember(cfg Config, epochs Epochs, log *zap.Logger) *Member {
 
 // MemberID returns the id of this process in the election: the configured one or the default.
 func (m *Member) MemberID() string { return m.cfg.MemberID }
-
-// Watch implements Source.
-func (m *Member) Watch() <-chan struct{} { return m.view.watch }
-
-// Current implements Source.
-func (m *Member) Current() Assignment { return m.view.assignment() }
-
-// Trusted implements Source.
-func (m *Member) Trusted() bool { return m.view.trusted() }
-
-// Alive implements Source.
-func (m *Member) Alive(member string) bool { return m.view.alive(member) }
-
-// Report implements Source.
-func (m *Member) Report(err error) { m.health.report(err) }
 
 func (m *Member) memberData() memberData {
 	return memberData{ID: m.cfg.MemberID, Instance: m.instance, Started: m.started, Installation: m.cfg.Installation}

@@ -32,6 +32,9 @@ func newView(member, instance string, log *zap.Logger) *view {
 	return v
 }
 
+// Watch implements Source.
+func (v *view) Watch() <-chan struct{} { return v.watch }
+
 // apply applies one round's reading, all at once. The assignment must have been read before the
 // members. A member in the assignment, but missing among the members, has then died.
 func (v *view) apply(sent machine.Instant, window time.Duration, s sharing, members []string) {
@@ -90,13 +93,15 @@ func (v *view) fresh() bool {
 	return !v.heard.Time.IsZero() && machine.Exact().Elapsed(v.heard) < v.window
 }
 
-func (v *view) trusted() bool {
+// Trusted implements Source.
+func (v *view) Trusted() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.fresh()
 }
 
-func (v *view) assignment() Assignment {
+// Current implements Source.
+func (v *view) Current() Assignment {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.current
@@ -108,7 +113,8 @@ func (v *view) sharing() sharing {
 	return v.shared
 }
 
-func (v *view) alive(member string) bool {
+// Alive implements Source.
+func (v *view) Alive(member string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.fresh() || v.members[member]
