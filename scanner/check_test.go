@@ -178,7 +178,7 @@ func TestALeaderThatDoesNotAnswerHoldsUpItsPartitionAlone(t *testing.T) {
 	})
 	f.elect(0)
 	f.publish(asksIn("c", 3, 0)...)
-	f.eventually("it has been polled", func() bool { at, _ := s.parts.polledTo(partitionKey{schemas.TopicIntake, 0}); return at != 2 })
+	f.eventually("it has been polled", func() bool { at, _, _ := s.parts.readTo(partitionKey{schemas.TopicIntake, 0}); return at != 2 })
 	f.publish(asksIn("d", 3, 1)...)
 	f.eventually("the other partition goes on", func() bool { return f.sourceOf(1).Next == 5 })
 	require.EqualValues(t, 2, f.sourceOf(0).Next)
@@ -238,7 +238,7 @@ func TestAHaltThatIsAboutNothingStoredEnds(t *testing.T) {
 	f := newFixture(t)
 	s := f.start(f.store, Config{})
 	key := partitionKey{schemas.TopicIntake, 0}
-	f.eventually("it is assigned", func() bool { _, reading := s.parts.polledTo(key); return reading })
+	f.eventually("it is assigned", func() bool { _, _, reading := s.parts.readTo(key); return reading })
 	s.checker.halt(key, halt{source: 99, next: 7, same: 3, end: 3})
 	require.NoError(t, s.parts.halted.ready(), "about a source that is no longer the partition's")
 	s.checker.dataLost(&kgo.ErrDataLoss{Topic: key.topic, Partition: key.partition, ConsumedTo: 4})

@@ -50,7 +50,7 @@ func newInspector(client *kgo.Client, decompressor kgo.Decompressor, topics []st
 // batch, and the records before it; nil: there is none. After an error, the next call goes on from
 // the same place. So a gap can be larger than the work of one call.
 func (i *inspector) inspect(ctx context.Context, key partitionKey, records []*kgo.Record) ([]*kgo.Record, *kafka.Unreadable, error) {
-	from, reading := i.parts.inspectedTo(key)
+	_, from, reading := i.parts.readTo(key)
 	if !reading {
 		return nil, nil, nil
 	}

@@ -18,54 +18,42 @@ type halt struct {
 
 // halted holds the partitions with another log than the stored one. Earlier records are still
 // stored. No others are, until an operator decides where to go on, or the log proves intact.
-type halted struct {
-	mu sync.Mutex
-	by map[partitionKey]halt
-}
+type halted struct{ by sync.Map } // partitionKey → halt
 
 // set halts a partition. True: the halt is new, or more is known than before.
 func (h *halted) set(key partitionKey, now halt) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.by == nil {
-		h.by = map[partitionKey]halt{}
-	}
-	before, was := h.by[key]
+	before, was := h.get(key)
 	if was && now.end < 0 {
 		return false // more is known already
 	}
-	h.by[key] = now
+	h.by.Store(key, now)
 	return !was || before.end < 0
 }
 
-func (h *halted) clear(key partitionKey) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.by, key)
+func (h *halted) get(key partitionKey) (halt, bool) {
+	why, ok := h.by.Load(key)
+	if !ok {
+		return halt{}, false
+	}
+	return why.(halt), true
 }
 
+func (h *halted) clear(key partitionKey) { h.by.Delete(key) }
+
 func (h *halted) has(key partitionKey) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, ok := h.by[key]
+	_, ok := h.get(key)
 	return ok
 }
 
 // mayGoOn tells whether a halted partition may be read on after a look at its log. Of an unsure
 // log, each read record still gives an answer: fits compares it.
 func (h *halted) mayGoOn(key partitionKey, result verdict) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	why, ok := h.by[key]
+	why, ok := h.get(key)
 	return ok && (result == intact || result == unsure && !why.proven)
 }
 
 func (h *halted) each(f func(partitionKey, halt)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for key, why := range h.by {
-		f(key, why)
-	}
+	h.by.Range(func(key, why any) bool { f(key.(partitionKey), why.(halt)); return true })
 }
 
 func (h *halted) keys() map[partitionKey]bool {

@@ -225,7 +225,7 @@ func TestReadsAgainAHaltedPartitionThatTheDatabaseLacks(t *testing.T) {
 			s.end()
 			s = f.start(f.store, Config{})
 			key := partitionKey{schemas.TopicIntake, 0}
-			f.eventually("it is assigned", func() bool { at, reading := s.parts.polledTo(key); return reading && at == 10 })
+			f.eventually("it is assigned", func() bool { at, _, reading := s.parts.readTo(key); return reading && at == 10 })
 			s.checker.halt(key, halt{source: f.sourceOf(0).ID, next: 10, same: 3, end: 3, unknown: unknown})
 			if unknown {
 				s.parts.mu.Lock()

@@ -172,7 +172,7 @@ func (p *poller) receive(ctx context.Context, of kgo.FetchTopicPartition) (stret
 // unstuck makes stretches of the unreadable batches that hold partitions up.
 func (p *poller) unstuck() (stretches []stretch) {
 	for r, bad := range p.inspector.takeFound() {
-		if at, reading := p.parts.polledTo(r.key); !reading || at < bad.First || at >= bad.Next {
+		if at, _, reading := p.parts.readTo(r.key); !reading || at < bad.First || at >= bad.Next {
 			continue // it went on
 		}
 		p.inspector.logUnreadable(r.key, bad)

@@ -56,26 +56,16 @@ func (p *partitions) receivedUnreadable(key partitionKey, bad *kafka.Unreadable)
 	return out, true
 }
 
-// polledTo returns the offset up to which a partition has been polled. False: it is not being read.
-func (p *partitions) polledTo(key partitionKey) (int64, bool) {
+// readTo returns the offsets up to which a partition was polled, and polled or inspected. False: it
+// is not being read.
+func (p *partitions) readTo(key partitionKey) (polled, inspected int64, reading bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.readings[key]
 	if r == nil || r.ended.Load() || p.halted.has(key) {
-		return 0, false
+		return 0, 0, false
 	}
-	return r.polled, true
-}
-
-// inspectedTo returns the offset up to which a partition was polled or inspected. False: not read.
-func (p *partitions) inspectedTo(key partitionKey) (int64, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.readings[key]
-	if r == nil || r.ended.Load() || p.halted.has(key) {
-		return 0, false
-	}
-	return max(r.polled, r.inspected), true
+	return r.polled, max(r.polled, r.inspected), true
 }
 
 // inspected notes up to where a partition was inspected. A poll may still repeat earlier offsets.

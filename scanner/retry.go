@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,19 +39,11 @@ func (r retrier) do(ctx context.Context, what string, f func() error) error {
 }
 
 // rest is a time in which Kafka is not asked, since it did not answer.
-type rest struct {
-	mu   sync.Mutex
-	ends time.Time
-}
+type rest struct{ ends atomic.Pointer[time.Time] }
 
-func (r *rest) begin(d time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ends = time.Now().Add(d)
-}
+func (r *rest) begin(d time.Duration) { r.ends.Store(new(time.Now().Add(d))) }
 
 func (r *rest) lasts() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return time.Now().Before(r.ends)
+	ends := r.ends.Load()
+	return ends != nil && time.Now().Before(*ends)
 }

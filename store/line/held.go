@@ -11,11 +11,11 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// HeldPlace is a place among a target's held tasks. The zero value is before all.
-type HeldPlace = handle.HeldPlace
-
-// HeldTask is a task that is held.
-type HeldTask = handle.HeldTask
+// Tasks that are held.
+type (
+	HeldPlace = handle.HeldPlace // a place among a target's held tasks; the zero value is before all
+	HeldTask  = handle.HeldTask
+)
 
 // HeldTasks returns up to n held tasks behind a place, in the order of their missed releases. They
 // stand in all slots, and some may belong to another target of the same lane.
