@@ -116,49 +116,25 @@ func decode(number uint64, v []byte, f func(Entry) error) error {
 		return errMalformed
 	}
 	r := reader{b: v[headerSize:]}
-	kind := r.byte()
-	count := r.uvarint()
-	switch kind {
-	case kindIntents:
-		return decodeIntents(&r, h.at, count, f)
-	case kindOutcomes:
-		return decodeOutcomes(&r, h.at, count, f)
-	default:
+	kind, count := r.byte(), r.uvarint()
+	if kind != kindIntents && kind != kindOutcomes {
 		return errMalformed
 	}
-}
-
-func decodeIntents(r *reader, at int64, count uint64, f func(Entry) error) error {
-	var e Intent
+	var intent Intent
+	var outcome Outcome
 	for range count {
-		e = Intent{
-			Seq: int64(r.uvarint()), Attempt: int32(r.varint()), Slot: int32(r.varint()),
-			Epoch: r.varint(), Due: r.varint(),
-			Topic: r.string(e.Topic), ID: r.string(""), BodyHash: r.uint64(),
+		e := Entry{At: h.at}
+		if kind == kindIntents {
+			intent = r.intent(intent.Topic)
+			e.Intent = &intent
+		} else {
+			outcome = r.outcome(outcome.Error)
+			e.Outcome = &outcome
 		}
 		if r.bad {
 			return errMalformed
 		}
-		if err := f(Entry{At: at, Intent: &e}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func decodeOutcomes(r *reader, at int64, count uint64, f func(Entry) error) error {
-	var e Outcome
-	for range count {
-		o := Outcome{Seq: int64(r.uvarint()), Attempt: int32(r.varint())}
-		verdict := r.byte()
-		o.Acked, o.Refused = verdict == acked, verdict == refused
-		o.Partition, o.Offset, o.At = int32(r.varint()), r.varint(), r.varint()
-		o.Error = r.string(e.Error)
-		e = o
-		if r.bad {
-			return errMalformed
-		}
-		if err := f(Entry{At: at, Outcome: &e}); err != nil {
+		if err := f(e); err != nil {
 			return err
 		}
 	}
@@ -169,6 +145,23 @@ func decodeOutcomes(r *reader, at int64, count uint64, f func(Entry) error) erro
 type reader struct {
 	b   []byte
 	bad bool
+}
+
+func (r *reader) intent(topicBefore string) Intent {
+	return Intent{
+		Seq: int64(r.uvarint()), Attempt: int32(r.varint()), Slot: int32(r.varint()),
+		Epoch: r.varint(), Due: r.varint(),
+		Topic: r.string(topicBefore), ID: r.string(""), BodyHash: r.uint64(),
+	}
+}
+
+func (r *reader) outcome(errorBefore string) Outcome {
+	o := Outcome{Seq: int64(r.uvarint()), Attempt: int32(r.varint())}
+	verdict := r.byte()
+	o.Acked, o.Refused = verdict == acked, verdict == refused
+	o.Partition, o.Offset, o.At = int32(r.varint()), r.varint(), r.varint()
+	o.Error = r.string(errorBefore)
+	return o
 }
 
 func (r *reader) fail() { r.b, r.bad = nil, true }

@@ -125,8 +125,9 @@ func (n *unknownNames) read(ctx context.Context) error {
 	})
 }
 
-func (n *unknownNames) count(ctx context.Context) (rows int, err error) {
-	return rows, n.tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM unknown_targets WHERE intake = ? AND topic <> ?", []byte(n.in), []byte{}).Scan(&rows)
+func (n *unknownNames) count(ctx context.Context) (int, error) {
+	rows, _, err := tables.One[int](ctx, n.tx, "SELECT COUNT(*) FROM unknown_targets WHERE intake = ? AND topic <> ?", []byte(n.in), []byte{})
+	return rows, err
 }
 
 func scanName(r *sql.Rows, name *string) error { return r.Scan(name) }
