@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
 )
 
 // Examined is a database's description of itself.
@@ -45,4 +49,34 @@ func Credentials(dsn string) (user, password, rest string, err error) {
 	user, password = parsed.User, parsed.Passwd
 	parsed.User, parsed.Passwd = "", ""
 	return user, password, parsed.FormatDSN(), nil
+}
+
+// Collector returns the metrics of the connections to the database: go_sql_*.
+func (s *Store) Collector() prometheus.Collector {
+	return collectors.NewDBStatsCollector(s.db, "notyet")
+}
+
+// Why a database is refused.
+var (
+	ErrMultiPrimary = dialect.ErrMultiPrimary
+	ErrNoRowLocks   = dialect.ErrNoRowLocks
+)
+
+// lockProbeAge makes the probe's row one of a service that is gone.
+const lockProbeAge = 2 * handle.ServiceLease
+
+// CheckRowLocks refuses a migrated database on which a shared lock on a row does not stop a writer.
+func (s *Store) CheckRowLocks(ctx context.Context) error {
+	bound, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	probe, err := s.lockProbe(bound)
+	if err == nil {
+		err = s.dialect.CheckRowLocks(bound, s.db, probe)
+	}
+	return wrap.Err(err, "checking that the database locks rows")
+}
+
+func (s *Store) lockProbe(ctx context.Context) (dialect.Probe, error) {
+	now, err := s.h.Time(ctx)
+	return dialect.Probe{Seen: now.UnixMilli() - lockProbeAge, Shared: s.h.Locking(handle.LockShared)}, err
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -206,3 +207,19 @@ func (x *Index) Counts(ctx context.Context, slots []int, bounds []int64) ([]int6
 
 // above returns the score range that starts right after pos.
 func above(pos int64) string { return "(" + strconv.FormatInt(pos, 10) }
+
+// libraryLog passes go-redis's own messages to zap. The library has one logger per process; the
+// latest Index provides it.
+type libraryLog struct{ to atomic.Pointer[zap.Logger] }
+
+var shared libraryLog
+
+func adaptLog(log *zap.Logger) {
+	shared.to.Store(log)
+	redis.SetLogger(&shared)
+}
+
+func (l *libraryLog) Printf(_ context.Context, format string, v ...any) {
+	// Mostly opened and closed connections. The caller also gets important problems as errors.
+	l.to.Load().Debug("redis client", zap.String("message", fmt.Sprintf(format, v...)))
+}

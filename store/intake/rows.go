@@ -121,3 +121,10 @@ func deleteTasks(ctx context.Context, tx *sql.Tx, seqs []int64) error {
 	slices.Sort(seqs)
 	return wrap.Err(tables.ExecIn(ctx, tx, "DELETE FROM tasks WHERE seq", seqs), "deleting %d task rows", len(seqs))
 }
+
+// keepTaken keeps tasks in flight from becoming pending again: callers were answered "too late".
+func keepTaken(ctx context.Context, tx *sql.Tx, seqs []int64) error {
+	slices.Sort(seqs)
+	err := tables.ExecIn(ctx, tx, "UPDATE tasks SET state = ? WHERE seq", slices.Compact(seqs), int(task.StateRetry))
+	return wrap.Err(err, "keeping %d tasks from becoming pending again", len(seqs))
+}

@@ -76,3 +76,16 @@ func (r Reader) CountKinds(ctx context.Context, kinds []string, most int64) (map
 	}
 	return out, nil
 }
+
+// Services returns the services alive with their figures, in the order of kinds and ids.
+func (r Reader) Services(ctx context.Context) (out []handle.Service, err error) {
+	now, err := r.h.Time(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alive := r.h.Cold(ctx, "services").Where("seen > ?", now.UnixMilli()-handle.ServiceLease).Order("kind, id").Limit(handle.MaxServices)
+	if err := alive.Find(&out).Error; err != nil {
+		return nil, fmt.Errorf("reading the services: %w", tables.Timely(err))
+	}
+	return out, nil
+}

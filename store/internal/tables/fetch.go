@@ -86,3 +86,9 @@ func Limited(ctx context.Context, query string) string {
 	left := max(time.Until(deadline), time.Millisecond)
 	return fmt.Sprintf("/*M! SET STATEMENT max_statement_time=%.3f FOR */ SELECT /*+ MAX_EXECUTION_TIME(%d) */", left.Seconds(), left.Milliseconds()) + strings.TrimPrefix(query, "SELECT")
 }
+
+// ReadMeta returns nothing for a name without data.
+func ReadMeta(ctx context.Context, q dialect.Querier, name string) ([]byte, error) {
+	data, _, err := One[[]byte](ctx, q, "SELECT data FROM meta WHERE name = ?", []byte(name))
+	return data, err
+}
