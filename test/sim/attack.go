@@ -43,22 +43,20 @@ func (w *world) attack(now int64) (all []planned) {
 	return all
 }
 
-// watchBound looks twice a second at how many unknown targets the intake has.
+// watchBound looks twice a second at how many unknown targets each intake has.
 func (w *world) watchBound(begin time.Time) {
-	most := w.quota.UnknownTargets
-	if most == 0 {
-		return
-	}
-	w.walking.Go(func() {
-		for time.Since(begin) < w.load {
-			time.Sleep(time.Second / 2)
-			var names int
-			if err := w.looks.QueryRow("SELECT COUNT(*) FROM unknown_targets WHERE topic <> ?", []byte{}).Scan(&names); err != nil {
-				w.find("sim", "counting unknown targets: %v", err)
-			}
-			if names > most {
-				w.find("bound", "the intake has %d unknown targets, its quota is %d", names, most)
-			}
+	for intake, quota := range w.scanner.Quotas {
+		most := int64(quota.UnknownTargets)
+		if most == 0 {
+			continue
 		}
-	})
+		w.walking.Go(func() {
+			for time.Since(begin) < w.load {
+				time.Sleep(time.Second / 2)
+				if names := w.countRows("SELECT COUNT(*) FROM unknown_targets WHERE intake = ? AND topic <> ?", []byte(intake), []byte{}); names > most {
+					w.find("bound", "%s has %d unknown targets, its quota is %d", intake, names, most)
+				}
+			}
+		})
+	}
 }

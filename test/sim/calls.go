@@ -124,6 +124,9 @@ func (w *world) called(to http.ResponseWriter, r *http.Request) {
 	}
 	id := r.Header.Get("Notyet-Id")
 	attempt, _ := strconv.Atoi(r.Header.Get("Notyet-Attempt"))
+	if w.calledApart(r, id, at) {
+		return
+	}
 	w.calls.mu.Lock()
 	q := w.calls.asked[id]
 	if q == nil {

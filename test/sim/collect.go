@@ -101,7 +101,7 @@ func (w *world) history(begin, end time.Time) *history.History {
 		w.find("sim", "reading the dead letters: %v", err)
 	}
 	for _, d := range letters {
-		if isOrigin(d.Topic) || d.Topic == strangerIntake || d.Topic == replayedTopic {
+		if isOrigin(d.Topic) || d.Topic == strangerIntake || d.Topic == replayedTopic || isTenants(d.TaskID) {
 			continue
 		}
 		h.Letters = append(h.Letters, history.Letter{Topic: d.Topic, ID: d.TaskID, Kind: d.Kind, Reason: d.Reason, Attempt: d.Attempt, DiedAt: d.DiedAt})
@@ -113,13 +113,12 @@ func (w *world) history(begin, end time.Time) *history.History {
 			}
 		}
 	}
-	elsewhere := map[int64]bool{} // an outcome does not name its target
-	for _, s := range h.Sent {
-		elsewhere[s.Seq] = elsewhere[s.Seq] || isOrigin(s.Topic) || s.Topic == sweptTopic || s.Topic == replayedTopic
-	}
+	h.ForgetSent(func(topic string) bool {
+		return isOrigin(topic) || isTenants(topic) || topic == sweptTopic || topic == replayedTopic
+	})
 	h.Sent = slices.DeleteFunc(h.Sent, func(s history.Sent) bool {
 		source, _ := task.SplitSeq(s.Seq)
-		return source == task.RunSource || elsewhere[s.Seq]
+		return source == task.RunSource
 	})
 	return h
 }
@@ -160,7 +159,7 @@ func (w *world) place(h *history.History, ops map[int64]*history.Op, a arrival) 
 		if slices.Contains(answerStates, e.State) && e.Kind != schemas.KindReport && e.Request == "" {
 			w.find("answers", "%s/%s: %s does not name its request", e.Topic, e.ID, e.State)
 		}
-		if isStrange(e.Request) || e.Kind == schemas.KindReport { // see judgeUnreadable
+		if isStrange(e.Request) || isTenants(e.ID) || e.Kind == schemas.KindReport { // see judgeUnreadable
 			return
 		}
 		h.Events = append(h.Events, history.Event{Topic: e.Topic, ID: e.ID, State: string(e.State), Due: e.Due, At: a.at, Attempt: e.Attempt, Decided: e.At, Request: e.Request})

@@ -32,6 +32,8 @@
 //	faults.go     what is broken, and when
 //	policies.go   targets that are paused or limited, and when
 //	stranger.go   somebody who may write an intake of its own, and names what is others'
+//	attack.go     names of topics that somebody makes up
+//	tenant.go     a tenant that attacks by intakes of its own
 //	collect.go    the history
 //	rest.go       nothing spins, and all is back to its size at rest
 //	liveness.go   what must hold beside it: all comes to rest, nothing spins, nothing leaks

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -22,7 +23,7 @@ const (
 
 // drain waits until nothing is left to do.
 func (w *world) drain() {
-	patience := drainPatience + w.noteHeld()
+	patience := drainPatience + w.noteHeld() + w.tenant.patience()
 	if w.callbacks > 0 {
 		patience += callAttempts * callLongest
 		if w.deaf > 0 {
@@ -89,9 +90,12 @@ func (w *world) ends(topics ...string) (n int64) {
 }
 
 func (w *world) lag() (n int64) {
-	strange := int64(0) // no transaction is there
+	apart, others := w.tenant.intakes(), int64(0) // no transaction is there
 	if w.strange > 0 {
-		strange = w.ends(strangerIntake)
+		apart = append(apart, strangerIntake)
+	}
+	if len(apart) > 0 {
+		others = w.ends(apart...)
 	}
 	n = w.ends(schemas.TopicIntake, schemas.TopicReports, schemas.TopicCancels)
 	sources, err := intake.New(w.admin).Sources(context.Background())
@@ -100,8 +104,8 @@ func (w *world) lag() (n int64) {
 	}
 	stored := map[history.OffsetSample]int64{}
 	for _, s := range sources {
-		if s.Topic == strangerIntake {
-			strange -= s.Next
+		if slices.Contains(apart, s.Topic) {
+			others -= s.Next
 			continue
 		}
 		n -= s.Next
@@ -110,7 +114,7 @@ func (w *world) lag() (n int64) {
 	if w.edges.gaps > 0 {
 		n = w.visibleEnds(stored) + w.ends(schemas.TopicCancels) - stored[history.OffsetSample{Topic: schemas.TopicCancels}]
 	}
-	return n + strange
+	return n + others
 }
 
 // rest waits until index and database agree: what the index lacks is noticed at the second of two looks 30 s apart.
@@ -159,7 +163,7 @@ const (
 func (w *world) watchCalls(ctx context.Context) {
 	type count struct{ last, busy int }
 	most := busiest
-	if w.forgets || w.column < maxBlob || w.madeUp > 0 { // thousands of requests, or hundreds of topics, at one instant are work
+	if w.forgets || w.column < maxBlob || w.madeUp > 0 || w.tenant.attacks() { // thousands of requests, or hundreds of topics, at one instant are work
 		most *= 4
 	}
 	counts := map[*server]*count{}

@@ -51,7 +51,7 @@ func (w *world) markRejected(h *history.History) {
 			continue
 		}
 		e, err := schemas.DecodeEvent(a.r)
-		if err != nil || e.State != schemas.StateRejected || !strings.HasPrefix(e.Reason, "quota ") {
+		if err != nil || e.State != schemas.StateRejected || !strings.HasPrefix(e.Reason, "quota ") || isTenants(e.ID) {
 			continue
 		}
 		if o := byPlace[e.Request]; o != nil {

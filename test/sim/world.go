@@ -74,7 +74,9 @@ type world struct {
 	ticks     ticks
 	calls     calls
 	swept     sweeps
-	asked     chan struct{} // closed once all of the load is sent
+	prompts   prompts
+	oneMore   map[string]bool // origins of a tenant that have answered
+	asked     chan struct{}   // closed once all of the load is sent
 
 	asking  context.Context // ends with the load and its drain
 	stormed sync.WaitGroup
@@ -164,7 +166,7 @@ func memory() string {
 }
 
 func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
-	w := &world{plan: p, dir: dir, pulse: pulse, start: time.Now(), rec: &history.Recorder{}, replayed: map[int64]bool{}, links: map[*server]map[*link]bool{}}
+	w := &world{plan: p, dir: dir, pulse: pulse, start: time.Now(), rec: &history.Recorder{}, replayed: map[int64]bool{}, oneMore: map[string]bool{}, prompts: prompts{due: map[string]int64{}, came: map[string]int64{}}, links: map[*server]map[*link]bool{}}
 	w.story = newStory(w.start)
 	data, err := template(p.slots)
 	if err != nil {
@@ -184,7 +186,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	}
 	w.kafkaSrv, w.indexSrv = newServer("kafka", p.seed+1), newServer("index", p.seed+2)
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
-		kfake.SeedTopics(p.partitions, append(p.targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults, schemas.TopicCancels, strangerIntake),
+		kfake.SeedTopics(p.partitions, append(p.targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults, schemas.TopicCancels, strangerIntake), kfake.SeedTopics(1, append(p.tenant.intakes(), p.tenant.topics()...)...),
 		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
 	if err != nil {
 		return nil, err
@@ -331,6 +333,7 @@ func (w *world) run() (out Outcome) {
 	w.replay(begin)
 	w.intrude(begin)
 	w.watchBound(begin)
+	w.attackAll(begin)
 	w.setSlots(ctx)
 	helpers.Go(w.callTrouble)
 	if w.stepsBack > 0 {
@@ -374,6 +377,7 @@ func (w *world) run() (out Outcome) {
 	w.judgeCounts()
 	w.judgeTags()
 	w.judgeStranger()
+	w.judgeTenant(h)
 	w.judgeUnreadable()
 	all, _ := w.db.counts()
 	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided}
