@@ -56,7 +56,7 @@ func (p prover) prove(ctx context.Context, src intake.Source) (verdict, string, 
 		log, there := logs[src.Topic][src.Partition]
 		switch {
 		case err != nil || !there || log.Err != nil:
-			return unsure, "", errors.Join(errors.New("Kafka does not say where the log begins and ends"), err, log.Err)
+			return unsure, "", errors.Join(errors.New("where the log begins and ends is not known"), err, log.Err)
 		case stored.At < log.Start:
 			return unsure, "", nil
 		case stored.At >= log.End:

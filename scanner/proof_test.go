@@ -253,7 +253,7 @@ func TestALogThatCannotBeComparedWaits(t *testing.T) {
 		resp.ErrorCode = kerr.UnknownServerError.Code
 		return resp, nil, true
 	})
-	s, logs := f.watched()
+	_, logs := f.watched()
 	f.publish(append(asksIn("c", 4, 0), asksIn("d", 4, 1)...)...)
 	f.eventually("the other goes on", func() bool { return f.sourceOf(1).Next == 8 })
 	f.eventually("it asks", asked.Load)
