@@ -76,7 +76,9 @@ func (p prover) prove(ctx context.Context, src intake.Source) (verdict, string, 
 	return intact, "", nil
 }
 
-// provePatience limits how long a batch waits for comparisons: others' partitions are in it too.
+// provePatience limits how long a batch waits for comparisons: others' partitions are in it too. It
+// doubles with each comparison of a partition without an answer, up to checkPatience: the record's
+// batch may be large, or the broker slow.
 const provePatience = 2 * time.Second
 
 // proved tells whether the logs of a batch still have what was stored last. It asks where a reading
@@ -84,7 +86,11 @@ const provePatience = 2 * time.Second
 // another leader wrote records: then the log may be another one. Without an answer, the partition
 // is read again, and asked about again. False: some records must not be stored.
 func (c *checker) proved(ctx context.Context, covered []coverage) bool {
-	asking, cancel := context.WithTimeout(ctx, provePatience)
+	unanswered := int32(0)
+	for _, of := range covered {
+		unanswered = max(unanswered, of.reading.unanswered.Load())
+	}
+	asking, cancel := context.WithTimeout(ctx, min(provePatience<<min(unanswered, 3), checkPatience))
 	defer cancel()
 	all, answered := true, true
 	for _, of := range covered {
@@ -95,6 +101,7 @@ func (c *checker) proved(ctx context.Context, covered []coverage) bool {
 		result, why, err := c.prove(asking, of.stored)
 		switch {
 		case err != nil:
+			of.reading.unanswered.Add(1)
 			c.parts.setBack(of.reading, of.stored.Next)
 			all, answered = false, false
 		case result == diverged:
@@ -102,6 +109,7 @@ func (c *checker) proved(ctx context.Context, covered []coverage) bool {
 			of.reading.endAt(0)
 			all = false
 		default:
+			of.reading.unanswered.Store(0)
 			of.reading.proved.Store(now)
 		}
 	}
@@ -139,7 +147,7 @@ func (c *checker) compare(ctx context.Context, src intake.Source, log kafka.Exte
 		why.same, why.why, why.proven = -1, differs, true
 		return diverged, why, nil
 	default:
-		if r != nil {
+		if r = c.parts.reading(key); r != nil { // a worker is less patient, and may have set it back meanwhile
 			r.proved.Store(now)
 		}
 		return max(result, proven), why, nil

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -260,6 +261,26 @@ func TestALogThatCannotBeComparedWaits(t *testing.T) {
 	require.EqualValues(t, 4, f.sourceOf(0).Next)
 	answers.Store(true)
 	f.eventually("it goes on", func() bool { return f.tasks() == 16 })
+	neverHalted(t, logs)
+}
+
+// A comparison may take longer than a batch waits at first: the record's batch is large, say, or its broker slow.
+func TestALogThatIsSlowToCompareIsReadOn(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(asksIn("a", 4, 0)...)
+	f.eventually("stored", func() bool { return f.tasks() == 4 })
+	s.end()
+	f.cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		f.cluster.KeepControl()
+		if r.(*kmsg.FetchRequest).MaxBytes == 1 {
+			f.cluster.SleepControl(func() { time.Sleep(provePatience + time.Second) })
+		}
+		return nil, nil, false
+	})
+	_, logs := f.watched()
+	f.publish(asksIn("b", 4, 0)...)
+	f.eventually("it goes on", func() bool { return f.tasks() == 8 })
 	neverHalted(t, logs)
 }
 

@@ -34,7 +34,8 @@ type reading struct {
 	ended     atomic.Bool
 	// proved is one more than the connections that had been lost when the log was last seen to have
 	// what is stored. 0: it was not since the reading began, or since the client went back.
-	proved atomic.Int64
+	proved     atomic.Int64
+	unanswered atomic.Int32 // comparisons for that in a row
 	// until is where another log begins: from this offset on, nothing is stored. 0: there is none.
 	until atomic.Int64
 	// paid is the offset below which nothing counts against quotas at which requests wait: records

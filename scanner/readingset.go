@@ -21,6 +21,7 @@ func (s *readingSet) begun(key partitionKey, first int64) *reading {
 	if before := s.readings[key]; before != nil {
 		r.paid.Store(before.paid.Load())
 		r.decided.Store(before.decided.Load())
+		r.unanswered.Store(before.unanswered.Load())
 	}
 	s.endReading(key)
 	s.readings[key] = r
