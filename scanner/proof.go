@@ -123,11 +123,11 @@ func (c *checker) proved(ctx context.Context, covered []coverage) bool {
 const proveAgain = 100 * time.Millisecond
 
 // doubted tells whether the log of an assigned partition is to be compared now.
-func (p *partitions) doubted(key partitionKey, lost int64) (*reading, bool) {
+func (p *partitions) doubted(key partitionKey, lost int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.readings[key]
-	return r, r != nil && r.proved.Load() < lost || p.halted.has(key)
+	return r != nil && r.proved.Load() < lost || p.halted.has(key)
 }
 
 // compare judges a stored partition by its log's extent, and, where in doubt, by its proof.
@@ -136,8 +136,7 @@ func (c *checker) compare(ctx context.Context, src intake.Source, log kafka.Exte
 	result, same := judge(src, log)
 	why = halt{source: src.ID, next: src.Next, same: same, end: log.End}
 	now := c.lost.Count() + 1
-	r, doubted := c.parts.doubted(key, now)
-	if result == diverged || !doubted || src.Proof.At < log.Start {
+	if result == diverged || !c.parts.doubted(key, now) || src.Proof.At < log.Start {
 		return result, why, nil
 	}
 	switch proven, differs, err := c.prove(ctx, src); {
@@ -147,7 +146,7 @@ func (c *checker) compare(ctx context.Context, src intake.Source, log kafka.Exte
 		why.same, why.why, why.proven = -1, differs, true
 		return diverged, why, nil
 	default:
-		if r = c.parts.reading(key); r != nil { // a worker is less patient, and may have set it back meanwhile
+		if r := c.parts.reading(key); r != nil { // a worker is less patient, and may have set it back meanwhile
 			r.proved.Store(now)
 		}
 		return max(result, proven), why, nil
