@@ -48,7 +48,12 @@ func TestInspectFindsTheBatchThatLies(t *testing.T) {
 			tx := newClient(t, kafka.NewProducer, cfg, kgo.TransactionalID(topic))
 			require.NoError(t, tx.BeginTransaction())
 			require.NoError(t, produce(t, tx, topic, []byte("9")))
-			require.NoError(t, tx.EndTransaction(t.Context(), kgo.TryAbort)) // 10
+			require.NoError(t, tx.EndTransaction(t.Context(), kgo.TryAbort))
+			require.Eventually(t, func() bool { // a broker writes the marker, 10, later than it answers
+				ends, err := kadm.NewClient(client).ListEndOffsets(t.Context(), topic)
+				end, there := ends.Lookup(topic, 0)
+				return err == nil && there && end.Offset == 11
+			}, patience, 10*time.Millisecond)
 			require.NoError(t, produce(t, client, topic, []byte("11")))
 
 			decompressor := kgo.DefaultDecompressor()
