@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -103,7 +104,7 @@ func (f *fixture) asksAbout(prefix string) (each func() (inSecond map[int64]int,
 	return func() (map[int64]int, map[string]int) {
 		mu.Lock()
 		defer mu.Unlock()
-		return seconds, names
+		return maps.Clone(seconds), maps.Clone(names)
 	}
 }
 
