@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine", "internal/loop", "internal/faultpoint", "internal/wrap"},
 	"events":         {"schemas", "store/outbox", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":        {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/outbox", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
-	"dispatcher":     {"schemas", "task", "store", "store/intake", "store/admin", "store/line", "store/look", "store/letters", "store/outbox", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
+	"dispatcher":     {"schemas", "task", "store", "store/intake", "store/admin", "store/line", "store/look", "store/letters", "store/outbox", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/copies", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
 	"callback":       {"schemas", "internal/defaults", "internal/reload"},
 	"deadletter":     {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop", "internal/wrap"},
 
@@ -50,6 +50,7 @@ var arrows = map[string][]string{
 	"internal/access":   {"internal/reload", "internal/loop", "internal/share"},
 	"internal/ops":      {"internal/access", "internal/defaults", "internal/reload", "internal/share"},
 	"internal/kafka":    {"schemas", "internal/defaults", "internal/loop", "internal/wrap"},
+	"internal/copies":   {"internal/kafka"},
 	"internal/tracing":  {},
 	"internal/embedded": {"internal/kafka"},
 	"test/arch":         {},
