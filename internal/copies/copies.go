@@ -1,11 +1,11 @@
-// Package copies finds a database that is behind what Kafka remembers of it, because somebody
-// restored an older state. What the scanners' group has committed goes in, and how far the database
-// has the same partitions; out comes whether anything may be claimed or sent.
+// Package copies finds a database that is behind Kafka's memory of it, because somebody restored an
+// older state. Offsets that the scanners' group has committed go in, and how far the database has
+// the same partitions; out comes whether anything may be claimed or sent.
 //
 // A scanner commits an offset after the database has it. So the committed offset never passes the
-// stored one, unless the database was set back. Kafka is asked first: what scanners store between
-// the two questions only raises the stored offset. Only an offset that is there, and a partition
-// that the database knows, are evidence. All else leaves the verdict as it was.
+// stored one, unless the database was set back. Kafka is asked first: a scanner that stores between
+// the two questions only raises the stored offset. Only a known offset of a known partition is
+// evidence; otherwise the verdict stays.
 package copies
 
 import (
