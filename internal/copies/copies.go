@@ -158,8 +158,7 @@ func New(cfg Config) *Watch {
 // Holds says that nothing may be claimed or sent.
 func (w *Watch) Holds() bool { return w != nil && w.holds.Load() }
 
-// Life returns the life of the database at the last look. nil: any counts, because there is no look,
-// or none was answered.
+// Life returns the life of the database at the last look. nil: any counts, as no look was answered.
 func (w *Watch) Life() *string {
 	if w == nil {
 		return nil
