@@ -143,7 +143,7 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 
 const (
 	cancelsRest = 4                     // part of a transaction's time
-	cancelTakes = 70 * time.Microsecond // at least: a million takes 70 s
+	cancelTakes = 85 * time.Microsecond // at least: a million takes 85 s
 )
 
 // restBehind is for how long a worker rests behind cancels of many: tasks due meanwhile need the
