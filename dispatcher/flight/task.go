@@ -100,7 +100,7 @@ type ownedSlot struct {
 
 	parked map[int64]*parked // by seq; see parked
 
-	// Took and SlotsSeen write these: see changing.go.
+	// Took and SlotsSeen write these: see claimmost.go and owning.go.
 	turn      int64     // at which the slot was last seen
 	claimMost int64     // no claim goes beyond it
 	callMost  int64     // no held task beyond it is called back

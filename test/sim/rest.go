@@ -48,6 +48,9 @@ var lasting = []string{
 	"notyet_dispatcher_refused_targets", "notyet_dispatcher_unresponsive_targets", "notyet_callback_origins", "notyet_callback_open_circuits", // until the next task
 }
 
+// closures are the gauges of targets to which nothing is sent until they are asked again.
+var closures = []string{"notyet_dispatcher_refused_targets", "notyet_dispatcher_unresponsive_targets", "notyet_callback_open_circuits"}
+
 // answerPatience is how long a producer may hold a record whose task another owner has ended meanwhile: until it gives it up.
 const answerPatience = 40 * time.Second
 
@@ -77,8 +80,12 @@ func (w *world) held() (out []string) {
 		if err != nil {
 			w.find("sim", "gathering the metrics of %s: %v", n.name, err)
 		}
+		// A task that a caller cancelled while it was parked is forgotten when its target is asked again.
+		closed := slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+			return slices.Contains(closures, f.GetName()) && f.GetMetric()[0].GetGauge().GetValue() > 0
+		})
 		for _, f := range families {
-			if f.GetType() != dto.MetricType_GAUGE || slices.Contains(lasting, f.GetName()) {
+			if f.GetType() != dto.MetricType_GAUGE || slices.Contains(lasting, f.GetName()) || closed && f.GetName() == "notyet_dispatcher_parked_tasks" {
 				continue
 			}
 			for _, m := range f.GetMetric() {
