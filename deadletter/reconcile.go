@@ -34,6 +34,8 @@ type Reconcile struct {
 	CatchUp func(ctx context.Context, topics []string) error
 	// Intake and Reports are the scanners' topics, read in this order. Required.
 	Intake, Reports []string
+	// Group is the scanners' group. Required.
+	Group string
 	// Step is called when each step begins. Default: none.
 	Step func(what string)
 }
@@ -72,7 +74,8 @@ type Reconciled struct {
 // the requests after the backup again and decides each as before, with the preceding deliveries in
 // view. The second makes the sent runs of timers again. The third settles the remaining rows of
 // proven tasks. The fourth reads the reports again, because their deliveries are known by then.
-// Each step can be interrupted and repeated.
+// Before these, the database gets the name of a new copy: see name. Each step can be interrupted
+// and repeated.
 func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (Reconciled, error) {
 	out := Reconciled{DryRun: r.DryRun}
 	fail := func(err error) (Reconciled, error) { return out, fmt.Errorf("reconciling: %w", err) }
@@ -118,6 +121,11 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	if err := l.noteReconcile(ctx, r, out); err != nil {
 		return fail(err)
 	}
+	r.step("giving this copy of the database a name")
+	named, err := l.name(ctx, client, r, installation)
+	if err != nil {
+		return fail(err)
+	}
 	intake.New(l.store).SetEvidence(known)
 	for _, step := range []struct {
 		what string
@@ -127,6 +135,7 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 		{"making the runs of timers again that were sent", func() error { return l.restoreRuns(ctx, known) }},
 		{"settling what was sent", func() error { return l.settleSent(ctx, known) }},
 		{"reading the reports again", func() error { return r.CatchUp(ctx, r.Reports) }},
+		{"looking whether another copy has a name by now", func() error { return r.compareCopies(ctx, client, named) }},
 	} {
 		r.step(step.what)
 		if err := step.do(); err != nil {

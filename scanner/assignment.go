@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 )
 
@@ -22,6 +23,9 @@ type assignment struct {
 	client  *kgo.Client
 	lost    *kafka.LostConnections
 	intake  intake.Intake
+	admin   admin.Admin
+	group   string
+	topics  []string // of the group
 	parts   *partitions
 	commits *commits
 	checker *checker
@@ -29,6 +33,8 @@ type assignment struct {
 	retry   retrier
 	metrics *metrics
 	log     *zap.Logger
+
+	refuse context.CancelCauseFunc // ends this scanner
 
 	since atomic.Pointer[time.Time] // when begin was called; nil: it is not at work
 }
@@ -70,6 +76,9 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 	defer a.since.Store(nil)
 	var begins kafka.Offsets
 	err := a.retry.do(ctx, "looking up where the intake stands", func() (err error) { begins, err = a.lookUp(ctx, offsets); return err })
+	if errors.Is(err, kafka.ErrOlderCopy) {
+		a.refuse(err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +101,33 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 	return offsets, nil
 }
 
+// compareCopies has the commits name the database's copy, unless the group names a newer one. No
+// command names a copy while the group has this member, so the answer holds until it has left.
+func (a *assignment) compareCopies(ctx context.Context) error {
+	ours := a.commits.claims()
+	if ours.Installation == "" {
+		return nil
+	}
+	group, err := kafka.GroupClaim(ctx, a.client, a.group, a.topics...)
+	if err != nil {
+		return err
+	}
+	name, err := a.admin.Copy(ctx)
+	if err == nil {
+		ours.Copy, err = kafka.ParseCopy(name)
+	}
+	if err != nil {
+		return err
+	}
+	a.commits.of(ours)
+	return group.Replaces(ours, a.group)
+}
+
 // lookUp reads what the database knows of new partitions, and returns where each begins in Kafka.
 func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kafka.Offsets, error) {
+	if err := a.compareCopies(ctx); err != nil {
+		return nil, err
+	}
 	topics := slices.Collect(maps.Keys(offsets))
 	ids, err := kafka.TopicIDs(ctx, a.client, topics...)
 	if err != nil {

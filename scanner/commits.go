@@ -16,17 +16,17 @@ import (
 
 // commits are the offsets that Kafka is told of, for lag monitors.
 type commits struct {
-	parts        *partitions
-	installation string // that the commits name; "": none
-	log          *zap.Logger
+	parts *partitions
+	log   *zap.Logger
 
-	mu   sync.Mutex
-	due  map[string]map[int32]kgo.EpochOffset // stored and not yet committed: workers add them, commit takes them
-	told map[partitionKey]int64               // of each assigned partition, the highest offset that Kafka has or is to have
+	mu    sync.Mutex
+	whose kafka.Claim                          // that the commits name; without an installation: none. assignment writes its copy
+	due   map[string]map[int32]kgo.EpochOffset // stored and not yet committed: workers add them, commit takes them
+	told  map[partitionKey]int64               // of each assigned partition, the highest offset that Kafka has or is to have
 }
 
 func newCommits(parts *partitions, installation string, log *zap.Logger) *commits {
-	return &commits{parts: parts, installation: installation, log: log, due: map[string]map[int32]kgo.EpochOffset{}, told: map[partitionKey]int64{}}
+	return &commits{parts: parts, whose: kafka.Claim{Installation: installation}, log: log, due: map[string]map[int32]kgo.EpochOffset{}, told: map[partitionKey]int64{}}
 }
 
 // note adds the offset of a stored partition to the next commit. After the database was set back,
@@ -47,7 +47,7 @@ func (c *commits) claim(key partitionKey, stored, committed int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.told[key] = max(stored, committed)
-	if c.installation != "" {
+	if c.whose.Installation != "" {
 		c.set(key, kgo.EpochOffset{Epoch: -1, Offset: c.told[key]})
 	}
 }
@@ -72,17 +72,30 @@ func (c *commits) forget(gone map[string][]int32) {
 	}
 }
 
-func (c *commits) take() map[string]map[int32]kgo.EpochOffset {
+func (c *commits) take() (map[string]map[int32]kgo.EpochOffset, kafka.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	offsets := c.due
 	c.due = map[string]map[int32]kgo.EpochOffset{}
-	return offsets
+	return offsets, c.whose
+}
+
+func (c *commits) claims() kafka.Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.whose
+}
+
+// of notes the copy of the database that the commits name.
+func (c *commits) of(ours kafka.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.whose = ours
 }
 
 // commit tells Kafka what the database has stored durably, and never more.
 func (c *commits) commit(ctx context.Context, group *kgo.Client) {
-	offsets := c.take()
+	offsets, whose := c.take()
 	for topic, parts := range offsets {
 		if len(parts) == 0 {
 			delete(offsets, topic)
@@ -96,8 +109,8 @@ func (c *commits) commit(ctx context.Context, group *kgo.Client) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if c.installation != "" {
-		ctx = kafka.ClaimGroup(ctx, c.installation)
+	if whose.Installation != "" {
+		ctx = kafka.ClaimGroup(ctx, whose)
 	}
 	group.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
@@ -22,11 +23,12 @@ type retrier struct {
 }
 
 // do runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s. It returns at once errors
-// that another try cannot change: ErrFenced, ErrUncovered, and errors about a record; and ErrLater.
+// that another try cannot change: ErrFenced, ErrUncovered, ErrOlderCopy, and errors about a record;
+// and ErrLater.
 func (r retrier) do(ctx context.Context, what string, f func() error) error {
 	for failures := 1; ; failures++ {
 		err := f()
-		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, intake.ErrUncovered) || errors.Is(err, intake.ErrLater) || intake.BadRecord(err) {
+		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, intake.ErrUncovered) || errors.Is(err, intake.ErrLater) || errors.Is(err, kafka.ErrOlderCopy) || intake.BadRecord(err) {
 			return err
 		}
 		r.failed.Inc()

@@ -28,6 +28,7 @@ import (
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/outbox"
 )
@@ -56,6 +57,7 @@ type Scanner struct {
 	parts   *partitions
 	poller  *poller
 	members *assignment
+	refused context.Context // ended by members, with kafka.ErrOlderCopy
 	worker  *worker
 	indexer *indexer
 	results *events.Publisher
@@ -86,7 +88,9 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	}
 	metrics, commits := newMetrics(deps.Metrics), newCommits(s.parts, s.cfg.Installation, deps.Log)
 	s.build(metrics, commits, decompressor)
-	s.members = &assignment{client: s.asks, lost: s.checker.lost, intake: intake.New(deps.Store), parts: s.parts, commits: commits, checker: s.checker, health: s.health, retry: s.worker.retry, metrics: metrics, log: deps.Log}
+	refused, refuse := context.WithCancelCause(context.Background())
+	s.refused = refused
+	s.members = &assignment{client: s.asks, lost: s.checker.lost, intake: intake.New(deps.Store), admin: admin.New(deps.Store), group: s.cfg.Group, topics: s.cfg.Read, refuse: refuse, parts: s.parts, commits: commits, checker: s.checker, health: s.health, retry: s.worker.retry, metrics: metrics, log: deps.Log}
 	if s.group, err = s.members.join(deps.Kafka, s.cfg); err != nil {
 		s.asks.Close()
 		s.results.Close(0)
@@ -137,8 +141,20 @@ const stopPatience = 5 * time.Second
 // ResultsReady says whether the results topic answers; requests are taken without it.
 func (s *Scanner) ResultsReady(ctx context.Context) error { return s.results.Ready(ctx) }
 
-// Run takes requests until ctx ends. Then it stores its records within stopPatience, and leaves.
+// Run takes requests until ctx ends. Then it stores its records within stopPatience, and leaves. It
+// ends by itself with kafka.ErrOlderCopy.
 func (s *Scanner) Run(ctx context.Context) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(s.refused, stop)()
+	err := s.run(running)
+	if err == nil && ctx.Err() == nil {
+		err = context.Cause(s.refused)
+	}
+	return err
+}
+
+func (s *Scanner) run(ctx context.Context) error {
 	defer s.asks.Close()
 	defer s.leaveGroup()
 	// Records read when ctx ends are still stored and published, so work outlives ctx.

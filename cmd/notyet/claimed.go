@@ -32,8 +32,9 @@ func claimed(ctx context.Context, cfg *config.Config, log *zap.Logger) (string, 
 	defer client.Close()
 	asking, cancel := context.WithTimeout(ctx, 3*command.DialTimeout)
 	defer cancel()
-	owner, err := kafka.GroupOwner(asking, client, cfg.Scanner.Group, cfg.ReadTopics()...)
-	if errors.Is(err, kerr.GroupAuthorizationFailed) || err == nil && owner == "" {
+	claim, err := kafka.GroupClaim(asking, client, cfg.Scanner.Group, cfg.ReadTopics()...)
+	owner := claim.Installation
+	if errors.Is(err, kerr.GroupAuthorizationFailed) || errors.Is(err, kerr.TopicAuthorizationFailed) || err == nil && owner == "" {
 		return "", nil
 	}
 	if err != nil {

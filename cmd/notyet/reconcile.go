@@ -54,7 +54,7 @@ func (c *deadReconcileCmd) Run(a *app) error {
 		return err
 	}
 	r := deadletter.Reconcile{
-		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, AcceptLoss: c.Accept, Intake: append(cfg.IntakeNames(), cfg.Cancels.Topic), Reports: []string{cfg.Reports.Topic},
+		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, AcceptLoss: c.Accept, Intake: append(cfg.IntakeNames(), cfg.Cancels.Topic), Reports: []string{cfg.Reports.Topic}, Group: cfg.Scanner.Group,
 		Step: func(what string) { fmt.Fprintln(a.Stderr, what) },
 	}
 	if len(r.Logs) == 0 {
@@ -96,8 +96,13 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (none deadle
 		return none, err
 	}
 	defer ix.Close()
+	installation, err := st.Installation(a.Ctx)
+	if err != nil {
+		return none, err
+	}
 	r.CatchUp = func(ctx context.Context, topics []string) error {
 		scfg := service.CatchUpConfig(cfg)
+		scfg.Installation = installation
 		scfg.Read = topics
 		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: prometheus.NewRegistry(), Log: log}, scfg)
 		if err != nil {

@@ -112,8 +112,8 @@ func (m team) claimedBefore(t *testing.T) {
 	t.Helper()
 	c := client(t, strings.TrimPrefix(m.environ[1], "NOTYET_KAFKA_BROKERS="))
 	require.Eventually(t, func() bool {
-		owner, err := kafka.GroupOwner(t.Context(), c, "notyet-scanner", "notyet.intake", "notyet.reports")
-		return err == nil && owner != ""
+		claim, err := kafka.GroupClaim(t.Context(), c, "notyet-scanner", "notyet.intake", "notyet.reports")
+		return err == nil && claim.Installation != ""
 	}, time.Minute, 20*time.Millisecond)
 }
 

@@ -1,10 +1,14 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -32,12 +36,93 @@ func GroupMembers(ctx context.Context, client *kgo.Client, group string) ([]stri
 	return out, nil
 }
 
-// claimPrefix begins the metadata of an installation's committed offsets.
-const claimPrefix = "notyet installation "
+// Claim says whose a group's offsets are.
+type Claim struct {
+	Installation string
+	Copy         Copy // of its database
+}
 
-// ClaimGroup marks the commits under the context with the installation.
-func ClaimGroup(ctx context.Context, installation string) context.Context {
-	note := claimPrefix + installation
+// Copy is the name of a copy of an installation's database. Only a command names a copy, so that
+// processes with an older one end. The zero Copy is that of a database which none has named.
+type Copy struct {
+	N    int64 // newer ones have higher numbers
+	Name string
+	By   string // who named it, and when; for operators
+}
+
+// NewCopy names a copy that is newer than others.
+func NewCopy(by string, others ...Copy) Copy {
+	c := Copy{N: 1, Name: fmt.Sprintf("%016x", rand.Uint64()), By: by}
+	for _, other := range others {
+		c.N = max(c.N, other.N+1)
+	}
+	return c
+}
+
+// String is the form that ParseCopy reads; "" for the zero Copy.
+func (c Copy) String() string {
+	if c.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d %s %s", c.N, c.Name, c.By)
+}
+
+// ParseCopy reads the form of String.
+func ParseCopy(text string) (c Copy, err error) {
+	if text == "" {
+		return c, nil
+	}
+	n, rest, _ := strings.Cut(text, " ")
+	c.Name, c.By, _ = strings.Cut(rest, " ")
+	if c.N, err = strconv.ParseInt(n, 10, 64); err != nil || c.N < 1 || c.Name == "" {
+		return Copy{}, fmt.Errorf("%q is no name of a copy", text)
+	}
+	return c, nil
+}
+
+// ErrOlderCopy means: a command has given another copy of the database a newer name.
+var ErrOlderCopy = errors.New("another copy of this database has taken its place")
+
+// Replaces returns ErrOlderCopy if the claim of the group names another copy of the same
+// installation's database than ours, and ours is not newer.
+func (c Claim) Replaces(ours Claim, group string) error {
+	if c.Installation != ours.Installation || c.Copy.N < ours.Copy.N || c.Copy.N == ours.Copy.N && c.Copy.Name == ours.Copy.Name {
+		return nil
+	}
+	return fmt.Errorf("%w: the consumer group %s is with copy %s, and mysql.dsn leads to copy %s: correct mysql.dsn; or, to go on with this database instead, stop all services and run `notyet deadletter reconcile` (docs/recovery.md)",
+		ErrOlderCopy, group, c.Copy, cmp.Or(ours.Copy.String(), "0, which has no name"))
+}
+
+// The metadata of an installation's committed offsets begins with one of these. Versions before
+// copies had names read the first one only, and take the second one for no claim.
+const (
+	claimPrefix = "notyet installation "
+	copyPrefix  = "notyet copy "
+)
+
+func (c Claim) String() string {
+	if c.Copy.N == 0 {
+		return claimPrefix + c.Installation
+	}
+	return copyPrefix + c.Installation + " " + c.Copy.String()
+}
+
+func parseClaim(note string) (c Claim, ok bool) {
+	if id, claimed := strings.CutPrefix(note, claimPrefix); claimed {
+		return Claim{Installation: id}, true
+	}
+	rest, claimed := strings.CutPrefix(note, copyPrefix)
+	if c.Installation, rest, ok = strings.Cut(rest, " "); !claimed || !ok {
+		return Claim{}, false
+	}
+	var err error
+	c.Copy, err = ParseCopy(rest)
+	return c, err == nil
+}
+
+// ClaimGroup marks the commits under the context.
+func ClaimGroup(ctx context.Context, c Claim) context.Context {
+	note := c.String()
 	return kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for t := range req.Topics {
 			for p := range req.Topics[t].Partitions {
@@ -48,22 +133,56 @@ func ClaimGroup(ctx context.Context, installation string) context.Context {
 	})
 }
 
-// GroupOwner returns the installation that has claimed a group's offsets of topics; "": none has.
-// Of two, the one that committed the first partition.
-func GroupOwner(ctx context.Context, client *kgo.Client, group string, topics ...string) (string, error) {
-	found, err := kadm.NewClient(client).FetchOffsets(ctx, group)
-	if errors.Is(err, kerr.GroupIDNotFound) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("asking whose group %s is: %w", group, err)
-	}
-	for _, o := range found.Sorted() {
-		if owner, claimed := strings.CutPrefix(o.Metadata, claimPrefix); claimed && slices.Contains(topics, o.Topic) {
-			return owner, nil
+// GroupClaim returns who has claimed a group's offsets of topics; the zero Claim: nobody has.
+func GroupClaim(ctx context.Context, client *kgo.Client, group string, topics ...string) (Claim, error) {
+	committed, err := GroupOffsets(ctx, client, group, topics...)
+	return claimOf(committed), err
+}
+
+// claimOf returns, of two installations, the one that committed the first partition, and of its
+// copies the newest.
+func claimOf(committed map[string]map[int32]Committed) (out Claim) {
+	for _, topic := range slices.Sorted(maps.Keys(committed)) {
+		for _, part := range slices.Sorted(maps.Keys(committed[topic])) {
+			c, claimed := parseClaim(committed[topic][part].Note)
+			newer := cmp.Or(cmp.Compare(c.Copy.N, out.Copy.N), cmp.Compare(c.Copy.Name, out.Copy.Name)) > 0
+			if claimed && (out.Installation == "" || c.Installation == out.Installation && newer) {
+				out = c
+			}
 		}
 	}
-	return "", nil
+	return out
+}
+
+// TakeGroup claims all partitions of topics in a group without members, whose offsets stay.
+func TakeGroup(ctx context.Context, client *kgo.Client, group string, c Claim, topics ...string) error {
+	fail := func(err error) error { return fmt.Errorf("claiming group %s: %w", group, err) }
+	committed, err := GroupOffsets(ctx, client, group, topics...)
+	if err != nil {
+		return fail(err)
+	}
+	admin := kadm.NewClient(client)
+	listed, err := admin.ListTopics(ctx, topics...)
+	if err != nil {
+		return fail(err)
+	}
+	offsets := kadm.Offsets{}
+	for _, t := range listed {
+		for part := range t.Partitions {
+			offsets.Add(kadm.Offset{Topic: t.Topic, Partition: part, At: committed[t.Topic][part].At, LeaderEpoch: -1, Metadata: c.String()})
+		}
+	}
+	taken, err := admin.CommitOffsets(ctx, group, offsets)
+	if err == nil {
+		err = taken.Error()
+	}
+	if errors.Is(err, kerr.UnknownMemberID) {
+		err = fmt.Errorf("a scanner has joined it: %w", err)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return nil
 }
 
 // Committed is a group's offset of a partition, with what the committer noted beside it.

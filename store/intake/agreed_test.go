@@ -21,6 +21,26 @@ func TestADatabaseBelongsToOneKafka(t *testing.T) {
 	})
 }
 
+// A copy of the database gets its name from one command at a time.
+func TestACopyHasAName(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		read := func() string {
+			t.Helper()
+			name, err := s.Copy(s.ctx)
+			require.NoError(t, err)
+			return name
+		}
+		require.Empty(t, read())
+		require.NoError(t, s.NameCopy(s.ctx, "", "1 a"))
+		require.Equal(t, "1 a", read())
+		require.ErrorContains(t, s.NameCopy(s.ctx, "", "1 b"), `another command has named it "1 a" meanwhile`)
+		require.NoError(t, s.NameCopy(s.ctx, "1 a", "2 c"))
+		require.NoError(t, s.NameCopy(s.ctx, "1 a", "2 c"), "the answer of the first try was lost")
+		require.Error(t, s.NameCopy(s.ctx, "1 a", "2 d"))
+		require.Equal(t, "2 c", read())
+	})
+}
+
 // An epoch that the database has forgotten is not given to anybody else.
 func TestEpochsOfAnotherLifeAreLeftOut(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {

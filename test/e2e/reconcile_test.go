@@ -55,7 +55,7 @@ func (s *stack) reconcile(r deadletter.Reconcile) deadletter.Reconciled {
 }
 
 func (s *stack) tryReconcile(r deadletter.Reconcile) (deadletter.Reconciled, error) {
-	r.Intake, r.Reports = []string{s.intake}, []string{s.reports}
+	r.Intake, r.Reports, r.Group = []string{s.intake}, []string{s.reports}, s.name
 	r.CatchUp = func(ctx context.Context, topics []string) error {
 		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results, Read: topics})
 		if err != nil {

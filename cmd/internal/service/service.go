@@ -185,7 +185,7 @@ func (s *Service) run(ctx context.Context) error {
 	s.alive.service.Member, s.alive.figures = s.member, recorder.Now
 	s.life.parts = append([]part{{"heartbeat", s.alive.run}, {"figures", recorder.Run}}, s.life.parts...) // the last to stop: the others are at work until then
 	err := s.life.run(ctx)
-	if errors.Is(err, errStuck) {
+	if errors.Is(err, errStuck) || errors.Is(err, kafka.ErrOlderCopy) {
 		s.closes = nil // closing could block on a stuck part; the process ends anyway
 	}
 	return err

@@ -77,6 +77,7 @@ func (s *Service) AddScanner() error {
 	})
 	s.http.Check("scanner", sc.Ready)
 	s.http.Hint("scanner's results topic", sc.ResultsReady)
+	s.watchCopies()
 	s.life.add("scanner", s.onKafka(sc.Run))
 	return nil
 }
@@ -113,6 +114,7 @@ func (s *Service) addDispatcher(members election.Source, memberID string, sent *
 	s.member, s.silent = memberID, disp.Unresponsive
 	s.http.Check("dispatcher", disp.Ready)
 	s.http.Hint("dispatcher's results topic", disp.ResultsReady)
+	s.watchCopies()
 	s.life.add("dispatcher", s.onKafka(disp.Run))
 	return nil
 }
@@ -195,6 +197,9 @@ func (s *Service) onKafka(run func(ctx context.Context) error) func(ctx context.
 		for ctx.Err() == nil {
 			err := CheckKafka(ctx, s.store, client, false)
 			if err == nil {
+				if err := s.compareCopies(ctx, client); errors.Is(err, kafka.ErrOlderCopy) {
+					return err
+				}
 				break
 			}
 			if errors.Is(err, admin.ErrOtherKafka) {
@@ -208,8 +213,9 @@ func (s *Service) onKafka(run func(ctx context.Context) error) func(ctx context.
 	}
 }
 
-// checkGroup refuses a consumer group with offsets of another installation, whose scanners would
-// lose partitions to this one. If Kafka does not answer, the scanner starts all the same.
+// checkGroup refuses a consumer group with offsets of another installation, or of a newer copy of
+// the database: its scanners would lose partitions to this one. Without an answer, the scanner
+// starts all the same.
 func (s *Service) checkGroup() error {
 	client, err := kafka.New(s.kafka, s.log)
 	if err != nil {
@@ -219,12 +225,18 @@ func (s *Service) checkGroup() error {
 	ctx, cancel := context.WithTimeout(context.Background(), command.DialTimeout)
 	defer cancel()
 	group := s.cfg.Scanner.Group
-	owner, err := kafka.GroupOwner(ctx, client, group, s.cfg.ReadTopics()...)
-	switch {
-	case err != nil:
-		s.log.Warn("whose the consumer group is, Kafka does not say: the scanner joins it", zap.String("group", group), zap.Error(err))
-	case owner != "" && owner != s.installation:
+	claim, err := kafka.GroupClaim(ctx, client, group, s.cfg.ReadTopics()...)
+	if owner := claim.Installation; err == nil && owner != "" && owner != s.installation {
 		return fmt.Errorf("the consumer group %s belongs to installation %s, and the database (mysql.dsn) is %s: set scanner.group, intake.topics, reports.topic and results.topic to names of this installation's own; if the other one is gone for good, delete the group", group, owner, s.installation)
+	}
+	if err == nil {
+		err = s.replaced(ctx, claim)
+	}
+	if errors.Is(err, kafka.ErrOlderCopy) {
+		return err
+	}
+	if err != nil {
+		s.log.Warn("whose the consumer group is, Kafka or the database does not say: the scanner joins it", zap.String("group", group), zap.Error(err))
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/notyet/notyet/internal/kafka"
 )
 
 // errStuck means: a part did not stop in time and may still be at work.
@@ -38,6 +40,7 @@ type running struct {
 }
 
 // run returns after ctx or any part has ended, and all parts have stopped or stopTimeout is over.
+// After kafka.ErrOlderCopy it does not wait for them.
 func (l *lifecycle) run(ctx context.Context) error {
 	var group errgroup.Group
 	ended := make(chan error, len(l.parts))
@@ -65,6 +68,12 @@ func (l *lifecycle) run(ctx context.Context) error {
 	}
 	l.log.Info("stopping", zap.Error(cause))
 	l.stopping()
+	if errors.Is(cause, kafka.ErrOlderCopy) { // nothing more may be sent: nobody drains
+		for _, r := range started {
+			r.stop()
+		}
+		return cause
+	}
 	if err := l.stopAll(started); err != nil {
 		return err
 	}

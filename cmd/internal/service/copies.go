@@ -1,0 +1,69 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/store/admin"
+)
+
+// copyEvery is the pause between two looks at the group's copy of the database.
+const copyEvery = 2 * time.Second
+
+// watchCopies has the service end when a command has given another copy of the database a newer
+// name.
+func (s *Service) watchCopies() {
+	if slices.ContainsFunc(s.life.parts, func(p part) bool { return p.name == "copies" }) {
+		return
+	}
+	s.life.add("copies", func(ctx context.Context) error {
+		client, err := kafka.New(s.kafka, s.log)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		for warned := false; ctx.Err() == nil; loop.Rest(ctx, copyEvery) {
+			err := s.compareCopies(ctx, client)
+			if errors.Is(err, kafka.ErrOlderCopy) {
+				return err
+			}
+			if err != nil && !warned && ctx.Err() == nil {
+				warned = true
+				s.log.Warn("whether another copy of the database has taken the place of this one is not known; the service goes on. Dispatchers need the right Describe on the scanners' group and topics", zap.String("group", s.cfg.Scanner.Group), zap.Error(err))
+			}
+		}
+		return nil
+	})
+}
+
+// compareCopies returns kafka.ErrOlderCopy if the scanners' group names another copy of the
+// database, and this one is not newer. The group is read first: names are written there first.
+func (s *Service) compareCopies(ctx context.Context, client *kgo.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, copyEvery)
+	defer cancel()
+	group, err := kafka.GroupClaim(ctx, client, s.cfg.Scanner.Group, s.cfg.ReadTopics()...)
+	if err != nil {
+		return err
+	}
+	return s.replaced(ctx, group)
+}
+
+// replaced is compareCopies for a known claim of the group.
+func (s *Service) replaced(ctx context.Context, group kafka.Claim) error {
+	ours := kafka.Claim{Installation: s.installation}
+	name, err := admin.New(s.store).Copy(ctx)
+	if err == nil {
+		ours.Copy, err = kafka.ParseCopy(name)
+	}
+	if err != nil {
+		return err
+	}
+	return group.Replaces(ours, s.cfg.Scanner.Group)
+}

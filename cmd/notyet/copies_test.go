@@ -1,0 +1,198 @@
+package main
+
+import (
+	"database/sql"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/command"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/test/program"
+)
+
+// smallTeam has Kafka and a database alone, which are all that copies of the database share.
+func smallTeam(t *testing.T, database, broker, member string) team {
+	m := newTeam(t, database, broker, "").without("NOTYET_ZOOKEEPER_SERVERS").without("NOTYET_REDIS_ADDRS")
+	m.environ = append(m.environ, "NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql", "NOTYET_DISPATCHER_MEMBER_ID="+member)
+	m.environ = append(m.environ, "NOTYET_SENDLOG_DIR="+emptySendLog(t))
+	return m
+}
+
+func emptySendLog(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), "sendlog")
+	sent, err := sendlog.Open(dir, sendlog.Config{}, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, sent.Close())
+	return dir
+}
+
+// process runs a service in a process of its own, and waits until it says a word.
+func (m team) process(t *testing.T, service, says string) (*exec.Cmd, *program.Output) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	out := &program.Output{}
+	cmd := exec.Command(self, service) //nolint:noctx // ended by a signal
+	cmd.Env = append(m.environ, "HOME=/", asProgram+"=1")
+	cmd.Stdout, cmd.Stderr = out, out
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), says) }, time.Minute, 5*time.Millisecond, "%s did not say %q", service, says)
+	return cmd, out
+}
+
+func ended(t *testing.T, cmd *exec.Cmd, sig os.Signal) {
+	t.Helper()
+	require.NoError(t, cmd.Process.Signal(sig))
+	require.NoError(t, cmd.Wait())
+}
+
+// backUp copies a database while services work on it.
+func backUp(t *testing.T, database string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "notyet.db")
+	db, err := sql.Open("sqlite", database)
+	require.NoError(t, err)
+	_, err = db.Exec("VACUUM INTO '" + to + "'")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return to
+}
+
+// A copy of a working database is put into its place with `reconcile`, and a dispatcher is forgotten on the old one. It ends by itself, and
+// nothing starts beside the copy, until a command takes the old database back.
+func TestADispatcherForgottenOnTheOldDatabaseEnds(t *testing.T) {
+	t.Parallel()
+	database, broker := filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one")
+	old := smallTeam(t, database, broker, "old")
+	r := notyet(t, old.environ, "", "migrate", "--set", "slots=4")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	scanner, _ := old.process(t, "scanner", "started")
+	forgotten, out := old.process(t, "dispatcher", `"slots":[0,1,2,3]`)
+	old.claimedBefore(t)
+	restored := smallTeam(t, backUp(t, database), broker, "restored")
+
+	r = notyet(t, restored.environ, "", "deadletter", "reconcile")
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "scanners are at work")
+	ended(t, scanner, syscall.SIGTERM)
+	r = notyet(t, restored.environ, "", "deadletter", "reconcile", "--dry-run")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.NotContains(t, out.String(), "another copy of this database", "a dry run changes nothing")
+
+	r = notyet(t, restored.environ, "", "deadletter", "reconcile")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	began := time.Now()
+	var exit *exec.ExitError
+	require.ErrorAs(t, forgotten.Wait(), &exit)
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.Equal(t, command.ExitFailed, exit.ExitCode())
+	says := []string{"another copy of this database has taken its place: the consumer group notyet-scanner is with copy 1 ", "mysql.dsn leads to copy 0", "run `notyet deadletter reconcile` (docs/recovery.md)"}
+	for _, word := range says {
+		require.Contains(t, out.String(), word)
+	}
+	for _, service := range []string{"scanner", "dispatcher", "all"} {
+		old.refused(t, service, says...)
+	}
+
+	scanner, _ = restored.process(t, "scanner", "started")
+	_, out = restored.process(t, "dispatcher", "took slots")
+	r = notyet(t, old.environ, "", "deadletter", "reconcile")
+	require.Contains(t, r.stderr, "scanners are at work", "a rehearsal")
+	ended(t, scanner, syscall.SIGTERM)
+	old.environ = append(old.environ, "NOTYET_SENDLOG_DIR="+emptySendLog(t))
+	r = notyet(t, old.environ, "", "deadletter", "reconcile")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Eventually(t, func() bool {
+		return strings.Contains(out.String(), "is with copy 2 ") && strings.Contains(out.String(), "leads to copy 1 ")
+	}, time.Minute, 5*time.Millisecond)
+	restored.refused(t, "all", "is with copy 2 ")
+	old.serve(t, "all", "took slots")
+}
+
+// Whatever is absent says nothing: an installation in which nothing was restored works on.
+func TestNothingStopsForLackOfAName(t *testing.T) {
+	t.Parallel()
+	database, broker := filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one")
+	m := smallTeam(t, database, broker, "d")
+	r := notyet(t, m.environ, "", "migrate", "--set", "slots=4")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	r = notyet(t, m.environ, "", "deadletter", "reconcile")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	c := client(t, broker)
+	topics := []string{"notyet.intake", "notyet.reports", "notyet.cancels"}
+	group := func() kafka.Claim {
+		claim, err := kafka.GroupClaim(t.Context(), c, "notyet-scanner", topics...)
+		require.NoError(t, err)
+		return claim
+	}
+	named := group()
+	require.EqualValues(t, 1, named.Copy.N)
+
+	older := kafka.Claim{Installation: named.Installation}
+	require.NoError(t, kafka.TakeGroup(t.Context(), c, "notyet-scanner", older, topics...), "as Kafka has it that lost its last commits")
+	require.Zero(t, group().Copy.N)
+	_, out := m.process(t, "all", "took slots")
+	require.Eventually(t, func() bool { return group() == named }, time.Minute, 20*time.Millisecond, "scanners publish the name")
+	m.environ = append(m.environ, "NOTYET_SCANNER_GROUP=another", "NOTYET_DISPATCHER_MEMBER_ID=e", "NOTYET_SENDLOG_DIR="+t.TempDir())
+	m.process(t, "dispatcher", "took slots")
+	time.Sleep(3 * 2 * time.Second) // three looks
+	require.NotContains(t, out.String(), "stopping")
+}
+
+// A naming that stops between its two writes, and one right behind them, is done again.
+func TestANamingThatWasInterrupted(t *testing.T) {
+	t.Parallel()
+	database, broker := filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one")
+	m := smallTeam(t, database, broker, "d")
+	r := notyet(t, m.environ, "", "migrate", "--set", "slots=4")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	db, err := sql.Open("sqlite", database)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	exec := func(statement string) {
+		t.Helper()
+		_, err := db.Exec(statement)
+		require.NoError(t, err)
+	}
+	reconcile := func() result { return notyet(t, m.environ, "", "deadletter", "reconcile") }
+
+	exec("CREATE TRIGGER stop BEFORE INSERT ON meta WHEN NEW.name = CAST('copy' AS BLOB) BEGIN SELECT RAISE(ABORT, 'stopped'); END")
+	r = reconcile()
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "naming this copy of the database")
+	for _, service := range []string{"scanner", "dispatcher", "all"} {
+		m.refused(t, service, "is with copy 1 ", "leads to copy 0, ")
+	}
+	exec("DROP TRIGGER stop")
+	m.environ = append(m.environ, "NOTYET_SENDLOG_DIR="+emptySendLog(t))
+	r = reconcile()
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+
+	// One that has a name already, and a request to read again.
+	c := client(t, broker)
+	require.NoError(t, c.ProduceSync(t.Context(), &kgo.Record{Topic: "notyet.intake", Key: []byte("k"), Headers: []kgo.RecordHeader{{Key: "notyet-target", Value: []byte("x")}, {Key: "notyet-after", Value: []byte("1h")}}}).FirstErr())
+	exec("CREATE TRIGGER stop BEFORE UPDATE ON meta WHEN NEW.name = CAST('copy' AS BLOB) BEGIN SELECT RAISE(ABORT, 'stopped'); END")
+	r = reconcile()
+	require.Equal(t, command.ExitFailed, r.code)
+	m.refused(t, "all", "is with copy 3 ", "leads to copy 2 ")
+	exec("DROP TRIGGER stop")
+	m.environ = append(m.environ, "NOTYET_SENDLOG_DIR="+emptySendLog(t))
+	r = reconcile()
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "1 records of the intake")
+	claim, err := kafka.GroupClaim(t.Context(), c, "notyet-scanner", "notyet.intake")
+	require.NoError(t, err)
+	require.EqualValues(t, 4, claim.Copy.N)
+	m.serve(t, "all", "took slots")
+}
