@@ -10,8 +10,10 @@ import (
 
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/test/recordtest"
 )
 
@@ -206,6 +208,26 @@ func TestASlotTakenDuringAChange(t *testing.T) {
 	require.NoError(t, err)
 	_, d := f.owning(Config{})
 	require.NotNil(t, d.flight.Changing.Begin(0))
+}
+
+// TestATurnToSomethingUnknown: another word is required, and the slots have turned, so this program claims nothing more.
+func TestATurnToSomethingUnknown(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	_, d := f.owning(Config{})
+	f.schedule(ask("orders", "t", time.Now()))
+	d.claimer.sweep(t.Context())
+	f.sql("INSERT INTO meta (name, value) VALUES (x'72657175697265642e746561', 1)") // required.tea
+	f.sql("UPDATE slots SET turn = turn + 1")
+	for range 2 {
+		_, err := d.claimer.claim(t.Context())
+		require.ErrorIs(t, err, line.ErrTurned)
+		require.ErrorIs(t, d.ownership.lookAtSlots(t.Context()), store.ErrRequired)
+	}
+	f.sql("UPDATE meta SET value = 0 WHERE name = x'72657175697265642e746561'")
+	require.NoError(t, d.ownership.lookAtSlots(t.Context()))
+	claimed, err := d.claimer.claim(t.Context())
+	require.NoError(t, err)
+	require.True(t, claimed)
 }
 
 // TestASlotThatDoesNotDrain is claimed for most of the time.

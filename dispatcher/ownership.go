@@ -149,6 +149,9 @@ func (o *ownership) readSlots(ctx context.Context) ([]store.Slot, error) {
 		return nil, bound.Err()
 	}
 	rows, err := o.store.Slots(bound)
+	if err == nil && o.flight.Turned(rows) { // perhaps to something that this program does not know
+		err = o.store.CheckRequired(bound)
+	}
 	if err == nil {
 		o.flight.SlotsSeen(rows)
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/store"
 )
 
 func databaseVersion(_ Config, d *database, where string) []Finding {
@@ -36,6 +38,8 @@ func schema(_ Config, d *database, where string) []Finding {
 	switch {
 	case d.migrated != nil && d.Schema == 0:
 		return found(where, Failure, "has no tables of notyet", "run `notyet migrate`")
+	case errors.Is(d.migrated, store.ErrRequired):
+		return found(where, Failure, oneLine(d.migrated), "upgrade this program")
 	case d.migrated != nil:
 		return found(where, Failure, fmt.Sprintf("its tables have version %d, and this program needs %d (%s)", d.Schema, d.Wanted, oneLine(d.migrated)), "run `notyet migrate`")
 	case d.Schema > d.Wanted:

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"database/sql"
 	"testing"
 
 	"github.com/notyet/notyet/store/intake"
@@ -40,6 +41,38 @@ func TestEachDatabaseIsAnInstallation(t *testing.T) {
 				}
 			}
 			require.Len(t, ids, 2)
+		})
+	}
+}
+
+// A program does not start, and its dispatchers claim nothing, where the installation requires a word that it does not know.
+func TestAProgramThatIsTooOld(t *testing.T) {
+	for _, b := range backends() {
+		t.Run(b.name, func(t *testing.T) {
+			ctx, s := t.Context(), open(t, b.fresh(t))
+			require.NoError(t, s.Migrate(ctx, 2))
+			require.NoError(t, s.CheckMigrated(ctx))
+			words, err := s.Required(ctx)
+			require.NoError(t, err)
+			require.Empty(t, words)
+			set := func(word string, needed bool) {
+				require.NoError(t, s.h.Transact(ctx, func(tx *sql.Tx) error { return handle.Require(ctx, tx, word, needed) }))
+			}
+			for _, word := range []string{"tea", handle.Spread, "shards"} {
+				set(word, true)
+				set(word, true)
+			}
+			words, err = s.Required(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []string{"shards", handle.Spread, "tea"}, words)
+			err = s.CheckMigrated(ctx)
+			require.ErrorIs(t, err, ErrRequired)
+			require.ErrorContains(t, err, ": shards, tea; run the release")
+			set("tea", false)
+			require.ErrorContains(t, s.CheckRequired(ctx), ": shards; run")
+			set("shards", false)
+			require.NoError(t, s.CheckMigrated(ctx), "this one knows that the number of slots changes")
+			require.Subset(t, Can(), []string{handle.Spread})
 		})
 	}
 }

@@ -206,7 +206,8 @@ func (s *Store) Pending(ctx context.Context) (pending []Migration, slots bool, e
 // gooseLines tell goose how to run a migration.
 var gooseLines = regexp.MustCompile(`(?m)^-- \+goose .*\n`)
 
-// CheckMigrated returns ErrNotMigrated when Migrate has something to do. It creates nothing.
+// CheckMigrated returns ErrNotMigrated when Migrate has something to do, and ErrRequired when this
+// program is too old. It creates nothing.
 func (s *Store) CheckMigrated(ctx context.Context) error {
 	latest, wanted, err := s.schema(ctx)
 	switch {
@@ -222,10 +223,13 @@ func (s *Store) CheckMigrated(ctx context.Context) error {
 		return err
 	}
 	n, err := s.h.SlotCount(ctx)
-	if err == nil && n == 0 {
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
 		return ErrNotMigrated
 	}
-	return err
+	return s.CheckRequired(ctx)
 }
 
 // Installation returns the id of the installation, 32 hexadecimal digits. It never changes.

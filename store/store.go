@@ -222,6 +222,18 @@ func (s *Store) LaneKey(ctx context.Context) (task.LaneKey, error) { return s.h.
 // SlotCount is the number of slots that are to have owners; 0 before Migrate.
 func (s *Store) SlotCount(ctx context.Context) (int, error) { return s.h.SlotCount(ctx) }
 
+// Can are the words that this program knows for what an installation may require of it.
+func Can() []string { return handle.Can() }
+
+// ErrRequired: the installation requires what this program does not know.
+var ErrRequired = handle.ErrRequired
+
+// Required returns the words for what the installation requires now.
+func (s *Store) Required(ctx context.Context) ([]string, error) { return s.h.Required(ctx) }
+
+// CheckRequired returns ErrRequired if the installation requires what this program does not know.
+func (s *Store) CheckRequired(ctx context.Context) error { return s.h.CheckRequired(ctx) }
+
 // Slots reads all slots, in order, also given up ones.
 func (s *Store) Slots(ctx context.Context) ([]Slot, error) { return s.h.Slots(ctx, s.h.Reads()) }
 

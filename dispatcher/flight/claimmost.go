@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"slices"
 	"time"
 
 	"github.com/notyet/notyet/internal/slots"
@@ -16,6 +17,13 @@ import (
 // raiseEvery is how often held tasks of a slot may be called back further while others are still to
 // come: each time, all gates look anew from there.
 const raiseEvery = time.Second
+
+// Turned tells whether an owned slot has turned since the last reading.
+func (fl Owning) Turned(rows []store.Slot) bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return slices.ContainsFunc(rows, func(r store.Slot) bool { l := fl.slots[r.Slot]; return l != nil && r.Turn > l.turn })
+}
 
 // SlotsSeen takes all slots as the database has them: how far owned ones may be claimed. A caller
 // takes in one reading before the next.

@@ -58,6 +58,11 @@ type Config struct {
 	FailingAfter time.Duration
 	// Slots returns the number of slots, from the database. Only the leader calls it. Required.
 	Slots func(ctx context.Context) (int, error)
+	// Can are words for what this member can do. Members of an earlier release have none.
+	Can []string
+	// Required returns the words for what members must be able to do now, from the database.
+	// Default nothing.
+	Required func(ctx context.Context) ([]string, error)
 }
 
 // withDefaults fills in defaults and refuses unworkable settings.
@@ -68,6 +73,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.FailingAfter = cmp.Or(c.FailingAfter, defaults.FailingAfter)
 	c.MemberID = cmp.Or(c.MemberID, defaultMemberID())
 	c.Instance = cmp.Or(c.Instance, uuid.NewString())
+	if c.Required == nil {
+		c.Required = func(context.Context) ([]string, error) { return nil, nil }
+	}
 	return c, c.validate()
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -187,7 +186,7 @@ func (r *row) expire(c roll.Candidate) (bool, error) {
 }
 
 func candidateOf(c roll.Candidate) candidate {
-	out := candidate{name: c.Instance, seq: int32(c.Seq)} // wraps, as ZooKeeper's does
+	out := candidate{name: c.Instance, seq: int32(c.Seq), beat: c.Beat} // seq wraps, as ZooKeeper's does
 	if json.Unmarshal(c.Data, &out.memberData) != nil {
 		out.memberData = memberData{} // it still is a member
 	}
@@ -216,10 +215,10 @@ func (r *row) say(data memberData) error {
 
 func (r *row) fails(c candidate) (bool, error) { return c.Failing, nil }
 func (r *row) follow(candidate) error          { return nil }
-func (r *row) remove(name string) error {
+func (r *row) remove(c candidate) error {
 	ctx, cancel := r.bound()
 	defer cancel()
-	return r.register.roll.Leave(ctx, roll.Candidate{Instance: name, Beat: math.MaxInt64}) // its process is not there to join anew
+	return r.register.roll.Leave(ctx, roll.Candidate{Instance: c.Instance, Beat: c.beat})
 }
 
 func (r *row) leave() {

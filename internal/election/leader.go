@@ -25,6 +25,7 @@ const (
 type leader struct {
 	t       *term
 	slots   int       // the database's last answer; 0: not known yet
+	needs   []string  // what is required, by the same answer
 	asked   time.Time // when it was asked
 	epoch   int64     // allocated and not used yet; 0: none
 	life    string    // of the database, as read last
@@ -36,6 +37,7 @@ type leader struct {
 
 type answer struct {
 	slots int
+	needs []string
 	epoch int64
 	life  string // of the database when it was asked
 	err   error
@@ -53,12 +55,14 @@ func (l *leader) act(s snapshot) (time.Duration, error) {
 	if time.Since(l.asked) >= l.t.window {
 		l.ask(false)
 	}
+	rest := max(s.hold, l.t.heir.returning(s.candidates))
+	s.candidates = ableOf(s.candidates, l.needs)
 	alive := memberIDs(s.candidates)
 	if l.slots <= 0 || !s.stale && l.fits(s.sharing, alive, instancesOf(alive, s.candidates)) {
 		l.joins = time.Time{}
 		return l.t.window, nil
 	}
-	if rest := max(s.hold, l.holdBack(s.sharing, alive)); rest > 0 {
+	if rest = max(rest, l.holdBack(s.sharing, alive)); rest > 0 {
 		return rest, nil
 	}
 	if floor := max(s.sharing.Epoch, l.t.m.view.sharing().Epoch); l.epoch <= floor {
@@ -157,6 +161,9 @@ func (l *leader) consult(ctx context.Context, withEpoch bool) (a answer) {
 		a.err = fmt.Errorf("reading the number of slots: %w", a.err)
 		return a
 	}
+	if a.needs, a.err = l.t.m.cfg.Required(ctx); a.err != nil { // after the number: a change notes both at once
+		return a
+	}
 	if withEpoch {
 		if a.epoch, a.err = l.t.m.epochs.NextEpoch(ctx); a.err != nil {
 			a.err = fmt.Errorf("taking an epoch: %w", a.err)
@@ -176,7 +183,7 @@ func (l *leader) collect() {
 			l.resume = time.Now().Add(l.t.pace())
 			return
 		}
-		if l.slots = a.slots; a.life == l.life {
+		if l.slots, l.needs = a.slots, a.needs; a.life == l.life {
 			l.epoch = max(l.epoch, a.epoch)
 		}
 	default:

@@ -82,7 +82,7 @@ func newMember(cfg Config, epochs Epochs, log *zap.Logger) *Member {
 func (m *Member) MemberID() string { return m.cfg.MemberID }
 
 func (m *Member) memberData() memberData {
-	return memberData{ID: m.cfg.MemberID, Instance: m.instance, Started: m.started, Installation: m.cfg.Installation}
+	return memberData{ID: m.cfg.MemberID, Instance: m.instance, Started: m.started, Installation: m.cfg.Installation, Can: m.cfg.Can}
 }
 
 // Run serves one term after the other, each with the next server in turn, until ctx ends. It fails

@@ -48,6 +48,7 @@ type term struct {
 	changed  time.Time     // since when the assignment is of other members than the living ones; zero: it is of these
 	own      string        // name of our candidate
 	lead     *leader       // not nil while our candidate is the oldest
+	heir     heir          // asks while it is not
 
 	failing    bool      // as our candidate says
 	othersWork time.Time // since when another member has been seen to work while this one fails; zero: none has
@@ -70,8 +71,8 @@ type seat interface {
 	fails(c candidate) (bool, error)
 	// follow asks for news of the end of the candidate before ours.
 	follow(before candidate) error
-	// remove removes a left-over candidate of this process or of an ended one.
-	remove(name string) error
+	// remove removes a candidate, unless its process has shown that it lives since it was read.
+	remove(c candidate) error
 	// leave removes our candidate. cut ends all connections without a word. unwind waits for calls.
 	leave()
 	cut()
@@ -93,6 +94,7 @@ type snapshot struct {
 
 func (m *Member) newTerm(ctx context.Context, log *zap.Logger) *term {
 	t := &term{m: m, log: log, wake: make(chan struct{}, 1), window: m.cfg.TrustWindow}
+	t.heir = heir{t: t, answers: make(chan requirement, 1)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	return t
 }
@@ -170,6 +172,9 @@ func (t *term) round() (time.Duration, error) {
 	t.m.view.apply(sent, t.window, s.sharing, slices.Compact(alive))
 	if place > 0 {
 		t.lead = nil
+		if removed, err := t.heir.overtake(s.candidates[:place]); removed || err != nil {
+			return 0, err
+		}
 		err = t.seat.follow(s.candidates[place-1])
 		return t.between() - time.Since(began), err
 	}
@@ -194,7 +199,7 @@ func (t *term) place(candidates []candidate) (int, error) {
 			return 0, errTaken
 		}
 		if c.Instance == t.m.instance && c.name != t.own {
-			if err := t.seat.remove(c.name); err != nil {
+			if err := t.seat.remove(c); err != nil {
 				return 0, err
 			}
 		}
@@ -213,7 +218,7 @@ func (t *term) dropEnded(candidates []candidate) (living []candidate, err error)
 			living = append(living, c)
 			continue
 		}
-		if err := t.seat.remove(c.name); err != nil {
+		if err := t.seat.remove(c); err != nil {
 			return nil, err
 		}
 		t.log.Info("removed the candidate of a process that has ended", zap.String("ended", c.ID))

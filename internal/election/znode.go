@@ -45,6 +45,8 @@ type memberData struct {
 	Installation string `json:"installation,omitempty"`
 	// Failing means: the process cannot do the work of an owner at present.
 	Failing bool `json:"failing,omitempty"`
+	// Can are words for what the process can do; absent in earlier versions.
+	Can []string `json:"can,omitempty"`
 	// Session is for how many ms a silent member in the database lives. Trust lasts for two thirds.
 	Session int64 `json:"session,omitempty"`
 }
@@ -114,7 +116,8 @@ func (s sharing) of(member, instance string) Assignment {
 type candidate struct {
 	name  string
 	seq   int32
-	owner int64 // session
+	owner int64 // session; in the database 0
+	beat  int64 // when it was read; in ZooKeeper 0
 	memberData
 }
 

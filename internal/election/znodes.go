@@ -323,9 +323,9 @@ func (t *znodes) missing(err error) error {
 	return err
 }
 
-func (t *znodes) remove(name string) error {
-	_, err := call(t, "removing a left-over candidate", func(c *zk.Conn) (struct{}, error) {
-		return struct{}{}, c.Delete(t.paths.members+"/"+name, -1)
+func (t *znodes) remove(cand candidate) error {
+	_, err := call(t, "removing a candidate", func(c *zk.Conn) (struct{}, error) {
+		return struct{}{}, c.Delete(t.paths.members+"/"+cand.name, -1)
 	})
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil

@@ -191,6 +191,9 @@ func (a Admin) beginSlots(ctx context.Context, tx *sql.Tx, rows []handle.Slot, n
 	if _, err := tx.ExecContext(ctx, "UPDATE slots SET target = ?, spread = base, turn = ?", n, turn); err != nil {
 		return nil, err
 	}
+	if err := handle.Require(ctx, tx, handle.Spread, true); err != nil {
+		return nil, err
+	}
 	return tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+a.h.SlotColumns()+" FROM slots ORDER BY slot")
 }
 
@@ -217,6 +220,9 @@ func (a Admin) FinishSlots(ctx context.Context) (done bool, err error) {
 			}
 			done = true
 			if _, err := tx.ExecContext(ctx, "UPDATE slots SET base = target, spread = target, turn = ?", handle.NextTurn(rows)); err != nil {
+				return err
+			}
+			if err := handle.Require(ctx, tx, handle.Spread, false); err != nil {
 				return err
 			}
 		}

@@ -99,6 +99,13 @@ func (f *fixture) inPlace(t *testing.T) {
 	t.Helper()
 	rows, err := f.Slots(f.ctx)
 	require.NoError(t, err)
+	required, err := f.h.Required(f.ctx)
+	require.NoError(t, err)
+	if rows[0].Changing() {
+		require.Equal(t, []string{handle.Spread}, required)
+	} else {
+		require.Empty(t, required)
+	}
 	spread := handle.SpreadOf(rows)
 	least := int64(math.MaxInt64)
 	for _, r := range rows {
@@ -366,6 +373,39 @@ func TestASplitLeavesWhatItsOwnerWaitsFor(t *testing.T) {
 		moved, err = f.MoveOn(f.ctx, sh, f.now, waits)
 		require.NoError(t, err)
 		require.True(t, moved.Whole)
+		f.inPlace(t)
+	})
+}
+
+// TestASlotThatAnOlderProgramClaimed: an owner that knows nothing of the change has claimed a split slot, and one that takes tasks over,
+// beyond what is in place. The next owner delivers that, and moves the rest on.
+func TestASlotThatAnOlderProgramClaimed(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.scheduleMany(2000)
+		_, err := f.SetSlots(f.ctx, 2*testSlots)
+		require.NoError(t, err)
+		f.takeAll()
+		_, err = f.Split(f.ctx, 0, f.epoch, f.slotRow(0).Claimed, f.now, nobodyWaits)
+		require.NoError(t, err)
+		far := f.now + (time.Hour + 500*time.Second).Milliseconds()
+		require.Less(t, f.slotRow(0).Moved, far)
+		_, err = f.db.ExecContext(f.ctx, "UPDATE slots SET claimed = ? WHERE slot IN (0, ?)", far, testSlots)
+		require.NoError(t, err)
+
+		f.takeAll()
+		sh := line.NewShift(0, f.epoch)
+		for range 20 {
+			moved, err := f.MoveOn(f.ctx, sh, f.now, nobodyWaits)
+			require.NoError(t, err)
+			require.False(t, moved.Whole)
+		}
+		require.True(t, sh.Waits(), "some are claimed here")
+		require.Greater(t, f.slotRow(0).Moved, far, "others are not held up")
+		f.drain()
+		moved, err := f.MoveOn(f.ctx, sh, f.now, nobodyWaits)
+		require.NoError(t, err)
+		require.True(t, moved.Whole)
+		f.finishAll(t)
 		f.inPlace(t)
 	})
 }

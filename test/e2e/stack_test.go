@@ -264,24 +264,34 @@ func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {
 	cfg.Results = s.results
 	sent, err := sendlog.Open(s.t.TempDir(), sendlog.Config{Now: s.store.Clock().Now}, s.log)
 	require.NoError(s.t, err)
-	var members election.Source
-	if s.small {
-		roll := s.store.Roll()
-		s.t.Cleanup(roll.Close)
-		members, err = election.NewDatabase(election.Config{MemberID: id, Slots: s.store.SlotCount}, roll, intake.New(s.store).Line(), s.log)
-		require.NoError(s.t, err)
-	} else if s.real {
-		members, err = election.NewZooKeeper(election.Config{Servers: s.zk, Root: "/" + s.name, MemberID: id, Slots: s.store.SlotCount}, intake.New(s.store).Line(), s.log)
-		require.NoError(s.t, err)
-	} else {
-		members = election.NewLocal(id, s.store.SlotCount, intake.New(s.store).Line())
-	}
+	members := s.member(election.Config{MemberID: id, Can: store.Can(), Required: s.store.Required})
 	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.newIndex(), Members: members, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: s.log}, cfg)
 	require.NoError(s.t, err)
 	return s.start(func(ctx context.Context) error {
 		defer func() { _ = sent.Close() }()
 		return d.Run(ctx)
 	})
+}
+
+// member is one of the election. On the embedded servers, without ZooKeeper, there is no other one.
+func (s *stack) member(cfg election.Config) election.Source {
+	cfg.Slots = s.store.SlotCount
+	epochs := intake.New(s.store).Line()
+	var m *election.Member
+	var err error
+	switch {
+	case s.small:
+		roll := s.store.Roll()
+		s.t.Cleanup(roll.Close)
+		m, err = election.NewDatabase(cfg, roll, epochs, s.log)
+	case len(s.zk) > 0:
+		cfg.Servers, cfg.Root = s.zk, "/"+s.name
+		m, err = election.NewZooKeeper(cfg, epochs, s.log)
+	default:
+		return election.NewLocal(cfg.MemberID, cfg.Slots, epochs)
+	}
+	require.NoError(s.t, err)
+	return m
 }
 
 // reader consumes topics from their beginning.

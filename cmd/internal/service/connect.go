@@ -49,11 +49,19 @@ func OpenStore(ctx context.Context, cfg *config.Config, log *zap.Logger) (*store
 	if err != nil {
 		return nil, err
 	}
-	if err := st.CheckMigrated(ctx); err != nil {
+	if err := withRelease(st.CheckMigrated(ctx)); err != nil {
 		_ = st.Close()
 		return nil, err
 	}
 	return st, nil
+}
+
+// withRelease says which release is too old.
+func withRelease(err error) error {
+	if errors.Is(err, store.ErrRequired) {
+		return fmt.Errorf("release %s: %w", command.Version(), err)
+	}
+	return err
 }
 
 // Index is the index, of either kind.

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -39,12 +40,16 @@ func newHeartbeat(st *store.Store, kind, http, index string, log *zap.Logger) *h
 }
 
 // say notes everything once. The service is in the list before its kind of index is noted: the last
-// service before it, perhaps about to end, leaves the note to it.
+// service before it, perhaps about to end, leaves the note to it. ErrRequired: this program is too
+// old for the installation.
 func (h *heartbeat) say(ctx context.Context) error {
 	if err := admin.New(h.store).Beat(ctx, h.service); err != nil {
 		return err
 	}
-	err := admin.New(h.store).IndexBy(ctx, h.index)
+	err := withRelease(h.store.CheckRequired(ctx))
+	if err == nil {
+		err = admin.New(h.store).IndexBy(ctx, h.index)
+	}
 	for i := 0; err == nil && i < len(h.intakes); i++ {
 		err = admin.New(h.store).IntakeFor(ctx, h.intakes[i].Topic, h.intakes[i].Limits.Target)
 	}
@@ -62,13 +67,22 @@ func (h *heartbeat) leave() {
 	}
 }
 
-func (h *heartbeat) run(ctx context.Context) error {
-	h.beat(ctx)
-	loop.Every(ctx, cmp.Or(h.every, admin.ServiceLease*time.Millisecond/3), h.beat)
-	return nil
+// run ends early only where this program is too old for the installation.
+func (h *heartbeat) run(ctx context.Context) (tooOld error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	beat := func(ctx context.Context) {
+		if err := h.beat(ctx); errors.Is(err, store.ErrRequired) {
+			tooOld = err
+			end()
+		}
+	}
+	beat(ctx)
+	loop.Every(ctx, cmp.Or(h.every, admin.ServiceLease*time.Millisecond/3), beat)
+	return tooOld
 }
 
-func (h *heartbeat) beat(ctx context.Context) {
+func (h *heartbeat) beat(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, admin.ServiceLease*time.Millisecond/3)
 	defer cancel()
 	if h.figures != nil {
@@ -79,4 +93,5 @@ func (h *heartbeat) beat(ctx context.Context) {
 		h.log.Warn("saying that this process is alive failed, trying again", zap.Error(err))
 	}
 	h.failing = err != nil
+	return err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 )
@@ -153,6 +154,7 @@ func (s *Service) electorate(start string, ended []string) (members *election.Me
 		}
 		return s.store.SlotCount(ctx)
 	}
+	cfg.Can, cfg.Required = store.Can(), s.store.Required
 	if kind == config.KindMySQL {
 		roll := s.store.Roll()
 		s.onClose(roll.Close)
