@@ -9,7 +9,7 @@ that two members try the same slot, and limit how long a slot has no member.
 
 	/notyet/installation                     the id of the installation that the root belongs to
 	/notyet/members/_c_<guid>-m-<sequence>   a candidate, ephemeral: {"id","instance","started","installation",
-	                                         "failing"}
+	                                         "failing","can"}
 	/notyet/assignment                       {"epoch","members","owners","instances"}; owners[slot] is an index into
 	                                         members, instances are the process starts behind them
 
@@ -94,6 +94,15 @@ computes even shares that move as few slots as possible, and writes them under t
 the ensemble checks in one step: its own candidate exists, and nobody has written since it read. New
 members wait 200 ms for others; a departure does not wait. Database queries do not block the rounds.
 
+# What members can do
+
+The database names what members must be able to do now (Config.Required), and a candidate says what
+its member can (Config.Can). The leader gives slots to those that can do everything required, or to
+all if nobody can. The oldest that can removes the older candidates, so it leads; their members
+notice in their next round, and join again behind it. It publishes once they are back, or their trust
+has ended. Two that remove at once do no harm: a removal names one candidate and, in the database,
+the beat that was read. docs/adr/0044 has the reasons.
+
 # Work
 
 A member reports whether its process can do the work of an owner. One that has failed for
@@ -126,6 +135,10 @@ have lost moves nothing. docs/adr/0028 has the reasons.
 	a member is restarted             its new process start gets a new epoch, though nothing moves; until then it has no slots
 	two processes have one id         the later one waits, untrusted, until the earlier one's candidate is gone
 	somebody deletes a candidate      its member is untrusted at the next round and joins again
+	an older release joins            it gets slots unless something is required that it does not know
+	an older release leads then       the oldest member that knows it removes its candidate, and leads
+	that member is paused or dies     as a leader; if it was the last that can, the older ones get all slots
+	it removes one late               the member has joined again and stays, or joins once more: nothing moves
 	a process loses its database      it leaves after 15 s while another member works; its slots move at once
 	another installation comes        its member finds the root claimed, and Run fails before it has a candidate
 
