@@ -2,6 +2,8 @@ package scanner
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +16,9 @@ import (
 	"github.com/notyet/notyet/store/intake"
 )
 
+// lowerEvery is the time between two looks for offsets that Kafka has too high.
+const lowerEvery = 2 * time.Second
+
 // commits are the offsets that Kafka is told of, for lag monitors.
 type commits struct {
 	parts *partitions
@@ -23,14 +28,17 @@ type commits struct {
 	whose kafka.Claim                          // that the commits name; without an installation: none. assignment writes its copy
 	due   map[string]map[int32]kgo.EpochOffset // stored and not yet committed: workers add them, commit takes them
 	told  map[partitionKey]int64               // of each assigned partition, the highest offset that Kafka has or is to have
+
+	ends map[partitionKey]int64 // of partitions of which Kafka has a higher offset, where their logs ended; lower's
 }
 
 func newCommits(parts *partitions, installation string, log *zap.Logger) *commits {
-	return &commits{parts: parts, whose: kafka.Claim{Installation: installation}, log: log, due: map[string]map[int32]kgo.EpochOffset{}, told: map[partitionKey]int64{}}
+	return &commits{parts: parts, whose: kafka.Claim{Installation: installation}, log: log, due: map[string]map[int32]kgo.EpochOffset{}, told: map[partitionKey]int64{}, ends: map[partitionKey]int64{}}
 }
 
 // note adds the offset of a stored partition to the next commit. After the database was set back,
 // Kafka keeps its higher offset: the partition's next scanner must see what was accepted before.
+// Dispatchers wait for it: see internal/copies.
 func (c *commits) note(key partitionKey, src intake.Source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,6 +58,62 @@ func (c *commits) claim(key partitionKey, stored, committed int64) {
 	if c.whose.Installation != "" {
 		c.set(key, kgo.EpochOffset{Epoch: -1, Offset: c.told[key]})
 	}
+}
+
+// lower commits less of a partition whose log had no more when Kafka's offset was found too high:
+// nothing is left to be read again. The offset is of an earlier log of the name, or somebody set
+// it, and it would look for ever as if the database had been set back. A halted partition keeps it:
+// somebody is to decide about its log. Only one goroutine calls lower.
+func (c *commits) lower(ctx context.Context, asks *kgo.Client) {
+	at := c.parts.storedUpTo()
+	maps.DeleteFunc(at, func(key partitionKey, next int64) bool { return c.parts.halted.has(key) || !c.above(key, next) })
+	maps.DeleteFunc(c.ends, func(key partitionKey, _ int64) bool { _, still := at[key]; return !still })
+	if len(at) == 0 {
+		return
+	}
+	topics := map[string]bool{}
+	for key := range at {
+		topics[key.topic] = true
+	}
+	bound, cancel := context.WithTimeout(ctx, lagPatience)
+	defer cancel()
+	ends, err := kafka.Ends(bound, asks, slices.Collect(maps.Keys(topics))...)
+	if err != nil && ctx.Err() == nil {
+		c.log.Debug("asking where partitions end failed", zap.Error(err))
+	}
+	for key, next := range at {
+		end, known := ends[key.topic][key.partition]
+		if !known {
+			continue
+		}
+		if before, seen := c.ends[key]; seen {
+			end = min(end, before)
+		}
+		if c.ends[key] = end; next >= end && c.fall(key, next) {
+			delete(c.ends, key)
+			c.log.Warn("a partition is stored up to its end, and Kafka has a higher offset of the group: it is set back",
+				zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("offset", next))
+		}
+	}
+}
+
+// above tells whether Kafka has a higher offset than next, or is to have.
+func (c *commits) above(key partitionKey, next int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told[key] > next
+}
+
+// fall commits next in place of a higher offset. False: the partition was revoked meanwhile.
+func (c *commits) fall(key partitionKey, next int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	higher := c.told[key] > next
+	if higher {
+		c.told[key] = next
+		c.set(key, kgo.EpochOffset{Epoch: -1, Offset: next})
+	}
+	return higher
 }
 
 // The caller of set holds the lock.

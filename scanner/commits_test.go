@@ -4,9 +4,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
 )
 
@@ -53,4 +57,100 @@ func TestNoCommitGoesBack(t *testing.T) {
 	require.Zero(t, taken(), "of another log of that name")
 	c.note(key, intake.Source{Next: 5})
 	require.EqualValues(t, 5, taken())
+}
+
+// committed is the group's offset of a partition of the intake, -1: there is none.
+func (f *fixture) committed(partition int32) int64 {
+	f.Helper()
+	offsets, err := kafka.GroupOffsets(f.Context(), f.client, defaults.ScannerGroup, schemas.TopicIntake)
+	require.NoError(f, err)
+	if c, some := offsets[schemas.TopicIntake][partition]; some {
+		return c.At
+	}
+	return -1
+}
+
+// An offset above what there is to store comes down: it would look like a database that was set back, for ever.
+func TestAHigherOffsetComesDownAtTheEnd(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{Installation: "shop"})
+	f.publish(asksIn("a", 3, 0)...)
+	f.eventually("committed", func() bool { return f.committed(0) == 3 })
+	s.end()
+	set := kadm.Offsets{}
+	set.AddOffset(schemas.TopicIntake, 0, 500, -1)
+	set.AddOffset(schemas.TopicIntake, 1, 7, -1) // nothing ever was there
+	require.NoError(t, kadm.NewClient(f.client).CommitAllOffsets(t.Context(), defaults.ScannerGroup, set))
+	s = f.start(f.store, Config{Installation: "shop"})
+	f.eventually("it has come down", func() bool { return f.committed(0) == 3 && f.committed(1) == 0 })
+	f.publish(asksIn("b", 2, 0)...)
+	f.eventually("and goes up again", func() bool { return f.committed(0) == 5 })
+	s.end()
+}
+
+// Only the log's end takes an offset down: until then, dispatchers wait for what the database lacks.
+func TestAnOffsetStaysUntilTheEnd(t *testing.T) {
+	f := newFixture(t)
+	key := partitionKey{schemas.TopicIntake, 0}
+	p := newPartitions(zap.NewNop())
+	c := newCommits(p, "shop", zap.NewNop())
+	stands := func(next int64) { p.sources[key] = &intake.Source{ID: 17, Next: next} }
+	lowered := func() bool {
+		t.Helper()
+		c.lower(t.Context(), f.client)
+		due, _ := c.take()
+		_, some := due[key.topic][key.partition]
+		return some
+	}
+	f.publish(asksIn("a", 30, 0)...)
+	stands(5)
+	c.claim(key, 5, 40)
+	c.take()
+	require.False(t, lowered(), "it is not read to its end")
+	stands(29)
+	require.False(t, lowered())
+	p.halted.set(key, halt{})
+	stands(30)
+	require.False(t, lowered(), "somebody is to decide about its log")
+	p.halted.clear(key)
+	require.True(t, lowered())
+	require.False(t, lowered(), "once")
+
+	stands(5)
+	c.claim(key, 5, 100)
+	c.take()
+	require.False(t, lowered())
+	f.publish(asksIn("b", 20, 0)...)
+	stands(31)
+	require.True(t, lowered(), "more comes all the time, and what was there then is stored")
+	require.EqualValues(t, 31, c.told[key])
+	f.publish(asksIn("c", 5, 0)...)
+	c.claim(key, 31, 100)
+	c.take()
+	stands(40)
+	require.False(t, lowered(), "that end was of another time")
+	p.drop(map[string][]int32{key.topic: {0}})
+	c.forget(map[string][]int32{key.topic: {0}})
+	require.False(t, lowered())
+	require.Empty(t, c.ends)
+}
+
+// An intake whose quota is used up waits, and only deliveries make room. What was stored before is read again all the same, for no
+// dispatcher delivers before.
+func TestAFullQuotaDoesNotHoldUpARestoredDatabase(t *testing.T) {
+	f := newFixture(t)
+	cfg := Config{Installation: "shop", Quotas: map[string]Quota{schemas.TopicIntake: {PendingTasks: 40}}} // 10 for each partition
+	s := f.start(f.store, cfg)
+	f.publish(asksIn("a", 100, 0)...)
+	f.eventually("it waits at its quota", func() bool { return f.tasks() >= 10 && s.poller.pacer.intakes[schemas.TopicIntake].wait() > 0 })
+	stored := int64(f.tasks())
+	f.eventually("committed", func() bool { return f.committed(0) == stored })
+	s.end()
+	require.Less(t, stored, int64(100))
+	f.sql("DELETE FROM tasks WHERE seq % 281474976710656 >= 2", "UPDATE sources SET next_offset = 2 WHERE next_offset > 2")
+	f.publish(asksIn("b", 20, 1)...)
+	s = f.start(f.open(), cfg)
+	f.eventually("it has caught up", func() bool { return f.count("SELECT MAX(next_offset) FROM sources WHERE part = 0") >= int(stored) })
+	require.EqualValues(t, stored, f.committed(0))
+	s.end()
 }

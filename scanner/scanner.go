@@ -191,6 +191,9 @@ func (s *Scanner) run(ctx context.Context) error {
 	commit := func(ctx context.Context) { s.worker.commits.commit(ctx, s.group) }
 	if s.cfg.CommitEvery > 0 {
 		background(ctx, func(ctx context.Context) { loop.Every(ctx, s.cfg.CommitEvery, commit) })
+		background(ctx, func(ctx context.Context) {
+			loop.Every(ctx, lowerEvery, func(ctx context.Context) { s.worker.commits.lower(ctx, s.asks) })
+		})
 	}
 
 	// One limit for all stretches: each of many failing ones would otherwise take that long.
