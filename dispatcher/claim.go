@@ -70,6 +70,7 @@ func (c *claimer) claimRounds(ctx context.Context, wakes <-chan []index.SlotPos)
 				}
 				loop.Rest(ctx, flight.ClaimPause)
 			}
+		case errors.Is(err, line.ErrLife): // held until a look has told more
 		case errors.Is(err, store.ErrFenced):
 			c.ownership.fenced(ctx)
 			loop.Rest(ctx, flight.ClaimPause)
@@ -133,7 +134,7 @@ func (c *claimer) claimTogether(ctx context.Context, round flight.Claiming, read
 	began := time.Now()
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	err := c.line.Claim(bound, g.turn, slots, from, g.epoch, g.to)
+	err := c.ownership.claim(bound, g.turn, slots, from, g.epoch, g.to)
 	c.claims.noteWrite(ctx, err)
 	if err != nil {
 		return err

@@ -23,6 +23,10 @@ type Config struct {
 	MemberID string
 	// Results is the topic that events go to. Default notyet.results.
 	Results string
+	// Group is the scanners' group, and Read are their topics. While the database has less of them
+	// than the group has committed, nothing is claimed or sent. Default: no group is asked.
+	Group string
+	Read  []string
 	// LookAhead is how far ahead of now tasks are claimed and staged. Longer rides out longer
 	// stalls of the database without lateness; a cancel of a claimed task answers too_late. Default
 	// 400 ms.

@@ -29,6 +29,7 @@ import (
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/events"
+	"github.com/notyet/notyet/internal/copies"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
@@ -120,7 +121,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 		return nil, err
 	}
 
-	tr := &trust{shared: sh, members: deps.Members}
+	tr := &trust{shared: sh, members: deps.Members, copies: newCopies(sh, client)}
 	la := newLookahead(sh, fl.Claims, deps.Index)
 	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl.Policies, tr), sent: deps.SendLog, client: client, producers: ps, results: results}
 	d.health = &health{shared: sh, members: deps.Members, client: client}
@@ -139,6 +140,23 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	d.retirer = newRetirer(d.changer)
 	d.settler = newSettler(fl, d.sender, newAnnouncer(sh, fl.Announcing, results), d.ownership, d.indexer, deps.SendLog)
 	return d, nil
+}
+
+// newCopies makes the comparison of the database with what the scanners have committed.
+func newCopies(sh *shared, client *kgo.Client) *copies.Watch {
+	if sh.cfg.Group == "" {
+		return nil
+	}
+	stand := func(ctx context.Context) (copies.Stand, error) {
+		life, stored, err := sh.intake.Stand(ctx)
+		return copies.Stand{Life: life, Stored: stored}, err
+	}
+	released := func() { // what was passed over meanwhile is looked at again
+		sh.kicks.Sweep.Now()
+		sh.kicks.Release.Now()
+		sh.kicks.Timers.Now()
+	}
+	return copies.New(copies.Config{Client: client, Group: sh.cfg.Group, Topics: sh.cfg.Read, Database: stand, Released: released, Log: sh.log})
 }
 
 // leftoverSources lets one dispatcher look after leftover events of transitions in the outbox: the
@@ -168,6 +186,9 @@ func newProducer(kcfg kafka.Config, cfg Config, where *kafka.Placement, lost *ka
 // Ready returns what keeps the dispatcher from delivering. Owning no slot is fine: there may be
 // more members than slots.
 func (d *Dispatcher) Ready(ctx context.Context) error {
+	if err := d.trust.copies.Ready(); err != nil {
+		return err
+	}
 	if !d.trust.trusted() {
 		return errors.New("the election has not been heard of lately")
 	}
@@ -200,7 +221,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	group.Go(func() error { d.clock.Run(loops); return nil })
 	group.Go(func() error { d.results.Run(loops); return nil })
-	for _, run := range []func(context.Context){d.health.run, d.ownership.run, d.claimer.run, d.fetcher.run, d.directory.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.changer.run, d.targetLoop, d.policies.run, d.policies.move} {
+	for _, run := range []func(context.Context){d.trust.copies.Run, d.health.run, d.ownership.run, d.claimer.run, d.fetcher.run, d.directory.run, d.sender.run, d.settler.run, d.indexer.run, d.starter.run, d.runMaker.run, d.retirer.run, d.changer.run, d.targetLoop, d.policies.run, d.policies.move} {
 		group.Go(func() error { run(loops); return nil })
 	}
 

@@ -126,11 +126,26 @@ func (o *ownership) confirm(ctx context.Context, slots []flight.Unsure) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	for _, s := range slots {
-		if err := o.line.Claim(bound, s.Turn, []int{s.Slot.Slot}, []int64{s.From}, s.Epoch, s.Claimed); err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, line.ErrTurned) {
+		err := o.claim(bound, s.Turn, []int{s.Slot.Slot}, []int64{s.From}, s.Epoch, s.Claimed)
+		if errors.Is(err, line.ErrLife) {
+			return nil // confirmed by the sweep that follows the look
+		}
+		if err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, line.ErrTurned) {
 			return err
 		}
 	}
 	return nil
+}
+
+// claim claims in the life of the database at the last look for what it may have forgotten. In
+// another one nothing is claimed before the next look.
+func (o *ownership) claim(ctx context.Context, turn int64, slots []int, from []int64, epoch, to int64) error {
+	life := o.trust.copies.Life()
+	err := o.line.In(life).Claim(ctx, turn, slots, from, epoch, to)
+	if errors.Is(err, line.ErrLife) {
+		o.trust.copies.Renew(life)
+	}
+	return err
 }
 
 // lookAtSlots takes in how far slots may be claimed while their number changes.

@@ -110,7 +110,7 @@ func (l *lastCall) note(err error) {
 func (l *lastCall) noteWrite(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, store.ErrFenced), errors.Is(err, line.ErrTurned), intake.BadRecord(err):
+	case errors.Is(err, store.ErrFenced), errors.Is(err, line.ErrTurned), errors.Is(err, line.ErrLife), intake.BadRecord(err):
 		l.note(nil)
 	default:
 		l.note(err)

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"sync/atomic"
 
+	"github.com/notyet/notyet/internal/copies"
 	"github.com/notyet/notyet/internal/election"
 )
 
@@ -10,7 +11,8 @@ import (
 type trust struct {
 	*shared
 	members   election.Source
-	suspended suspension // while it is active, nothing is claimed or sent
+	suspended suspension    // while it is active, nothing is claimed or sent
+	copies    *copies.Watch // while it holds, likewise; nil: it never does
 }
 
 // trusted says whether anything may be claimed or sent now. Lost trust stays lost until the owner
@@ -22,7 +24,7 @@ func (tr *trust) trusted() bool {
 		}
 		return false
 	}
-	return !tr.suspended.active()
+	return !tr.suspended.active() && !tr.copies.Holds()
 }
 
 // suspension keeps in mind that trust in the election was lost. It lasts until a look at the slots

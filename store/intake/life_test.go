@@ -108,6 +108,26 @@ func TestAClaimMakesASlotSure(t *testing.T) {
 	})
 }
 
+// A claim that is for one life moves nothing in another one, and makes no slot sure there.
+func TestAClaimInOneLife(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.claim(t0)
+		s.restart()
+		first, _, err := s.Stand(s.ctx)
+		require.NoError(t, err)
+		claim := func(slots ...int) error {
+			return s.In(&first).Claim(s.ctx, 0, slots, make([]int64, len(slots)), s.epoch, t0+1000)
+		}
+		require.NoError(t, claim(0))
+		s.h.Life = "'another'"
+		require.ErrorIs(t, claim(0, 1), line.ErrLife)
+		require.ErrorIs(t, claim(0, 77), handle.ErrFenced)
+		require.Equal(t, s.allSlots(), s.unsureSlots())
+		require.EqualValues(t, t0, s.slotRow(1).Claimed)
+		require.NoError(t, s.In(nil).Claim(s.ctx, 0, []int{0, 1}, []int64{0, 0}, s.epoch, t0+1000))
+	})
+}
+
 // New tasks do not wait. The life before may have had the same ones, and a dispatcher may have them: what is asked of them next waits.
 func TestNewTasksInAnotherLife(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {

@@ -78,6 +78,30 @@ func InUse(all []Source) []Source {
 	return slices.DeleteFunc(slices.Clone(all), func(s Source) bool { return s.Retired != 0 })
 }
 
+// Stand returns how far the database has each partition of intakes, and its life: see
+// store/life.go. Of several sources of a partition, the furthest counts: the group may still have
+// the offset of the source before a restart, or of an earlier topic of the name.
+func (in Intake) Stand(ctx context.Context) (life string, stored map[string]map[int32]int64, err error) {
+	type row struct {
+		topic      []byte
+		part, next sql.NullInt64
+	}
+	rows, err := tables.Fetch(ctx, in.h.Reads(), func(r *sql.Rows, v *row) error { return r.Scan(&life, &v.topic, &v.part, &v.next) },
+		"SELECT "+in.h.Life+", s.topic, s.part, s.next_offset FROM (SELECT 1 AS one) AS o LEFT JOIN sources AS s ON s.src >= o.one")
+	stored = map[string]map[int32]int64{}
+	for _, v := range rows {
+		topic, part := string(v.topic), int32(v.part.Int64)
+		if !v.part.Valid { // there is no source
+			continue
+		}
+		if stored[topic] == nil {
+			stored[topic] = map[int32]int64{}
+		}
+		stored[topic][part] = max(stored[topic][part], v.next.Int64)
+	}
+	return life, stored, wrap.Err(err, "reading how far the intake is stored")
+}
+
 // FindSource reads a partition's source. False: it has none.
 func (in Intake) FindSource(ctx context.Context, topic string, topicID [16]byte, partition int32) (Source, bool, error) {
 	var src Source

@@ -47,6 +47,32 @@ func TestSources(t *testing.T) {
 	})
 }
 
+// The furthest source of a partition counts, be it of an earlier topic of the name, or from before a restart.
+func TestHowFarTheIntakeIsStored(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		stands := func(want map[string]map[int32]int64) {
+			t.Helper()
+			life, stored, err := s.Stand(s.ctx)
+			require.NoError(t, err)
+			require.NotEmpty(t, life)
+			require.Equal(t, want, stored)
+		}
+		s.restart()
+		stands(map[string]map[int32]int64{"in": {0: 0}})
+		other, err := s.Source(s.ctx, "in", [16]byte{1}, 1, 900)
+		require.NoError(t, err)
+		_, err = s.Source(s.ctx, "in", [16]byte{2}, 0, 7)
+		require.NoError(t, err)
+		stands(map[string]map[int32]int64{"in": {0: 7, 1: 900}})
+		_, err = s.Restart(s.ctx, other, 800)
+		require.NoError(t, err)
+		stands(map[string]map[int32]int64{"in": {0: 7, 1: 900}})
+		_, err = s.db.ExecContext(s.ctx, "DELETE FROM sources")
+		require.NoError(t, err)
+		stands(map[string]map[int32]int64{})
+	})
+}
+
 // A scanner that starts opens all of its partitions at once, beside other scanners.
 func TestSourcesMadeByManyAtOnce(t *testing.T) {
 	eachAtOnce(t, func(t *testing.T, s *fixture) {

@@ -15,14 +15,17 @@ import (
 // ErrTurned: since the owner's last look, a slot was split, or the number of slots began to change.
 var ErrTurned = errors.New("how keys are spread over slots has changed")
 
+// ErrLife: the database has begun another life than the one in which a claim was to be made.
+var ErrLife = errors.New("the database was started anew since the last look at it")
+
 // Claim moves claimed of the slots ahead to pos. From the commit on, every task up to pos belongs
 // to the owner. All slots must be held under epoch and not given back. None may be beyond pos, or
 // before from, the owner's view of claimed, by slot: a database that was set back has forgotten a
 // claim. Otherwise nothing moves and Claim returns ErrFenced. If all are held, but the turn of one
-// is not the owner's (see handle.Slot), Claim returns ErrTurned. The slots are sure from the commit
-// on: see store/life.go. While the number of slots changes, only Acquire makes them sure. A split
-// slot is claimed as far as its tasks stand where they belong. Repeating a claim with the same pos
-// after a lost reply succeeds.
+// is not the owner's (see handle.Slot), Claim returns ErrTurned; in another life than that of In,
+// ErrLife. The slots are sure from the commit on: see store/life.go. While the number of slots
+// changes, only Acquire makes them sure. A split slot is claimed as far as its tasks stand where
+// they belong. Repeating a claim with the same pos after a lost reply succeeds.
 func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, epoch, pos int64) error {
 	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{pos, pos, pos, epoch}, tables.Args(slots)...)
@@ -30,8 +33,13 @@ func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, 
 		for i, slot := range slots {
 			a = append(a, slot, from[i])
 		}
+		inLife, life := "", []any(nil)
+		if l.life != nil {
+			inLife, life = " AND "+l.h.Life+" = ?", []any{*l.life}
+		}
+		a = append(append(a, turn), life...)
 		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN life = "+l.h.Life+" OR doubt > ? THEN doubt ELSE ? END, life_epoch = ?, life = "+l.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+l.h.Conditions.Held+
-			" AND claimed <= ?"+l.h.Conditions.InPlace+" AND (base = target OR NOT "+l.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?", append(a, turn)...)
+			" AND claimed <= ?"+l.h.Conditions.InPlace+" AND (base = target OR NOT "+l.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?"+inLife, a...)
 		if err != nil {
 			return err
 		}
@@ -47,11 +55,14 @@ func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, 
 // refused is why slots were not claimed. One not held is fenced, whatever its turn.
 func (l Line) refused(ctx context.Context, tx *sql.Tx, slots []int, epoch, turn int64) error {
 	var held, turned int
+	var life string
 	a := append([]any{turn}, append(tables.Args(slots), epoch)...)
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(turn <> ?), 0) FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")"+l.h.Conditions.Held, a...).Scan(&held, &turned)
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(turn <> ?), 0), "+l.h.Life+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")"+l.h.Conditions.Held, a...).Scan(&held, &turned, &life)
 	switch {
 	case err != nil:
 		return err
+	case held == len(slots) && l.life != nil && life != *l.life:
+		return ErrLife
 	case held == len(slots) && turned > 0:
 		return ErrTurned
 	}

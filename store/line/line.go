@@ -17,10 +17,17 @@ import (
 type Line struct {
 	h       *handle.Handle
 	reports Reports
+	life    *string // see In
 }
 
 // New makes the Line of a store.
-func New(st handle.Source, reports Reports) Line { return Line{handle.Of(st), reports} }
+func New(st handle.Source, reports Reports) Line { return Line{h: handle.Of(st), reports: reports} }
+
+// In returns a Line that claims in one life of the database, see store/life.go; nil: in any.
+func (l Line) In(life *string) Line {
+	l.life = life
+	return l
+}
 
 // Reports decides and deletes the waiting reports on the tasks of transitions, in the transaction
 // with the locked rows and slots. The intake, which takes reports in, knows the rules.

@@ -39,7 +39,7 @@ func (s *stack) dispatcherAt(id, dir string) *process {
 		require.NoError(s.t, err)
 	}
 	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.newIndex(), Members: members, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: s.log},
-		dispatcher.Config{MemberID: id, Results: s.results})
+		dispatcher.Config{MemberID: id, Results: s.results, Group: s.name, Read: []string{s.intake, s.reports}})
 	require.NoError(s.t, err)
 	return s.start(func(ctx context.Context) error {
 		defer func() { _ = sent.Close() }()

@@ -261,7 +261,7 @@ func (s *stack) dispatcher(id string) *process {
 
 func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {
 	id := cfg.MemberID
-	cfg.Results = s.results
+	cfg.Results, cfg.Group, cfg.Read = s.results, s.name, []string{s.intake, s.reports}
 	sent, err := sendlog.Open(s.t.TempDir(), sendlog.Config{Now: s.store.Clock().Now}, s.log)
 	require.NoError(s.t, err)
 	members := s.member(election.Config{MemberID: id, Can: store.Can(), Required: s.store.Required})

@@ -105,7 +105,7 @@ func (s *Service) addDispatcher(members election.Source, memberID string, sent *
 	d := s.cfg.Dispatcher
 	d.UndeliverableAfter = cmp.Or(d.UndeliverableAfter, -1) // one attempt: the dispatcher takes 0 as the default
 	disp, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.index, Members: members, SendLog: sent, Metrics: s.reg, Log: s.log, Callbacks: callbacks, Tracer: s.tracer}, dispatcher.Config{
-		MemberID: memberID, Results: s.cfg.Results.Topic, LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
+		MemberID: memberID, Results: s.cfg.Results.Topic, Group: s.cfg.Scanner.Group, Read: s.cfg.ReadTopics(), LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: s.cfg.Window,
 		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: s.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, UndeliverableAfter: d.UndeliverableAfter, Retention: d.Retention, DeadRetention: s.cfg.DeadLetters.Retention, AuditRetention: s.cfg.Audit.Retention,
 		MisfireAfter: s.cfg.Timers.MisfireAfter, Targets: s.cfg.Metrics.Targets, TopTargets: s.cfg.Metrics.TopTargets,
 	})

@@ -1,0 +1,120 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
+)
+
+// commits has the scanners' group have an offset of the intake.
+func (f *fixture) commits(offset int64) {
+	f.Helper()
+	client, err := kafka.New(f.kafka, zap.NewNop())
+	require.NoError(f, err)
+	defer client.Close()
+	offsets := kadm.Offsets{}
+	offsets.AddOffset("intake", 0, offset, -1)
+	require.NoError(f, kadm.NewClient(client).CommitAllOffsets(f.Context(), "scanners", offsets))
+}
+
+// A database that lacks what scanners have committed: slots are taken, and nothing is claimed, made or sent before it has caught up.
+func TestADatabaseBehindIsOnlyOwned(t *testing.T) {
+	virtually(t, []string{"intake", "orders"}, func(f *fixture, run func(Config, *zap.Logger) *Dispatcher) {
+		orders, start := f.read("orders"), time.Now()
+		f.schedule(ask("orders", "a", start.Add(time.Second)))
+		timer := ask("orders", "t", start, schemas.HeaderOp, "timer", schemas.HeaderEvery, "1s")
+		timer.Headers = timer.Headers[:len(timer.Headers)-1] // a timer has no notyet-at
+		f.schedule(timer)
+		f.commits(f.source.Next + 2)
+		d := run(Config{Group: "scanners", Read: []string{"intake", "reports"}}, zap.NewNop())
+		time.Sleep(3 * time.Minute)
+		require.ErrorContains(t, d.Ready(f.Context()), "behind: intake/0 at 2 of 4")
+		slots, err := f.store.Slots(f.Context())
+		require.NoError(t, err)
+		for _, s := range slots {
+			require.Equal(t, "one", s.Owner)
+			require.Zero(t, s.Claimed)
+		}
+		require.Zero(t, orders.count())
+		require.Zero(t, counted(d.metrics.runs))
+		f.schedule(ask("orders", "b", start), ask("orders", "c", start.Add(time.Hour)))
+		time.Sleep(4 * time.Second)
+		require.Zero(t, orders.count(), "what waits is decided meanwhile")
+		time.Sleep(5 * time.Second)
+		copies := orders.copies()
+		require.Equal(t, 1, copies["a"])
+		require.Equal(t, 1, copies["b"])
+		require.Greater(t, counted(d.metrics.runs), 0)
+		require.NoError(t, d.Ready(f.Context()))
+
+		// It is set back under the running dispatcher.
+		f.commits(f.source.Next + 1)
+		time.Sleep(2600 * time.Millisecond)
+		sent := orders.count()
+		f.schedule(ask("orders", "d", time.Now()))
+		f.commits(f.source.Next + 1)
+		time.Sleep(time.Minute)
+		require.Equal(t, sent, orders.count())
+		f.schedule(ask("orders", "e", time.Now()))
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 1, orders.copies()["d"])
+		require.Equal(t, 1, orders.copies()["e"])
+	})
+}
+
+// While Kafka says nothing of the group, or always what is stored, deliveries are in time. One that starts asks for 10 s at most.
+func TestNoWordOfTheGroup(t *testing.T) {
+	for name, err := range map[string]*kerr.Error{"all is well": nil, "no coordinator": kerr.CoordinatorNotAvailable, "no right": kerr.GroupAuthorizationFailed} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, []string{"intake", "orders"}, func(f *fixture, run func(Config, *zap.Logger) *Dispatcher) {
+				orders, start := f.read("orders"), time.Now()
+				if err != nil {
+					f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Err: err, Count: -1})
+				}
+				for i := range 120 {
+					f.schedule(ask("orders", fmt.Sprint(i), start.Add(20*time.Second+time.Duration(i)*500*time.Millisecond), schemas.HeaderEvents, "none"))
+				}
+				run(Config{Group: "scanners", Read: []string{"intake"}}, zap.NewNop())
+				time.Sleep(15 * time.Second)
+				for i := range 70 {
+					f.commits(f.source.Next - int64(70-i)) // late
+					time.Sleep(time.Second)
+				}
+				late := orders.lateness(t)
+				require.Len(t, late, 120)
+				require.Less(t, late[119], 100*time.Millisecond)
+			})
+		})
+	}
+}
+
+// A database in a new life lacks requests: the slots are made sure, for which scanners wait, and nothing more.
+func TestANewLifeThatIsBehind(t *testing.T) {
+	f := newFixture(t, 2, "intake", "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", Group: "scanners", Read: []string{"intake"}})
+	f.eventually("it owns its slots", func() bool { return d.owned() == 2 })
+	d.told(f.schedule(ask("orders", "first", time.Now())).Added)
+	f.eventually("it arrives", func() bool { return orders.count() == 1 })
+	f.commits(f.source.Next)
+	f.schedule(ask("orders", "later", time.Now().Add(2*time.Second)))
+	f.setBack("UPDATE sources SET next_offset = next_offset - 2")
+	f.eventually("it holds", func() bool { return d.trust.copies.Holds() })
+	f.eventually("its slots are sure", func() bool { return !f.slot(0).Unsure && !f.slot(1).Unsure })
+	require.ErrorContains(t, d.Ready(t.Context()), "behind: intake/0 at 0 of 1")
+	time.Sleep(3 * time.Second)
+	require.Equal(t, 1, orders.count())
+	f.sql("UPDATE sources SET next_offset = next_offset + 2")
+	f.eventually("it goes on", func() bool { return orders.count() == 2 })
+	f.eventually("and is ready", func() bool { return d.Ready(t.Context()) == nil })
+}

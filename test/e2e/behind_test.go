@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
+)
+
+// TestARestoredDatabaseFirstCatchesUp: tasks are cancelled and replaced after a backup, and fall due
+// after it is restored. Nothing is delivered before a scanner has read that again.
+func TestARestoredDatabaseFirstCatchesUp(t *testing.T) {
+	for name, running := range map[string]bool{"services start on it": false, "a dispatcher is at work": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onStacks(t, func(t *testing.T, s *stack) {
+				const each, ahead = 100, 25 * time.Second
+				target := s.name + ".target"
+				s.topics(4, target)
+				due := time.Now().Add(ahead)
+				all := func(prefix, value string, headers ...string) {
+					var records []*kgo.Record
+					for i := range each {
+						id := fmt.Sprint(prefix, i)
+						records = append(records, keyed(request(s.intake, target, append(headers, schemas.HeaderID, id)...), id, value))
+					}
+					s.publish(records...)
+				}
+				await := func(state schemas.State, n int) {
+					s.read(s.reader([]string{s.results}), time.Minute, func(r *kgo.Record) bool {
+						if e, err := schemas.DecodeEvent(r); err == nil && e.State == state {
+							n--
+						}
+						return n <= 0
+					})
+				}
+				at := []string{schemas.HeaderAt, fmt.Sprint(due.UnixMilli()), schemas.HeaderEvents, "all"}
+				sc, d := s.scanner(), s.dispatcher("d")
+				all("kept", "old", at...)
+				all("replaced", "old", at...)
+				all("cancelled", "old", at...)
+				await(schemas.StateScheduled, 3*each)
+				b := s.backUp()
+				all("replaced", "new", at...)
+				all("cancelled", "", schemas.HeaderOp, "cancel")
+				await(schemas.StateCancelled, each)
+				await(schemas.StateScheduled, 4*each)
+				require.Less(t, time.Now(), due.Add(-5*time.Second), "this machine is too slow for the test")
+				sc.shutdown(t)
+				if !running {
+					d.shutdown(t)
+				}
+				s.restore(b)
+				time.Sleep(time.Until(due))
+				if !running {
+					s.dispatcher("d")
+				}
+				require.Empty(t, s.seen(target, 5*time.Second), "a scanner comes later")
+				s.scanner()
+				s.await(target, 2*each)
+				for id, copies := range s.seen(target, 3*time.Second) {
+					value := "old"
+					if id[0] == 'r' {
+						value = "new"
+					}
+					require.NotEqual(t, byte('c'), id[0], "%s was cancelled", id)
+					require.Equal(t, []string{"1:" + value}, copies, id)
+				}
+			})
+		})
+	}
+}
