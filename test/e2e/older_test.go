@@ -2,7 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,9 +15,83 @@ import (
 
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/test/zkfake"
 )
+
+// besideOlder is a change of the number of slots with an older dispatcher that comes, or leads, in the middle of it.
+type besideOlder struct {
+	*stack
+	due map[string]int64
+}
+
+func newBesideOlder(t *testing.T, form string) *besideOlder {
+	s := newStackIn(t, false, form == "database", 8, usualSlots)
+	if form == "zookeeper" {
+		z, err := zkfake.Start(zkfake.Config{})
+		require.NoError(t, err)
+		t.Cleanup(z.Close)
+		s.zk = []string{z.Addr()}
+	}
+	return &besideOlder{stack: s, due: map[string]int64{}}
+}
+
+// owned waits until one and two have so many slots, and each of them some.
+func (b *besideOlder) owned(n int) {
+	require.Eventually(b.t, func() bool {
+		all, err := b.store.Slots(b.t.Context())
+		require.NoError(b.t, err)
+		owners := map[string]int{}
+		for _, slot := range all {
+			owners[slot.Owner]++
+		}
+		return owners["one"]+owners["two"] >= n && owners["one"] > 0 && owners["two"] > 0
+	}, time.Minute, time.Millisecond)
+}
+
+// load has tasks fall due for five seconds, from then on.
+func (b *besideOlder) load(begin time.Duration) {
+	first := time.Now().Add(begin)
+	b.judging(4, b.name+".orders")
+	for i := range 500 {
+		id := fmt.Sprintf("t%d", i)
+		b.due[id] = first.Add(time.Duration(i) * 10 * time.Millisecond).UnixMilli()
+		r := request(b.intake, b.name+".orders", schemas.HeaderAt, strconv.FormatInt(b.due[id], 10))
+		r.Key, r.Value = []byte(id), []byte(id)
+		b.client.Produce(b.t.Context(), r, func(_ *kgo.Record, err error) { require.NoError(b.t, err) })
+	}
+	require.NoError(b.t, b.client.Flush(b.t.Context()))
+}
+
+// change sets another number of slots. then follows at once.
+func (b *besideOlder) change(then func()) {
+	_, err := admin.New(b.store).SetSlots(b.t.Context(), 3*usualSlots)
+	require.NoError(b.t, err)
+	then()
+	require.Eventually(b.t, func() bool {
+		g, err := admin.New(b.store).Growth(b.t.Context())
+		require.NoError(b.t, err)
+		return g.Settled() && g.Base == 3*usualSlots
+	}, time.Minute, time.Millisecond, "the change ends beside it")
+}
+
+// judge expects each task once, and none late.
+func (b *besideOlder) judge() {
+	copies, latest := map[string]int{}, int64(0)
+	b.read(b.reader([]string{b.name + ".orders"}), time.Minute, func(r *kgo.Record) bool {
+		late := r.Timestamp.UnixMilli() - b.due[string(r.Key)]
+		require.GreaterOrEqual(b.t, late, int64(0), "early")
+		latest = max(latest, late)
+		copies[string(r.Key)]++
+		return len(copies) == len(b.due)
+	})
+	for id, c := range copies {
+		require.Equal(b.t, 1, c, id)
+	}
+	b.t.Logf("the latest of %d came %d ms late", len(b.due), latest)
+	require.Less(b.t, latest, int64(5000), "a busy machine")
+}
 
 // An older dispatcher was paused while the number of slots began to change, and comes back in the middle, or leads again because the others
 // start anew. It would never split a slot, or move one on, and all others would wait for that. So it gets none, and nothing stands.
@@ -22,79 +100,80 @@ func TestAnOlderDispatcherDuringAChangeOfSlots(t *testing.T) {
 		for _, leads := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, leads %v", form, leads), func(t *testing.T) {
 				t.Parallel()
-				s := newStackIn(t, false, form == "database", 8, usualSlots)
-				if !s.small {
-					z, err := zkfake.Start(zkfake.Config{})
-					require.NoError(t, err)
-					t.Cleanup(z.Close)
-					s.zk = []string{z.Addr()}
-				}
-				s.scanner()
-				m := s.member(election.Config{MemberID: "older"}) // it says nothing of what it can do, and serves nothing
+				b := newBesideOlder(t, form)
+				b.scanner()
+				m := b.member(election.Config{MemberID: "older"}) // it says nothing of what it can do, and serves nothing
 				var older *process
 				if leads {
-					older = s.start(m.Run)
+					older = b.start(m.Run)
 					require.Eventually(t, func() bool { return len(m.Current().Slots) == usualSlots }, time.Minute, time.Millisecond)
 				}
-				s.dispatcher("one")
-				s.dispatcher("two")
-				owned := func(n int) {
-					require.Eventually(t, func() bool {
-						all, err := s.store.Slots(t.Context())
-						require.NoError(t, err)
-						owners := map[string]int{}
-						for _, slot := range all {
-							owners[slot.Owner]++
-						}
-						return owners["one"]+owners["two"] >= n && owners["one"] > 0 && owners["two"] > 0
-					}, time.Minute, time.Millisecond)
-				}
-				begin := time.Second
+				b.dispatcher("one")
+				b.dispatcher("two")
 				if leads {
-					owned(2)
-					begin = 6 * time.Second // until then, what it owns stands
+					b.owned(2)
+					b.load(6 * time.Second) // until then, what it owns stands
 				} else {
-					owned(usualSlots)
+					b.owned(usualSlots)
+					b.load(time.Second)
 				}
-				const n, every = 500, 10 * time.Millisecond
-				target, first := s.name+".orders", time.Now().Add(begin)
-				s.judging(4, target)
-				due := map[string]int64{}
-				for i := range n {
-					id := fmt.Sprintf("t%d", i)
-					due[id] = first.Add(time.Duration(i) * every).UnixMilli()
-					r := request(s.intake, target, schemas.HeaderAt, strconv.FormatInt(due[id], 10))
-					r.Key, r.Value = []byte(id), []byte(id)
-					s.client.Produce(t.Context(), r, func(_ *kgo.Record, err error) { require.NoError(t, err) })
-				}
-				require.NoError(t, s.client.Flush(t.Context()))
-
-				_, err := admin.New(s.store).SetSlots(t.Context(), 3*usualSlots)
-				require.NoError(t, err)
-				if !leads {
-					older = s.start(m.Run)
-				}
-				require.Eventually(t, func() bool {
-					g, err := admin.New(s.store).Growth(t.Context())
-					require.NoError(t, err)
-					return g.Settled() && g.Base == 3*usualSlots
-				}, time.Minute, time.Millisecond, "the change ends beside it")
+				b.change(func() {
+					if !leads {
+						older = b.start(m.Run)
+					}
+				})
 				require.True(t, m.Trusted(), "it is there all the time")
 				older.shutdown(t) // now it may have slots again
-				copies, latest := map[string]int{}, int64(0)
-				s.read(s.reader([]string{target}), time.Minute, func(r *kgo.Record) bool {
-					late := r.Timestamp.UnixMilli() - due[string(r.Key)]
-					require.GreaterOrEqual(t, late, int64(0), "early")
-					latest = max(latest, late)
-					copies[string(r.Key)]++
-					return len(copies) == n
-				})
-				for id, c := range copies {
-					require.Equal(t, 1, c, id)
-				}
-				t.Logf("the latest of %d came %d ms late", n, latest)
-				require.Less(t, latest, int64(5000), "a busy machine")
+				b.judge()
 			})
 		}
+	}
+}
+
+// The same with the program of the release before, which NOTYET_BEFORE names: it works, and gives away without a copy what it may not have.
+func TestTheReleaseBeforeDuringAChangeOfSlots(t *testing.T) {
+	before := os.Getenv("NOTYET_BEFORE")
+	if before == "" {
+		t.Skip("NOTYET_BEFORE is not set: a program of the release before (scripts/upgrade-test builds one)")
+	}
+	for _, leads := range []bool{false, true} {
+		t.Run(fmt.Sprintf("leads %v", leads), func(t *testing.T) {
+			b := newBesideOlder(t, "zookeeper")
+			c := &cluster{stack: b.stack, dir: t.TempDir(), binary: before, env: b.environ()}
+			older := func() *proc { return c.spawn("older", "dispatcher") }
+			has := func(n int) func() bool {
+				return func() bool {
+					all, err := b.store.Slots(t.Context())
+					require.NoError(t, err)
+					return len(slices.DeleteFunc(all, func(s store.Slot) bool { return !strings.HasPrefix(s.Owner, "older") })) >= n
+				}
+			}
+			var p *proc
+			b.scanner()
+			if leads {
+				p = older()
+				require.Eventually(t, has(usualSlots), time.Minute, time.Millisecond)
+			}
+			b.dispatcher("one")
+			b.dispatcher("two")
+			if leads {
+				b.owned(usualSlots / 2)
+			} else {
+				b.owned(usualSlots)
+				p = older()
+			}
+			require.Eventually(t, has(usualSlots/4), time.Minute, time.Millisecond)
+			if !leads {
+				require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+				b.owned(usualSlots)
+			}
+			b.load(time.Second)
+			_, err := b.open().Exec("DELETE FROM services") // as if it were silent for longer than a service counts as alive
+			require.NoError(t, err)
+			b.change(func() { require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT)) })
+			require.False(t, has(1)())
+			require.Eventually(t, has(usualSlots), time.Minute, 10*time.Millisecond, "afterwards it works")
+			b.judge()
+		})
 	}
 }
