@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,4 +118,41 @@ func TestANewLifeThatIsBehind(t *testing.T) {
 	f.sql("UPDATE sources SET next_offset = next_offset + 2")
 	f.eventually("it goes on", func() bool { return orders.count() == 2 })
 	f.eventually("and is ready", func() bool { return d.Ready(t.Context()) == nil })
+}
+
+// The database is set back under a dispatcher at work, and lacks claims and a cancel. The cancelled task was due before that: it must not
+// count as claimed, or it would be in doubt, and sent.
+func TestACancelThatADatabaseSetBackLacks(t *testing.T) {
+	for name, life := range map[string]bool{"in the same life": false, "in a new one": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 1, "intake", "orders")
+			orders := f.read("orders")
+			d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", Group: "scanners", Read: []string{"intake"}})
+			f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
+			due := time.Now().Add(setUpTime)
+			d.told(f.schedule(ask("orders", "gone", due), ask("orders", "comes", due)).Added)
+			before, next := f.slot(0), f.source.Next
+			f.sql("CREATE TABLE backup AS SELECT * FROM tasks")
+			require.Contains(t, f.answers(f.schedule(cancelRecord("orders", "gone"))), schemas.StateCancelled)
+			f.eventually("the other one arrives", func() bool { return orders.count() == 1 })
+			f.eventually("it is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed && s.Done > due.UnixMilli() })
+			f.commits(f.source.Next)
+			restore := []string{"DELETE FROM tasks", "INSERT INTO tasks SELECT * FROM backup", fmt.Sprintf("UPDATE sources SET next_offset = %d", next),
+				fmt.Sprintf("UPDATE slots SET claimed = %d, done = %d", before.Claimed, before.Done)}
+			if life {
+				f.setBack(restore...)
+			} else {
+				f.sql("BEGIN IMMEDIATE; " + strings.Join(restore, "; ") + "; COMMIT")
+			}
+			f.eventually("it holds", func() bool { return d.trust.copies.Holds() })
+			f.eventually("it has its slot anew", func() bool { return d.owned() == 1 && !f.slot(0).Unsure })
+			f.source.Next = next
+			told := f.answers(f.schedule(cancelRecord("orders", "gone")))
+			f.eventually("the cancel is read again", func() bool { told = append(told, f.resolved()...); return len(told) == 1 })
+			require.Equal(t, []schemas.State{schemas.StateCancelled}, told)
+			f.eventually("the other one comes again", func() bool { return orders.copies()["comes"] == 2 })
+			f.eventually("all is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed && s.Done > due.UnixMilli() })
+			require.Equal(t, map[string]int{"comes": 2}, orders.copies())
+		})
+	}
 }

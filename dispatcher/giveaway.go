@@ -31,7 +31,7 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 	}
 	for epoch, slots := range o.flight.Strays(assigned.Slots) {
 		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		err := o.line.Abandon(bound, slots, epoch, o.flight.Had(slots))
+		err := o.line.Abandon(bound, slots, epoch, o.had(slots))
 		cancel()
 		if err != nil {
 			return err

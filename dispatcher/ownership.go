@@ -27,6 +27,7 @@ type ownership struct {
 	trust  *trust
 	sent   *sendlog.Log
 	waits  map[int]wait  // of the owner loop: for slots that are assigned here, by slot
+	asked  bool          // of the owner loop: for another look at what was committed, because the database has forgotten claims
 	seeing chan struct{} // holds a token while slots are read and taken in: one reading after the other
 	failed atomic.Int32  // readings of entries that failed in a row; any loop that finds a slot lost may read
 }
@@ -192,11 +193,12 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	if err != nil {
 		return err
 	}
+	slots = slices.DeleteFunc(slots, func(s store.Slot) bool { _, wanted := slices.BinarySearch(missing, s.Slot); return !wanted })
+	if o.mustAsk(slots) {
+		return nil
+	}
 	var free []int
 	for _, s := range slots {
-		if _, wanted := slices.BinarySearch(missing, s.Slot); !wanted {
-			continue
-		}
 		overdue := o.waited(s) > o.cfg.DrainTimeout+5*time.Second
 		if s.Owner == "" || s.Owner == o.cfg.MemberID || !o.trust.members.Alive(s.Owner) || o.flight.HeldLater(s) || overdue {
 			free = append(free, s.Slot)
@@ -206,7 +208,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		return nil
 	}
 	o.flight.Taking(free, assigned.Epoch)
-	got, err := o.line.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.flight.Had(free))
+	got, err := o.line.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.had(free))
 	if err != nil {
 		return err
 	}
@@ -221,6 +223,31 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		return o.lookAtSlots(ctx)
 	}
 	return nil
+}
+
+// mustAsk says whether a look at what was committed comes before slots are taken: the database has
+// forgotten claims, and maybe requests as well.
+func (o *ownership) mustAsk(slots []store.Slot) bool {
+	before := o.asked
+	o.asked = slices.ContainsFunc(slots, o.flight.Forgotten)
+	if o.asked && !before {
+		o.trust.copies.Ask()
+	}
+	asking, _ := o.trust.copies.Verdict()
+	return o.asked && asking
+}
+
+// had is the knowledge here of slots about to be taken or given away. If the database lacks
+// requests, had leaves out how far slots were claimed: tasks cancelled since would be in doubt, and
+// sent. Tasks delivered since are sent again, with the same key.
+func (o *ownership) had(slots []int) line.Known {
+	known := o.flight.Had(slots)
+	if _, behind := o.trust.copies.Verdict(); behind {
+		for i := range known.Slots {
+			known.Slots[i].Pos = 0
+		}
+	}
+	return known
 }
 
 // wait is for one owner to let go of a slot.

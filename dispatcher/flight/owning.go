@@ -197,6 +197,13 @@ func (fl Owning) HeldLater(s store.Slot) bool {
 	return fl.lost[s.Slot].epoch > s.Epoch
 }
 
+// Forgotten says whether the database has less claimed of a slot than it had when it was held here.
+func (fl Owning) Forgotten(s store.Slot) bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return s.Claimed < fl.lost[s.Slot].claimed
+}
+
 // abandonOurs forgets a slot still ours to the database: the slot is taken anew, or given away.
 func (fl *machine) abandonOurs(l *ownedSlot, why string) {
 	fl.strays.note([]int{l.number}, l.epoch)

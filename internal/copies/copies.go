@@ -143,7 +143,7 @@ type Watch struct {
 	life  atomic.Pointer[string]
 
 	mu      sync.Mutex
-	renewed int // how often Renew has asked for a look
+	renewed int // how often Ask was called
 	verdict verdict
 	logged  time.Duration // when the log last told of a hold
 }
@@ -169,14 +169,19 @@ func (w *Watch) Life() *string {
 // Renew holds until a look in the database's new life. The last look, as Life returned it, was in
 // another one.
 func (w *Watch) Renew(last *string) {
+	if w == nil || w.Life() != last {
+		return // somebody else was faster
+	}
+	w.Ask()
+}
+
+// Ask holds until a look that begins from now on. Like at a start, it counts alone.
+func (w *Watch) Ask() {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.life.Load() != last {
-		return // somebody else was faster
-	}
 	w.renewed++
 	w.verdict.fresh, w.verdict.failed = true, 0
 	w.holds.Store(true)
@@ -184,6 +189,17 @@ func (w *Watch) Renew(last *string) {
 	case w.kick <- struct{}{}:
 	default:
 	}
+}
+
+// Verdict says whether a look is still waited for, and whether the last one found the database
+// behind, or just caught up.
+func (w *Watch) Verdict() (asking, behind bool) {
+	if w == nil {
+		return false, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.verdict.fresh, w.verdict.behind != nil
 }
 
 // Ready returns why nothing is claimed or sent; nil: it is.
