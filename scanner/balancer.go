@@ -2,9 +2,12 @@ package scanner
 
 import (
 	"bytes"
+	"context"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/notyet/notyet/internal/kafka"
 )
 
 // balancer shares the partitions among the able members of the group. Each member tells its ability
@@ -12,24 +15,23 @@ import (
 // members while some work, as if they had no interest in any topic. So if nobody works, all have
 // their share, and a lone member has everything.
 //
-// A working member says nothing, like an older version. An older leader leaves nobody out.
+// A member that says nothing works, like an older version. An older leader leaves nobody out.
 type balancer struct {
 	kgo.GroupBalancer
 	join func() ability // asked with each join
 }
 
 // marks are what members add to their user data. Older versions ignore the marks.
-var marks = map[ability][]byte{rests: []byte("notyet rests"), falters: []byte("notyet falters"), fails: []byte("notyet fails")}
+var marks = map[ability][]byte{works: []byte("notyet works"), rests: []byte("notyet rests"), falters: []byte("notyet falters"), fails: []byte("notyet fails")}
 
 // JoinGroupMetadata implements kgo.GroupBalancer.
 func (b balancer) JoinGroupMetadata(topics []string, current map[string][]int32, generation int32) []byte {
 	said := b.GroupBalancer.JoinGroupMetadata(topics, current, generation)
 	var meta kmsg.ConsumerMemberMetadata
-	mark := marks[b.join()]
-	if mark == nil || meta.ReadFrom(said) != nil {
+	if meta.ReadFrom(said) != nil {
 		return said
 	}
-	meta.UserData = append(meta.UserData, mark...)
+	meta.UserData = append(meta.UserData, marks[b.join()]...)
 	return meta.AppendTo(nil)
 }
 
@@ -60,4 +62,9 @@ func saidBy(meta kmsg.ConsumerMemberMetadata) ability {
 		}
 	}
 	return works
+}
+
+// AtWork returns the members of a group that say they can store what they read.
+func AtWork(ctx context.Context, client *kgo.Client, group string) ([]string, error) {
+	return kafka.GroupMarked(ctx, client, group, marks[works])
 }

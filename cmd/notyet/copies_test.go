@@ -69,6 +69,14 @@ func backUp(t *testing.T, database string) string {
 	return to
 }
 
+// copyIn is the copy that the scanners' group names.
+func copyIn(t *testing.T, broker string) kafka.Copy {
+	t.Helper()
+	claim, err := kafka.GroupClaim(t.Context(), client(t, broker), "notyet-scanner", "notyet.intake", "notyet.reports", "notyet.cancels")
+	require.NoError(t, err)
+	return claim.Copy
+}
+
 // A copy of a working database is put into its place with `reconcile`, and a dispatcher is forgotten on the old one. It ends by itself, and
 // nothing starts beside the copy, until a command takes the old database back.
 func TestADispatcherForgottenOnTheOldDatabaseEnds(t *testing.T) {
@@ -97,7 +105,7 @@ func TestADispatcherForgottenOnTheOldDatabaseEnds(t *testing.T) {
 	require.ErrorAs(t, forgotten.Wait(), &exit)
 	require.Less(t, time.Since(began), 10*time.Second)
 	require.Equal(t, command.ExitFailed, exit.ExitCode())
-	says := []string{"another copy of this database has taken its place: the consumer group notyet-scanner is with copy 1 ", "mysql.dsn leads to copy 0", "run `notyet deadletter reconcile` (docs/recovery.md)"}
+	says := []string{"another copy of this database has taken its place: the consumer group notyet-scanner is with copy " + copyIn(t, broker).String(), "mysql.dsn leads to copy 0", "run `notyet deadletter reconcile` (docs/recovery.md)"}
 	for _, word := range says {
 		require.Contains(t, out.String(), word)
 	}
@@ -113,10 +121,10 @@ func TestADispatcherForgottenOnTheOldDatabaseEnds(t *testing.T) {
 	old.environ = append(old.environ, "NOTYET_SENDLOG_DIR="+emptySendLog(t))
 	r = notyet(t, old.environ, "", "deadletter", "reconcile")
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
-	require.Eventually(t, func() bool {
-		return strings.Contains(out.String(), "is with copy 2 ") && strings.Contains(out.String(), "leads to copy 1 ")
-	}, time.Minute, 5*time.Millisecond)
-	restored.refused(t, "all", "is with copy 2 ")
+	now := "is with copy " + copyIn(t, broker).String()
+	require.NotContains(t, says[0], now)
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), now) }, time.Minute, 5*time.Millisecond)
+	restored.refused(t, "all", now)
 	old.serve(t, "all", "took slots")
 }
 
@@ -137,7 +145,7 @@ func TestNothingStopsForLackOfAName(t *testing.T) {
 		return claim
 	}
 	named := group()
-	require.EqualValues(t, 1, named.Copy.N)
+	require.NotZero(t, named.Copy.N)
 
 	older := kafka.Claim{Installation: named.Installation}
 	require.NoError(t, kafka.TakeGroup(t.Context(), c, "notyet-scanner", older, topics...), "as Kafka has it that lost its last commits")
@@ -172,27 +180,70 @@ func TestANamingThatWasInterrupted(t *testing.T) {
 	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "naming this copy of the database")
 	for _, service := range []string{"scanner", "dispatcher", "all"} {
-		m.refused(t, service, "is with copy 1 ", "leads to copy 0, ")
+		m.refused(t, service, "is with copy "+copyIn(t, broker).String(), "leads to copy 0, ")
 	}
 	exec("DROP TRIGGER stop")
 	m.environ = append(m.environ, "NOTYET_SENDLOG_DIR="+emptySendLog(t))
 	r = reconcile()
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
 
+	first := copyIn(t, broker)
 	// One that has a name already, and a request to read again.
 	c := client(t, broker)
 	require.NoError(t, c.ProduceSync(t.Context(), &kgo.Record{Topic: "notyet.intake", Key: []byte("k"), Headers: []kgo.RecordHeader{{Key: "notyet-target", Value: []byte("x")}, {Key: "notyet-after", Value: []byte("1h")}}}).FirstErr())
 	exec("CREATE TRIGGER stop BEFORE UPDATE ON meta WHEN NEW.name = CAST('copy' AS BLOB) BEGIN SELECT RAISE(ABORT, 'stopped'); END")
 	r = reconcile()
 	require.Equal(t, command.ExitFailed, r.code)
-	m.refused(t, "all", "is with copy 3 ", "leads to copy 2 ")
+	m.refused(t, "all", "is with copy "+copyIn(t, broker).String(), "leads to copy "+first.String())
 	exec("DROP TRIGGER stop")
 	m.environ = append(m.environ, "NOTYET_SENDLOG_DIR="+emptySendLog(t))
 	r = reconcile()
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "1 records of the intake")
-	claim, err := kafka.GroupClaim(t.Context(), c, "notyet-scanner", "notyet.intake")
-	require.NoError(t, err)
-	require.EqualValues(t, 4, claim.Copy.N)
+	require.Greater(t, copyIn(t, broker).N, first.N+1)
 	m.serve(t, "all", "took slots")
+}
+
+// Nobody has announced a copy with a command: its scanner takes nothing from those of the original.
+func TestAScannerDoesNotStartBesideAnotherCopys(t *testing.T) {
+	t.Parallel()
+	database, broker := filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one")
+	original := smallTeam(t, database, broker, "original")
+	r := notyet(t, original.environ, "", "migrate", "--set", "slots=4")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	original.process(t, "scanner", "started")
+	original.claimedBefore(t)
+	began := time.Now()
+	second, _ := original.process(t, "scanner", "started")
+	require.Less(t, time.Since(began), 20*time.Second, "it knows the first one")
+	ended(t, second, syscall.SIGTERM)
+
+	taken := backUp(t, database)
+	db, err := sql.Open("sqlite", taken)
+	require.NoError(t, err)
+	_, err = db.Exec("UPDATE services SET seen = seen - 60000") // a minute old
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	smallTeam(t, taken, broker, "rehearsal").refused(t, "all", "work on another copy of this database", "notyet@127.0.0.1", "docs/recovery.md")
+	scanners, err := kafka.GroupMembers(t.Context(), client(t, broker), "notyet-scanner")
+	require.NoError(t, err)
+	require.Len(t, scanners, 1)
+}
+
+// Members of the group that do not say that they work are no evidence.
+func TestAScannerStartsBesideOthersThatMayBeItsOwn(t *testing.T) {
+	t.Parallel()
+	database, broker := filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one")
+	m := smallTeam(t, database, broker, "d")
+	r := notyet(t, m.environ, "", "migrate", "--set", "slots=4")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	member, err := kafka.NewConsumerGroup(kafka.Config{Brokers: []string{broker}}, "notyet-scanner", []string{"notyet.intake"}, zap.NewNop())
+	require.NoError(t, err)
+	defer member.Close()
+	c := client(t, broker)
+	require.Eventually(t, func() bool {
+		members, err := kafka.GroupMembers(t.Context(), c, "notyet-scanner")
+		return err == nil && len(members) == 1
+	}, time.Minute, 5*time.Millisecond)
+	m.process(t, "scanner", "started")
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -19,6 +21,11 @@ import (
 
 // GroupMembers returns client ids and hosts of a group's members; a missing group has none.
 func GroupMembers(ctx context.Context, client *kgo.Client, group string) ([]string, error) {
+	return GroupMarked(ctx, client, group, nil)
+}
+
+// GroupMarked is GroupMembers, of those whose data for the group's leader end with a mark.
+func GroupMarked(ctx context.Context, client *kgo.Client, group string, mark []byte) ([]string, error) {
 	groups, err := kadm.NewClient(client).DescribeGroups(ctx, group)
 	if err == nil {
 		err = groups[group].Err
@@ -31,7 +38,10 @@ func GroupMembers(ctx context.Context, client *kgo.Client, group string) ([]stri
 	}
 	var out []string
 	for _, m := range groups[group].Members {
-		out = append(out, m.ClientID+"@"+m.ClientHost)
+		said, _ := m.Join.AsConsumer()
+		if len(mark) == 0 || said != nil && bytes.HasSuffix(said.UserData, mark) {
+			out = append(out, m.ClientID+"@"+m.ClientHost)
+		}
 	}
 	return out, nil
 }
@@ -50,9 +60,10 @@ type Copy struct {
 	By   string // who named it, and when; for operators
 }
 
-// NewCopy names a copy that is newer than others.
+// NewCopy names a copy that is newer than others. Its number is the time, in seconds, so that it is
+// also newer than one whose name Kafka has forgotten.
 func NewCopy(by string, others ...Copy) Copy {
-	c := Copy{N: 1, Name: fmt.Sprintf("%016x", rand.Uint64()), By: by}
+	c := Copy{N: time.Now().Unix(), Name: fmt.Sprintf("%016x", rand.Uint64()), By: by}
 	for _, other := range others {
 		c.N = max(c.N, other.N+1)
 	}

@@ -48,8 +48,10 @@ func TestClaimReplaces(t *testing.T) {
 
 func TestCopyHasAForm(t *testing.T) {
 	older := kafka.Copy{N: 7, Name: "0123456789abcdef"}
+	require.InDelta(t, time.Now().Unix(), kafka.NewCopy("", older).N, 60)
+	older.N = 1 << 40 // by a clock that was ahead
 	c := kafka.NewCopy("ann@host at noon", kafka.Copy{}, older)
-	require.EqualValues(t, 8, c.N)
+	require.EqualValues(t, older.N+1, c.N)
 	require.Len(t, c.Name, 16)
 	require.NotEqual(t, c.Name, kafka.NewCopy("").Name)
 	for _, c := range []kafka.Copy{{}, older, c} {

@@ -3,15 +3,20 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/look"
 )
 
 // copyEvery is the pause between two looks at the group's copy of the database.
@@ -41,6 +46,34 @@ func (s *Service) watchCopies() {
 		}
 		return nil
 	})
+}
+
+// strangersFor is how long scanners may be at work without a sign of life in the database. One that
+// cannot write there tells the group so within 25 s.
+const strangersFor = 30 * time.Second
+
+// checkStrangers refuses to start beside scanners at work on another copy of the database, which
+// would lose partitions to this one. Scanners that write to this copy have noted there that they
+// live. Without an answer, the scanner starts.
+func (s *Service) checkStrangers(client *kgo.Client) error {
+	group := s.cfg.Scanner.Group
+	for began := time.Now(); s.ctx.Err() == nil; loop.Rest(s.ctx, time.Second) {
+		ctx, cancel := context.WithTimeout(s.ctx, command.DialTimeout)
+		scanners, err := scanner.AtWork(ctx, client, group)
+		var alive []admin.Service
+		if err == nil && len(scanners) > 0 {
+			alive, err = look.New(s.store).Services(ctx)
+		}
+		cancel()
+		known := slices.ContainsFunc(alive, func(v admin.Service) bool { return v.Kind != "dispatcher" && v.ID != s.alive.service.ID })
+		if err != nil || len(scanners) == 0 || known {
+			return nil
+		}
+		if time.Since(began) >= strangersFor {
+			return fmt.Errorf("scanners of the consumer group %s work on another copy of this database, or `reconcile` is at work: %s have not written to the database of mysql.dsn for %v. Correct mysql.dsn, or stop them; see docs/recovery.md", group, strings.Join(scanners, ", "), strangersFor)
+		}
+	}
+	return nil
 }
 
 // compareCopies returns kafka.ErrOlderCopy if the scanners' group names another copy of the

@@ -37,6 +37,7 @@ import (
 
 // service is one process: its stages around one database, one index and one HTTP port.
 type Service struct {
+	ctx    context.Context // ends when the program is told to stop
 	cfg    *config.Config
 	log    *zap.Logger
 	reg    *prometheus.Registry
@@ -62,7 +63,7 @@ type Service struct {
 // open opens every service's resources, the port first, so that a wrong port is noticed at once.
 // The access log, if on, goes to stdout.
 func open(ctx context.Context, cfg *config.Config, name string, log *zap.Logger, stdout io.Writer) (s *Service, err error) {
-	s = &Service{cfg: cfg, log: log, reg: ops.NewRegistry()}
+	s = &Service{ctx: ctx, cfg: cfg, log: log, reg: ops.NewRegistry()}
 	s.reg.MustRegister(buildInfo())
 	defer func() {
 		if err != nil {

@@ -240,5 +240,5 @@ func (s *Service) checkGroup() error {
 	if err != nil {
 		s.log.Warn("whose the consumer group is, Kafka or the database does not say: the scanner joins it", zap.String("group", group), zap.Error(err))
 	}
-	return nil
+	return s.checkStrangers(client)
 }
