@@ -95,7 +95,7 @@ func TestTracesAreFreeWhenOff(t *testing.T) {
 // A worker rests behind cancels of many, the longer the quicker these were.
 func TestAWorkerRestsBehindCancels(t *testing.T) {
 	many := []task.Change{{Cancels: &task.Cancels{Tasks: make([]task.Listed, 1000)}}}
-	require.Equal(t, 40*time.Millisecond, restBehind(many, 30*time.Millisecond))
+	require.Equal(t, 55*time.Millisecond, restBehind(many, 30*time.Millisecond))
 	require.Equal(t, 20*time.Millisecond, restBehind(many, 80*time.Millisecond))
 	require.Equal(t, 20*time.Millisecond, restBehind(nil, 80*time.Millisecond))
 }
