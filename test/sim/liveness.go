@@ -166,6 +166,9 @@ func (w *world) watchCalls(ctx context.Context) {
 	if w.forgets || w.column < maxBlob || w.madeUp > 0 || w.tenant.attacks() { // thousands of requests, or hundreds of topics, at one instant are work
 		most *= 4
 	}
+	if len(w.growth) > 0 { // splits and moves go in steps of a few tasks
+		most *= 2
+	}
 	counts := map[*server]*count{}
 	for pause(ctx, time.Second) == nil {
 		for _, s := range w.servers() {
