@@ -215,6 +215,9 @@ func (w *world) sampleOffsets(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	if w.setback.lost > 0 { // Kafka has more, rightly
+		return
+	}
 	for _, s := range sources {
 		c, _ := committed.Lookup(s.Topic, s.Partition)
 		w.rec.Offset(history.OffsetSample{At: time.Now().UnixMilli(), Topic: s.Topic, Partition: s.Partition, Committed: c.At, Stored: s.Next})

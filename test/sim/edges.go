@@ -40,7 +40,7 @@ func (p *plan) edge() {
 	}
 	// The client commits under a lock, for which virtual time does not wait: nothing may keep Kafka or a process from going on.
 	if p.faults == 0 && !p.loses && p.aims == (aims{}) && r.IntN(2) == 0 {
-		p.edges.commits, p.scanner.CommitEvery = true, 0
+		p.commit()
 	}
 	if p.leaderless == 0 {
 		p.edges.gaps = pick(r, 0, 0, 1, 4)
@@ -48,6 +48,12 @@ func (p *plan) edge() {
 	if r.IntN(2) == 0 {
 		p.edges.reports, p.timers = true, max(p.timers, 1+r.IntN(3))
 	}
+}
+
+// commit has scanners commit offsets, and dispatchers compare the database with them.
+func (p *plan) commit() {
+	p.edges.commits, p.scanner.CommitEvery = true, 0
+	p.dispatcher.Group, p.dispatcher.Read = scannerGroup, []string{schemas.TopicIntake, schemas.TopicReports, schemas.TopicCancels}
 }
 
 // transactions are what producers with transactions do to the intake: control records, aborted requests, and records that nobody may read

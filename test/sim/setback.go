@@ -42,6 +42,9 @@ func (p *plan) setBack() {
 	p.timers, p.callbacks, p.deaf, p.aims, p.redis, p.stepsBack = 0, 0, 0, aims{}, false, 0
 	if r.IntN(2) == 0 {
 		p.faults, p.leaderless, p.disks = 0, 0, false
+		if p.seed >= regimeSeeds {
+			p.commit()
+		}
 	}
 }
 
