@@ -224,7 +224,7 @@ func TestAScannerDoesNotStartBesideAnotherCopys(t *testing.T) {
 	_, err = db.Exec("UPDATE services SET seen = seen - 60000") // a minute old
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	smallTeam(t, taken, broker, "rehearsal").refused(t, "all", "work on another copy of this database", "notyet@127.0.0.1", "docs/recovery.md")
+	smallTeam(t, taken, broker, "rehearsal").refused(t, "all", "work on another copy of this database", "notyet@", "docs/recovery.md")
 	scanners, err := kafka.GroupMembers(t.Context(), client(t, broker), "notyet-scanner")
 	require.NoError(t, err)
 	require.Len(t, scanners, 1)

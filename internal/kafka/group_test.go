@@ -2,6 +2,10 @@ package kafka_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,57 +71,79 @@ func TestCopyHasAForm(t *testing.T) {
 
 // A claim is in the offsets' metadata, and a command that claims leaves the offsets as they are.
 func TestClaimsOfAGroup(t *testing.T) {
-	_, cfg := startKafka(t, kfake.SeedTopics(3, "in", "reports", "other"), kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
+	t.Run("embedded", func(t *testing.T) {
+		_, cfg := startKafka(t, kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
+		claims(t, cfg)
+	})
+	t.Run("real", func(t *testing.T) {
+		brokers := os.Getenv("NOTYET_KAFKA_BROKERS")
+		if brokers == "" {
+			t.Skip("NOTYET_KAFKA_BROKERS is not set")
+		}
+		claims(t, kafka.Config{Brokers: strings.Split(brokers, ",")})
+	})
+}
+
+func claims(t *testing.T, cfg kafka.Config) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	client := newClient(t, kafka.NewProducer, cfg)
 	admin := kadm.NewClient(client)
+	suffix := fmt.Sprintf("-%x", rand.Uint64())
+	g, in, reports, other := "g"+suffix, "in"+suffix, "reports"+suffix, "other"+suffix
+	_, err := kafka.EnsureTopics(ctx, client, []kafka.TopicSpec{{Name: in, Partitions: 3, Replication: 1}, {Name: reports, Partitions: 3, Replication: 1}, {Name: other, Partitions: 3, Replication: 1}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = admin.DeleteTopics(context.WithoutCancel(ctx), in, reports, other) })
 	commit := func(topic string, partition int32, at int64, note string) {
 		t.Helper()
 		offsets := kadm.Offsets{}
 		offsets.Add(kadm.Offset{Topic: topic, Partition: partition, At: at, LeaderEpoch: -1, Metadata: note})
-		require.NoError(t, admin.CommitAllOffsets(ctx, "g", offsets))
+		require.Eventually(t, func() bool { return admin.CommitAllOffsets(ctx, g, offsets) == nil }, patience, 50*time.Millisecond) // its topics are new
 	}
 	claim := func() kafka.Claim {
 		t.Helper()
-		c, err := kafka.GroupClaim(ctx, client, "g", "in", "reports", "gone")
+		c, err := kafka.GroupClaim(ctx, client, g, in, reports, "gone")
 		require.NoError(t, err)
 		return c
 	}
 	shop, named := kafka.Claim{Installation: "shop"}, kafka.Claim{Installation: "shop", Copy: kafka.Copy{N: 2, Name: "abc", By: "ann@host at noon"}}
+	require.Eventually(t, func() bool { // a new broker first makes the topic of offsets
+		_, err := kafka.GroupClaim(ctx, client, g, in)
+		return err == nil
+	}, patience, 50*time.Millisecond)
 	require.Zero(t, claim())
-	commit("other", 0, 1, "notyet installation else")
-	commit("in", 0, 5, "member-1")
+	commit(other, 0, 1, "notyet installation else")
+	commit(in, 0, 5, "member-1")
 	require.Zero(t, claim(), "an older version's, and another topic's")
 	for _, bad := range []string{"notyet copy shop x abc", "notyet copy shop", "notyet copy"} {
-		commit("in", 0, 5, bad)
+		commit(in, 0, 5, bad)
 		require.Zero(t, claim(), bad)
 	}
-	commit("in", 1, 17, "notyet installation shop")
+	commit(in, 1, 17, "notyet installation shop")
 	require.Equal(t, shop, claim())
-	commit("reports", 0, 5, "notyet copy shop 2 abc ann@host at noon")
+	commit(reports, 0, 5, "notyet copy shop 2 abc ann@host at noon")
 	require.Equal(t, named, claim())
-	commit("reports", 1, 5, "notyet copy shop 1 zzz bob")
+	commit(reports, 1, 5, "notyet copy shop 1 zzz bob")
 	require.Equal(t, named, claim(), "the newest")
 
 	named.Copy.N = 3
-	require.NoError(t, kafka.TakeGroup(ctx, client, "g", named, "in", "reports", "gone"))
-	committed, err := kafka.GroupOffsets(ctx, client, "g", "in", "reports", "other")
+	require.NoError(t, kafka.TakeGroup(ctx, client, g, named, in, reports, "gone"))
+	committed, err := kafka.GroupOffsets(ctx, client, g, in, reports, other)
 	require.NoError(t, err)
 	note := "notyet copy shop 3 abc ann@host at noon"
 	require.Equal(t, map[string]map[int32]kafka.Committed{
-		"in":      {0: {At: 5, Note: note}, 1: {At: 17, Note: note}, 2: {At: 0, Note: note}},
-		"reports": {0: {At: 5, Note: note}, 1: {At: 5, Note: note}, 2: {At: 0, Note: note}},
-		"other":   {0: {At: 1, Note: "notyet installation else"}},
+		in:      {0: {At: 5, Note: note}, 1: {At: 17, Note: note}, 2: {At: 0, Note: note}},
+		reports: {0: {At: 5, Note: note}, 1: {At: 5, Note: note}, 2: {At: 0, Note: note}},
+		other:   {0: {At: 1, Note: "notyet installation else"}},
 	}, committed)
 
-	member, err := kafka.NewConsumerGroup(cfg, "g", []string{"in"}, zap.NewNop())
+	member, err := kafka.NewConsumerGroup(cfg, g, []string{in}, zap.NewNop())
 	require.NoError(t, err)
 	defer member.Close()
 	require.Eventually(t, func() bool {
-		members, err := kafka.GroupMembers(ctx, client, "g")
+		members, err := kafka.GroupMembers(ctx, client, g)
 		return err == nil && len(members) == 1
 	}, patience, 10*time.Millisecond)
-	require.ErrorIs(t, kafka.TakeGroup(ctx, client, "g", shop, "in"), kerr.UnknownMemberID)
+	require.ErrorIs(t, kafka.TakeGroup(ctx, client, g, shop, in), kerr.UnknownMemberID)
 	require.Equal(t, named, claim())
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/kafka"
 )
 
 // newLifecycle notes in which order its parts end.
@@ -57,6 +59,22 @@ func TestAPartThatFailsStopsTheOthers(t *testing.T) {
 		l.add("quitter", func(context.Context) error { return nil })
 		require.ErrorContains(t, l.run(t.Context()), "quitter ended by itself")
 		require.Len(t, order, 3)
+	})
+}
+
+// After the news that another copy of the database has taken this one's place, nothing is drained.
+func TestAServiceOnAnOlderCopyEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		var stopping int
+		l := newLifecycle(&order, &stopping)
+		l.add("copies", func(context.Context) error { return kafka.ErrOlderCopy })
+		began := time.Now()
+		require.ErrorIs(t, l.run(t.Context()), kafka.ErrOlderCopy)
+		require.Zero(t, time.Since(began))
+		require.Empty(t, order)
+		time.Sleep(2 * time.Second)
+		require.Len(t, order, 3, "what is left of the process is told to stop")
 	})
 }
 
