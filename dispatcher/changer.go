@@ -32,7 +32,6 @@ type changer struct {
 	busy   map[int]busySlot    // slots that were not split, for now
 	shifts map[int]*line.Shift // split slots whose tasks are on the move
 	waited map[int]time.Time   // those with tasks that stay behind for now: until then
-	next   time.Time           // a change that is to follow is not tried to begin before
 }
 
 type busySlot struct {
@@ -58,9 +57,6 @@ const (
 	// time at most.
 	busyFor   = 500 * time.Millisecond
 	busyTimes = 4
-	// followEvery is how often a waiting change is tried to begin: an older version of a service,
-	// alive, keeps changes from beginning.
-	followEvery = 5 * time.Second
 )
 
 func (c *changer) run(ctx context.Context) {
@@ -110,7 +106,7 @@ func (c *changer) round(ctx context.Context) (changing, worked bool, err error) 
 		clear(c.busy)
 		clear(c.waited)
 		clear(c.shifts)
-		return c.beginNext(ctx)
+		return false, false, nil
 	}
 	if !c.trust.trusted() || c.flight.Stopping() {
 		return true, false, nil
@@ -131,23 +127,6 @@ func (c *changer) round(ctx context.Context) (changing, worked bool, err error) 
 		return true, done, err
 	}
 	return true, false, nil
-}
-
-// beginNext begins the change that is to follow, and could not begin when the one before it ended.
-func (c *changer) beginNext(ctx context.Context) (waits, begun bool, err error) {
-	if !c.flight.OwnsFirst() || c.flight.Stopping() {
-		return false, false, nil
-	}
-	next, err := c.admin.NextSlots(ctx)
-	if err != nil || next == 0 {
-		return false, false, err
-	}
-	if time.Now().Before(c.next) || !c.trust.trusted() {
-		return true, false, nil
-	}
-	c.next = time.Now().Add(followEvery)
-	begun, err = c.admin.FinishSlots(ctx)
-	return true, begun, err
 }
 
 // toFollow tells of a slot whose tasks have not all moved.

@@ -171,36 +171,6 @@ func TestASplitThatTheDatabaseForgets(t *testing.T) {
 	}
 }
 
-// TestAChangeThatCouldNotFollow: a service of an older version lives when a change ends, so the one that was set meanwhile cannot begin. It
-// begins once that service is gone.
-func TestAChangeThatCouldNotFollow(t *testing.T) {
-	f := newFixture(t, 1, "orders")
-	m, d := f.owning(Config{})
-	for _, n := range []int{2, 3} {
-		_, err := admin.New(f.store).SetSlots(t.Context(), n)
-		require.NoError(t, err)
-	}
-	f.sql(fmt.Sprintf("INSERT INTO services (id, kind, owner, version, http, started, seen, figures, spreads) VALUES ('old', 'scanner', '', '0', '', 0, %d, '', 0)", nowMillis()+time.Hour.Milliseconds()))
-	require.True(t, f.assign(m, d, 6, 0, 1))
-	f.eventually("the change ends", func() bool {
-		waits, _, err := d.changer.round(t.Context())
-		require.NoError(t, err)
-		require.True(t, waits, "another one is to follow")
-		return !f.slot(0).Changing()
-	})
-	d.changer.next = time.Time{}
-	waits, begun, err := d.changer.round(t.Context())
-	require.NoError(t, err)
-	require.True(t, waits)
-	require.False(t, begun)
-	f.sql("DELETE FROM services")
-	d.changer.next = time.Time{}
-	_, begun, err = d.changer.round(t.Context())
-	require.NoError(t, err)
-	require.True(t, begun)
-	require.Equal(t, 3, f.slot(0).Target)
-}
-
 // TestASlotTakenDuringAChange may be claimed at once, however long the changer is busy with others.
 func TestASlotTakenDuringAChange(t *testing.T) {
 	f := newFixture(t, 1, "orders")

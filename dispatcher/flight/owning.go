@@ -106,8 +106,6 @@ func (fl Owning) Took(got []store.Slot, epoch int64, entries []line.Entry, prove
 		l := &ownedSlot{number: s.Slot, epoch: epoch, claimed: s.Claimed, done: s.Done, next: never, urgent: never, turn: s.Turn, claimMost: never, callMost: never}
 		if s.Changing() { // how far it may be claimed depends on others
 			l.claimMost, l.callMost = s.Claimed, 0
-		}
-		if s.Changing() || s.Slot == 0 { // the owner of slot 0 begins what is to follow
 			fl.kicks.Slots.Now()
 		}
 		fl.slots[s.Slot] = l

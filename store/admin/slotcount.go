@@ -75,9 +75,6 @@ func growthOf(rows []handle.Slot, next int) Growth {
 	return g
 }
 
-// NextSlots is the number of slots after the present change; 0: none.
-func (a Admin) NextSlots(ctx context.Context) (int, error) { return readNext(ctx, a.h.DB) }
-
 // Growth returns how the number of slots changes.
 func (a Admin) Growth(ctx context.Context) (Growth, error) {
 	rows, err := a.h.Slots(ctx, a.h.Reads())
@@ -200,10 +197,6 @@ func (a Admin) beginSlots(ctx context.Context, tx *sql.Tx, rows []handle.Slot, n
 // FinishSlots ends a change of the number of slots if all tasks are in place, and begins the next
 // one. done: there was something to do.
 func (a Admin) FinishSlots(ctx context.Context) (done bool, err error) {
-	now, err := a.h.Time(ctx)
-	if err != nil {
-		return false, err
-	}
 	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		done = false
 		rows, err := a.lockAllSlots(ctx, tx)
@@ -211,22 +204,20 @@ func (a Admin) FinishSlots(ctx context.Context) (done bool, err error) {
 			return err
 		}
 		g := growthOf(rows, 0)
-		if g.Whole < g.Leaving || slices.ContainsFunc(rows, func(r handle.Slot) bool { return r.Unsure }) { // owners must see first what was forgotten
+		if !g.Changing() || g.Whole < g.Leaving || slices.ContainsFunc(rows, func(r handle.Slot) bool { return r.Unsure }) { // owners must see first what was forgotten
 			return nil
 		}
-		if g.Changing() {
-			if all, err := empty(ctx, tx, rows[min(g.Target, len(rows)):]); err != nil || !all {
-				return err
-			}
-			done = true
-			if _, err := tx.ExecContext(ctx, "UPDATE slots SET base = target, spread = target, turn = ?", handle.NextTurn(rows)); err != nil {
-				return err
-			}
-			if err := handle.Require(ctx, tx, handle.Spread, false); err != nil {
-				return err
-			}
+		if all, err := empty(ctx, tx, rows[min(g.Target, len(rows)):]); err != nil || !all {
+			return err
 		}
-		return a.follow(ctx, tx, now.UnixMilli(), &done)
+		done = true
+		if _, err := tx.ExecContext(ctx, "UPDATE slots SET base = target, spread = target, turn = ?", handle.NextTurn(rows)); err != nil {
+			return err
+		}
+		if err := handle.Require(ctx, tx, handle.Spread, false); err != nil {
+			return err
+		}
+		return a.follow(ctx, tx)
 	})
 	return done && err == nil, wrap.Err(err, "ending the change of the number of slots")
 }
@@ -251,8 +242,8 @@ func empty(ctx context.Context, tx *sql.Tx, given []handle.Slot) (bool, error) {
 	return all, nil
 }
 
-// follow begins the next change, once no older service is alive.
-func (a Admin) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) error {
+// follow begins the next change, if there is one.
+func (a Admin) follow(ctx context.Context, tx *sql.Tx) error {
 	next, err := readNext(ctx, tx)
 	if err != nil || next == 0 {
 		return err
@@ -262,18 +253,10 @@ func (a Admin) follow(ctx context.Context, tx *sql.Tx, now int64, done *bool) er
 		return err
 	}
 	if next != rows[0].Base {
-		err := a.noneOlder(ctx, tx, now)
-		if errors.Is(err, ErrOlderServices) {
-			return nil
-		}
-		if err == nil {
-			_, err = a.beginSlots(ctx, tx, rows, next)
-		}
-		if err != nil {
+		if _, err := a.beginSlots(ctx, tx, rows, next); err != nil {
 			return err
 		}
 	}
-	*done = true
 	return setNext(ctx, tx, 0)
 }
 
