@@ -77,7 +77,8 @@ func (s *Service) checkStrangers(client *kgo.Client) error {
 }
 
 // compareCopies returns kafka.ErrOlderCopy if the scanners' group names another copy of the
-// database, and this one is not newer. The group is read first: names are written there first.
+// database, and this one is not newer, or if the database has another name than at the start. The
+// group is read first: names are written there first.
 func (s *Service) compareCopies(ctx context.Context, client *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, copyEvery)
 	defer cancel()
@@ -98,5 +99,8 @@ func (s *Service) replaced(ctx context.Context, group kafka.Claim) error {
 	if err != nil {
 		return err
 	}
-	return group.Replaces(ours, s.cfg.Scanner.Group)
+	if err := group.Replaces(ours, s.cfg.Scanner.Group); err != nil || name == s.copy {
+		return err
+	}
+	return fmt.Errorf("%w: this process began with copy %q, and mysql.dsn leads to copy %q now: start it again", kafka.ErrOlderCopy, s.copy, name)
 }

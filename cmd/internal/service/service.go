@@ -52,6 +52,7 @@ type Service struct {
 	alive  *heartbeat
 
 	installation string // its id, from the database
+	copy         string // the name of the database's copy, when the service began
 
 	member string          // of the dispatcher; "": there is none
 	silent func() []string // of the dispatcher: targets that do not answer; nil: there is none
@@ -113,6 +114,9 @@ func open(ctx context.Context, cfg *config.Config, name string, log *zap.Logger,
 	s.kafka.Now = clock.Now
 	s.reg.MustRegister(s.store.Collector())
 	if s.installation, err = s.store.Installation(ctx); err != nil {
+		return s, err
+	}
+	if s.copy, err = admin.New(s.store).Copy(ctx); err != nil {
 		return s, err
 	}
 	if s.index, err = OpenIndex(ctx, cfg, s.store, log); err != nil {
