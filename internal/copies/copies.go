@@ -128,7 +128,7 @@ func (v *verdict) rest(now time.Duration) time.Duration {
 	case v.doubted:
 		return again
 	case v.behind != nil && v.clear > 0:
-		return min(every, max(v.clear-now, 0))
+		return min(every, max(v.clear-now, again)) // it may be over, and nobody answers
 	}
 	return every
 }

@@ -81,6 +81,7 @@ func TestVerdict(t *testing.T) {
 				}
 				require.Equal(t, step.holds, v.holds(), "at %v", step.at)
 				require.LessOrEqual(t, v.rest(step.at), every)
+				require.GreaterOrEqual(t, v.rest(step.at), again)
 			}
 		})
 	}
@@ -316,6 +317,27 @@ func TestANewLife(t *testing.T) {
 			w.after(7*time.Second, true, "no answer yet")
 			w.after(4*time.Second, false, "it goes on")
 			require.Nil(t, w.Life(), "whatever life it is")
+		})
+	})
+}
+
+// A hold may be over, and nobody says so: the next look is not at once.
+func TestUnansweredAtTheEndOfAHold(t *testing.T) {
+	watching(t, func(w *watched) {
+		w.commit(180)
+		w.next.Store(120)
+		w.runs(func() {
+			w.after(10*time.Millisecond, true, "it is behind")
+			w.next.Store(180)
+			w.after(4*time.Second, true, "it has caught up")
+			w.failing.Store(true)
+			before := w.looks.Load()
+			time.AfterFunc(time.Minute, func() { w.failing.Store(false) })
+			for range 60 {
+				w.after(time.Second-time.Microsecond, true, "no answer yet")
+				require.LessOrEqual(t, w.looks.Load()-before, int64(130), "it asks too often")
+			}
+			w.after(3*time.Second, false, "it is over")
 		})
 	})
 }
