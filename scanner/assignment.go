@@ -25,7 +25,6 @@ type assignment struct {
 	intake  intake.Intake
 	admin   admin.Admin
 	group   string
-	topics  []string // of the group
 	parts   *partitions
 	commits *commits
 	checker *checker
@@ -102,13 +101,14 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 }
 
 // compareCopies has the commits name the database's copy, unless the group names a newer one. No
-// command names a copy while the group has this member, so the answer holds until it has left.
-func (a *assignment) compareCopies(ctx context.Context) error {
+// command names a copy while the group has this member, so the answer holds until it has left. A
+// command names it with all topics, so the new ones are enough: another may be out of reach.
+func (a *assignment) compareCopies(ctx context.Context, topics []string) error {
 	ours := a.commits.claims()
 	if ours.Installation == "" {
 		return nil
 	}
-	group, err := kafka.GroupClaim(ctx, a.client, a.group, a.topics...)
+	group, err := kafka.GroupClaim(ctx, a.client, a.group, topics...)
 	if err != nil {
 		return err
 	}
@@ -125,10 +125,10 @@ func (a *assignment) compareCopies(ctx context.Context) error {
 
 // lookUp reads what the database knows of new partitions, and returns where each begins in Kafka.
 func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kafka.Offsets, error) {
-	if err := a.compareCopies(ctx); err != nil {
+	topics := slices.Collect(maps.Keys(offsets))
+	if err := a.compareCopies(ctx, topics); err != nil {
 		return nil, err
 	}
-	topics := slices.Collect(maps.Keys(offsets))
 	ids, err := kafka.TopicIDs(ctx, a.client, topics...)
 	if err != nil {
 		return nil, err

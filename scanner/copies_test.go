@@ -4,6 +4,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
@@ -48,5 +52,18 @@ func TestAScannerWithAnOlderCopyEnds(t *testing.T) {
 
 	require.NoError(t, adm.NameCopy(t.Context(), named.Copy.String(), newer.Copy.String()))
 	f.start(f.store, cfg)
+	f.eventually("it is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 1 })
+}
+
+// Somebody takes the rights on one intake away: requests of the others are stored all the same.
+func TestAnIntakeWithoutRightsHoldsUpNoOther(t *testing.T) {
+	f := newFixture(t)
+	installation, err := f.store.Installation(t.Context())
+	require.NoError(t, err)
+	_, err = kadm.NewClient(f.client).CreateTopic(t.Context(), 1, 1, nil, "tenant")
+	require.NoError(t, err)
+	f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "tenant", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	f.publish(ask("first", 0))
+	f.start(f.store, Config{Installation: installation, Intake: []string{schemas.TopicIntake, "tenant"}})
 	f.eventually("it is stored", func() bool { return f.count("SELECT COUNT(*) FROM tasks") == 1 })
 }

@@ -90,7 +90,7 @@ func New(deps Deps, cfg Config) (*Scanner, error) {
 	s.build(metrics, commits, decompressor)
 	refused, refuse := context.WithCancelCause(context.Background())
 	s.refused = refused
-	s.members = &assignment{client: s.asks, lost: s.checker.lost, intake: intake.New(deps.Store), admin: admin.New(deps.Store), group: s.cfg.Group, topics: s.cfg.Read, refuse: refuse, parts: s.parts, commits: commits, checker: s.checker, health: s.health, retry: s.worker.retry, metrics: metrics, log: deps.Log}
+	s.members = &assignment{client: s.asks, lost: s.checker.lost, intake: intake.New(deps.Store), admin: admin.New(deps.Store), group: s.cfg.Group, refuse: refuse, parts: s.parts, commits: commits, checker: s.checker, health: s.health, retry: s.worker.retry, metrics: metrics, log: deps.Log}
 	if s.group, err = s.members.join(deps.Kafka, s.cfg); err != nil {
 		s.asks.Close()
 		s.results.Close(0)
