@@ -151,12 +151,19 @@ func newCopies(sh *shared, client *kgo.Client) *copies.Watch {
 		life, stored, err := sh.intake.Stand(ctx)
 		return copies.Stand{Life: life, Stored: stored}, err
 	}
+	waits := func(ctx context.Context) (bool, error) {
+		ready, next, err := sh.intake.Resolvable(ctx, [16]byte{}, 1000)
+		for err == nil && len(ready) == 0 && next != [16]byte{} {
+			ready, next, err = sh.intake.Resolvable(ctx, next, 1000)
+		}
+		return len(ready) > 0, err
+	}
 	released := func() { // what was passed over meanwhile is looked at again
 		sh.kicks.Sweep.Now()
 		sh.kicks.Release.Now()
 		sh.kicks.Timers.Now()
 	}
-	return copies.New(copies.Config{Client: client, Group: sh.cfg.Group, Topics: sh.cfg.Read, Database: stand, Released: released, Log: sh.log})
+	return copies.New(copies.Config{Client: client, Group: sh.cfg.Group, Topics: sh.cfg.Read, Database: stand, Waits: waits, Released: released, Log: sh.log})
 }
 
 // leftoverSources lets one dispatcher look after leftover events of transitions in the outbox: the

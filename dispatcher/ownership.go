@@ -28,6 +28,7 @@ type ownership struct {
 	sent   *sendlog.Log
 	waits  map[int]wait  // of the owner loop: for slots that are assigned here, by slot
 	asked  bool          // of the owner loop: for another look at what was committed, because the database has forgotten claims
+	unsure bool          // of the owner loop: slots that are being taken were unsure
 	seeing chan struct{} // holds a token while slots are read and taken in: one reading after the other
 	failed atomic.Int32  // readings of entries that failed in a row; any loop that finds a slot lost may read
 }
@@ -207,6 +208,7 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	if len(free) == 0 {
 		return nil
 	}
+	o.unsure = o.unsure || slices.ContainsFunc(slots, func(s store.Slot) bool { return s.Unsure })
 	o.flight.Taking(free, assigned.Epoch)
 	got, err := o.line.Acquire(bound, free, assigned.Epoch, o.cfg.MemberID, o.had(free))
 	if err != nil {
@@ -214,6 +216,10 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	}
 	if err := faultpoint.At(faultpoint.DispatcherAcquired); err != nil {
 		return err
+	}
+	if o.unsure { // cancels may wait for this owner
+		o.trust.copies.Settle()
+		o.unsure = false
 	}
 	if err := o.begin(ctx, got, assigned.Epoch); err != nil {
 		return err

@@ -11,6 +11,7 @@ package copies
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,9 +34,11 @@ const (
 	// unanswered is how many looks without an answer, about 10 s, let a process go on that has just
 	// begun, or met a new life. Looks are counted, not time: a paused process has not asked.
 	unanswered = 5
-	// settling follows the look that finds the database no longer behind: requests that were read
-	// again and wait for their slots are decided by then.
+	// settling follows the look that finds the database no longer behind, for requests that were
+	// read again and wait for their slots.
 	settling = 5 * time.Second
+	// undecided is how many looks, about 20 s, wait at most for the decision of such requests.
+	undecided = 40
 	// loggedEvery is the time between two lines about a database that stays behind.
 	loggedEvery = time.Minute
 )
@@ -53,7 +56,8 @@ type Config struct {
 	Group    string   // of the scanners
 	Topics   []string // that the scanners read
 	Database func(context.Context) (Stand, error)
-	Released func() // called when a hold ends
+	Waits    func(context.Context) (bool, error) // tells whether requests wait that can be decided
+	Released func()                              // called when a hold ends
 	Log      *zap.Logger
 }
 
@@ -90,12 +94,16 @@ type verdict struct {
 	behind  []Partition   // by the newest answer of a hold; nil: it does not hold
 	doubted bool          // the last answer said behind, and the process was running
 	clear   time.Duration // when a hold ends, by the clock of the caller; 0: the last answer said behind
+	waits   int           // how many looks still wait for requests to be decided
 }
 
-func (v *verdict) holds() bool { return v.fresh || v.behind != nil }
+func (v *verdict) holds() bool { return v.fresh || v.behind != nil || v.waits > 0 }
+
+// asksWaits tells whether the next look must know if requests wait.
+func (v *verdict) asksWaits() bool { return v.waits > 0 || v.clear > 0 }
 
 // answered takes the answer of a look.
-func (v *verdict) answered(found []Partition, now time.Duration) {
+func (v *verdict) answered(found []Partition, waits bool, now time.Duration) {
 	first := v.fresh
 	v.fresh, v.failed = false, 0
 	switch {
@@ -108,12 +116,16 @@ func (v *verdict) answered(found []Partition, now time.Duration) {
 	case v.clear == 0:
 		v.clear = now + settling
 	case now >= v.clear:
-		v.behind, v.clear = nil, 0
+		v.behind, v.clear, v.waits = nil, 0, undecided
+	}
+	if v.waits--; v.waits < 0 || !waits {
+		v.waits = 0
 	}
 }
 
 // silent takes a look without an answer. True: nothing more is waited for.
 func (v *verdict) silent() bool {
+	v.waits = max(v.waits-int(within/again), 0)
 	if !v.fresh {
 		return false
 	}
@@ -125,7 +137,7 @@ func (v *verdict) silent() bool {
 // rest is the time from one look to the next.
 func (v *verdict) rest(now time.Duration) time.Duration {
 	switch {
-	case v.doubted:
+	case v.doubted || v.waits > 0:
 		return again
 	case v.behind != nil && v.clear > 0:
 		return min(every, max(v.clear-now, again)) // it may be over, and nobody answers
@@ -143,7 +155,7 @@ type Watch struct {
 	life  atomic.Pointer[string]
 
 	mu      sync.Mutex
-	renewed int // how often Ask was called
+	renewed int // how often Ask and Settle were called
 	verdict verdict
 	logged  time.Duration // when the log last told of a hold
 }
@@ -184,6 +196,24 @@ func (w *Watch) Ask() {
 	defer w.mu.Unlock()
 	w.renewed++
 	w.verdict.fresh, w.verdict.failed = true, 0
+	w.hold()
+}
+
+// Settle holds until requests that can be decided are: slots have become sure, and requests about
+// their tasks may have waited for that, cancels among them.
+func (w *Watch) Settle() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.renewed++
+	w.verdict.waits = undecided
+	w.hold()
+}
+
+// hold has the next look begin at once. The caller holds the lock.
+func (w *Watch) hold() {
 	w.holds.Store(true)
 	select {
 	case w.kick <- struct{}{}:
@@ -209,7 +239,11 @@ func (w *Watch) Ready() error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.verdict.behind == nil {
+	switch {
+	case w.verdict.behind != nil:
+	case w.verdict.waits > 0 && !w.verdict.fresh:
+		return errors.New("nothing is claimed or sent yet: requests that waited for the owner of a slot are decided first")
+	default:
 		return fmt.Errorf("nothing is claimed or sent yet: Kafka has not said what group %s has committed", w.cfg.Group)
 	}
 	return fmt.Errorf("nothing is claimed or sent: the database is older than what group %s has committed, and scanners read it again; behind: %s", w.cfg.Group, list(w.verdict.behind))
@@ -249,10 +283,13 @@ func (w *Watch) Run(ctx context.Context) {
 // look asks once, and returns how long after its beginning the next one is due.
 func (w *Watch) look(ctx context.Context) time.Duration {
 	w.mu.Lock()
-	asked := w.renewed
+	asked, waits := w.renewed, w.verdict.asksWaits()
 	w.mu.Unlock()
 	bound, cancel := context.WithTimeout(ctx, within)
 	found, stand, err := w.ask(bound)
+	if waits && err == nil {
+		waits, err = w.cfg.Waits(bound)
+	}
 	cancel()
 	if ctx.Err() != nil {
 		return 0
@@ -269,7 +306,7 @@ func (w *Watch) look(ctx context.Context) time.Duration {
 			w.verdict.fresh = w.verdict.fresh || last != nil
 			w.life.Store(&stand.Life)
 		}
-		w.verdict.answered(found, now)
+		w.verdict.answered(found, waits, now)
 	case w.verdict.silent():
 		w.life.Store(nil)
 		w.cfg.Log.Warn("Kafka does not say what the scanners have committed, so a database that was set back is not noticed: Describe is needed on the group, and on the topics that scanners read", zap.String("group", w.cfg.Group), zap.Error(err))

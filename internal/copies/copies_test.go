@@ -42,7 +42,8 @@ func TestOnlyWhatIsThereIsEvidence(t *testing.T) {
 	}
 }
 
-// A step is a look at some second: b found the database behind, c found it clear, "-" had no answer.
+// A step is a look at some second: b found the database behind, c found it clear, w found it clear and requests that wait, "-" had no
+// answer.
 func TestVerdict(t *testing.T) {
 	type step struct {
 		at    time.Duration
@@ -63,6 +64,7 @@ func TestVerdict(t *testing.T) {
 		"no answer between the two":                {false, []step{{0, 'b', false}, {s, '-', false}, {3 * s, 'b', true}}},
 		"no answer at work":                        {false, []step{{0, '-', false}, {2 * s, '-', false}, {900 * s, '-', false}}},
 		"over, and 5 s more":                       {true, []step{{0, 'b', true}, {2 * s, 'c', true}, {4 * s, 'c', true}, {7 * s, 'c', false}, {9 * s, 'b', false}}},
+		"over, and requests are decided first":     {true, []step{{0, 'b', true}, {2 * s, 'w', true}, {7 * s, 'w', true}, {8 * s, 'w', true}, {9 * s, 'c', false}}},
 		"set back again meanwhile":                 {true, []step{{0, 'b', true}, {2 * s, 'c', true}, {4 * s, 'b', true}, {6 * s, 'c', true}, {8 * s, 'c', true}, {11 * s, 'c', false}}},
 		"no answer while it holds, however long":   {true, []step{{0, 'b', true}, {2 * s, '-', true}, {999 * s, '-', true}, {1000 * s, 'c', true}, {1005 * s, 'c', false}}},
 		"no answer at its end":                     {true, []step{{0, 'b', true}, {2 * s, 'c', true}, {9 * s, '-', true}, {11 * s, 'c', false}}},
@@ -73,9 +75,9 @@ func TestVerdict(t *testing.T) {
 			for _, step := range c.steps {
 				switch step.look {
 				case 'b':
-					v.answered([]Partition{{"intake", 3, 120, 180}}, step.at)
-				case 'c':
-					v.answered(nil, step.at)
+					v.answered([]Partition{{"intake", 3, 120, 180}}, false, step.at)
+				case 'c', 'w':
+					v.answered(nil, step.look == 'w', step.at)
 				default:
 					v.silent()
 				}
@@ -97,6 +99,7 @@ type watched struct {
 	life     atomic.Pointer[string]
 	next     atomic.Int64
 	failing  atomic.Bool
+	waits    atomic.Bool
 	looks    atomic.Int64
 	released atomic.Int64
 	broken   atomic.Pointer[string] // how the network is, if it is
@@ -152,6 +155,7 @@ func watching(t *testing.T, test func(w *watched)) {
 		w.begins("first")
 		w.Watch = New(Config{Client: client, Group: "scanners", Topics: []string{"intake", "reports", "gone"}, Log: zap.New(core),
 			Released: func() { w.released.Add(1) },
+			Waits:    func(context.Context) (bool, error) { return w.waits.Load(), nil },
 			Database: func(context.Context) (Stand, error) {
 				w.looks.Add(1)
 				if w.failing.Load() {
@@ -342,8 +346,35 @@ func TestUnansweredAtTheEndOfAHold(t *testing.T) {
 	})
 }
 
+// Requests that waited for a slot are decided first, if they ever are.
+func TestSettle(t *testing.T) {
+	watching(t, func(w *watched) {
+		w.runs(func() {
+			w.after(time.Second, false, "all is well")
+			w.Settle()
+			w.after(time.Millisecond, false, "none waits")
+			w.waits.Store(true)
+			w.after(time.Minute, false, "nobody has taken a slot")
+			w.Settle()
+			require.True(t, w.Holds())
+			w.after(3*time.Second, true, "one waits")
+			w.waits.Store(false)
+			w.after(600*time.Millisecond, false, "it is decided")
+			w.waits.Store(true)
+			w.Settle()
+			w.after(15*time.Second, true, "nobody decides it")
+			w.after(10*time.Second, false, "it holds nobody for ever")
+			w.Settle()
+			w.failing.Store(true)
+			w.after(25*time.Second, false, "and likewise without an answer")
+		})
+	})
+}
+
 func TestNilWatch(t *testing.T) {
 	var w *Watch
+	w.Ask()
+	w.Settle()
 	w.Run(t.Context())
 	w.Renew(nil)
 	require.False(t, w.Holds())
