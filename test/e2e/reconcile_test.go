@@ -113,6 +113,33 @@ func TestReconcileCountsWhatIsGone(t *testing.T) {
 	})
 }
 
+// Two operators reconcile two copies at the same time: the one who named the group first is told.
+func TestReconcileNoticesAnother(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		installation, err := s.store.Installation(t.Context())
+		require.NoError(t, err)
+		client, err := kafka.New(s.kafka, s.log)
+		require.NoError(t, err)
+		defer client.Close()
+		other := func(what string) {
+			if what != "reading the reports again" {
+				return
+			}
+			claim, err := kafka.GroupClaim(t.Context(), client, s.name, s.intake)
+			require.NoError(t, err)
+			newer := kafka.Claim{Installation: installation, Copy: kafka.NewCopy("another", claim.Copy)}
+			require.NoError(t, kafka.TakeGroup(t.Context(), client, s.name, newer, s.intake, s.reports))
+		}
+		require.Eventually(t, func() bool { // a new broker first makes the topic of offsets
+			_, err := kafka.GroupClaim(t.Context(), client, s.name, s.intake)
+			return err == nil
+		}, time.Minute, 50*time.Millisecond)
+		_, err = s.tryReconcile(deadletter.Reconcile{Step: other})
+		require.ErrorIs(t, err, kafka.ErrOlderCopy)
+		s.reconcile(deadletter.Reconcile{})
+	})
+}
+
 // copies are the observed deliveries: how many of each id, and with which attempts.
 type copies map[string][]string
 
