@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
@@ -155,4 +156,29 @@ func TestACancelThatADatabaseSetBackLacks(t *testing.T) {
 			require.Equal(t, map[string]int{"comes": 2}, orders.copies())
 		})
 	}
+}
+
+// Another server takes over with all that was committed: its first look is clear, and deliveries go on.
+func TestALosslessFailoverHoldsNobody(t *testing.T) {
+	f := newFixture(t, 2, "intake", "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", Group: "scanners", Read: []string{"intake"}})
+	f.eventually("it owns its slots", func() bool { return d.owned() == 2 && !d.trust.copies.Holds() })
+	var tasks []*kgo.Record
+	for i := range 40 {
+		tasks = append(tasks, ask("orders", fmt.Sprint(i), time.Now().Add(time.Duration(i)*100*time.Millisecond)))
+	}
+	d.told(f.schedule(tasks...).Added)
+	f.commits(f.source.Next)
+	f.eventually("some arrive", func() bool { return orders.count() >= 10 })
+	before := *d.trust.copies.Life()
+	f.setBack()
+	f.eventually("all arrive", func() bool {
+		_, behind := d.trust.copies.Verdict()
+		require.False(t, behind)
+		return len(orders.copies()) == 40
+	})
+	f.eventually("the new life was looked at", func() bool { return *d.trust.copies.Life() != before })
+	require.Equal(t, 40, orders.count())
+	require.False(t, f.slot(0).Unsure || f.slot(1).Unsure)
 }

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/notyet/notyet/schemas"
 )
@@ -82,4 +85,55 @@ func TestARestoredDatabaseFirstCatchesUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestNoHoldWithoutARestore: scanners come, go and share partitions under load, and no dispatcher ever
+// takes the database for an older one. An offset that somebody has set too high holds dispatchers,
+// and comes down by itself.
+func TestNoHoldWithoutARestore(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		core, lines := observer.New(zap.WarnLevel)
+		s.log = zap.New(core)
+		held := func() int { return lines.FilterMessageSnippet("is older than what its scanners have committed").Len() }
+		target := s.name + ".target"
+		s.topics(4, target)
+		s.dispatcher("d")
+		sent := 0
+		send := func() {
+			for range 5 {
+				s.publish(keyed(request(s.intake, target, schemas.HeaderID, fmt.Sprint("t", sent), schemas.HeaderAt, inMillis(time.Second), schemas.HeaderEvents, "none"), fmt.Sprint(sent), "v"))
+				sent++
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		scanners := []*process{s.scanner(), s.scanner()}
+		for i := range 4 {
+			for range 15 {
+				send()
+			}
+			scanners[i%2].shutdown(t)
+			for range 5 {
+				send()
+			}
+			scanners[i%2] = s.scanner()
+		}
+		s.await(target, sent)
+		require.Zero(t, held())
+
+		for _, sc := range scanners {
+			sc.shutdown(t)
+		}
+		admin := kadm.NewClient(s.client)
+		offsets, err := admin.FetchOffsets(t.Context(), s.name)
+		require.NoError(t, err)
+		higher := kadm.Offsets{}
+		for _, o := range offsets.Sorted() {
+			higher.AddOffset(o.Topic, o.Partition, o.At+1000, -1)
+		}
+		require.NoError(t, admin.CommitAllOffsets(t.Context(), s.name, higher))
+		require.Eventually(t, func() bool { return held() > 0 }, time.Minute, 10*time.Millisecond)
+		send()
+		s.scanner()
+		s.await(target, sent)
+	})
 }
