@@ -154,6 +154,18 @@ func TestACancelThatADatabaseSetBackLacks(t *testing.T) {
 			f.eventually("the other one comes again", func() bool { return orders.copies()["comes"] == 2 })
 			f.eventually("all is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed && s.Done > due.UnixMilli() })
 			require.Equal(t, map[string]int{"comes": 2}, orders.copies())
+
+			f.eventually("the hold is over", func() bool { return !d.trust.copies.Holds() })
+			if life {
+				return
+			}
+			f.sql("BEGIN IMMEDIATE; " + strings.Join(restore, "; ") + "; COMMIT")
+			f.eventually("it holds again", func() bool { return d.trust.copies.Holds() })
+			f.eventually("it has its slot anew", func() bool { return d.owned() == 1 })
+			f.source.Next = next
+			told = f.answers(f.schedule(cancelRecord("orders", "gone")))
+			f.eventually("the cancel is read again", func() bool { told = append(told, f.resolved()...); return len(told) == 1 })
+			require.Equal(t, []schemas.State{schemas.StateCancelled}, told)
 		})
 	}
 }

@@ -274,7 +274,9 @@ func (o *ownership) waited(s store.Slot) time.Duration {
 }
 
 // waitFor ends the waits for all slots but the missing ones, ascending: owners may keep the rest.
+// Where none is missing, what the database forgets next is asked about anew.
 func (o *ownership) waitFor(missing []int) {
+	o.asked = o.asked && len(missing) > 0
 	maps.DeleteFunc(o.waits, func(slot int, _ wait) bool {
 		_, waits := slices.BinarySearch(missing, slot)
 		return !waits
