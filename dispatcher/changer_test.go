@@ -193,9 +193,15 @@ func TestATurnToSomethingUnknown(t *testing.T) {
 		require.ErrorIs(t, err, line.ErrTurned)
 		require.ErrorIs(t, d.ownership.lookAtSlots(t.Context()), store.ErrRequired)
 	}
+	next := f.stepped(f.elect(6), Config{MemberID: "one"})
+	_, err := next.ownership.follow(t.Context())
+	require.ErrorIs(t, err, store.ErrRequired, "slots that are taken have turned, too")
+	require.Empty(t, next.flight.Staying())
 	f.sql("UPDATE meta SET value = 0 WHERE name = x'72657175697265642e746561'")
-	require.NoError(t, d.ownership.lookAtSlots(t.Context()))
-	claimed, err := d.claimer.claim(t.Context())
+	_, err = next.ownership.follow(t.Context())
+	require.NoError(t, err)
+	next.claimer.sweep(t.Context())
+	claimed, err := next.claimer.claim(t.Context())
 	require.NoError(t, err)
 	require.True(t, claimed)
 }

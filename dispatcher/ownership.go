@@ -221,6 +221,9 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 		o.trust.copies.Settle()
 		o.unsure = false
 	}
+	if err := o.store.CheckRequired(bound); err != nil { // they may have turned to something that this program does not know
+		return err
+	}
 	if err := o.begin(ctx, got, assigned.Epoch); err != nil {
 		return err
 	}
