@@ -125,7 +125,7 @@ func (v *verdict) answered(found []Partition, waits bool, now time.Duration) {
 
 // silent takes a look without an answer. True: nothing more is waited for.
 func (v *verdict) silent() bool {
-	v.waits = max(v.waits-int(within/again), 0)
+	v.unseen()
 	if !v.fresh {
 		return false
 	}
@@ -133,6 +133,9 @@ func (v *verdict) silent() bool {
 	v.fresh = v.failed < unanswered
 	return !v.fresh
 }
+
+// unseen takes a look that has not shown whether requests wait. It counts for as many as its time.
+func (v *verdict) unseen() { v.waits = max(v.waits-int(within/again), 0) }
 
 // rest is the time from one look to the next.
 func (v *verdict) rest(now time.Duration) time.Duration {
@@ -287,8 +290,9 @@ func (w *Watch) look(ctx context.Context) time.Duration {
 	w.mu.Unlock()
 	bound, cancel := context.WithTimeout(ctx, within)
 	found, stand, err := w.ask(bound)
+	var unseen error
 	if waits && err == nil {
-		waits, err = w.cfg.Waits(bound)
+		waits, unseen = w.cfg.Waits(bound)
 	}
 	cancel()
 	if ctx.Err() != nil {
@@ -306,7 +310,10 @@ func (w *Watch) look(ctx context.Context) time.Duration {
 			w.verdict.fresh = w.verdict.fresh || last != nil
 			w.life.Store(&stand.Life)
 		}
-		w.verdict.answered(found, waits, now)
+		if unseen != nil { // very many may wait
+			w.verdict.unseen()
+		}
+		w.verdict.answered(found, waits || unseen != nil, now)
 	case w.verdict.silent():
 		w.life.Store(nil)
 		w.cfg.Log.Warn("Kafka does not say what the scanners have committed, so a database that was set back is not noticed: Describe is needed on the group, and on the topics that scanners read", zap.String("group", w.cfg.Group), zap.Error(err))

@@ -100,6 +100,7 @@ type watched struct {
 	next     atomic.Int64
 	failing  atomic.Bool
 	waits    atomic.Bool
+	endless  atomic.Bool // a look at what waits does not end in time
 	looks    atomic.Int64
 	released atomic.Int64
 	broken   atomic.Pointer[string] // how the network is, if it is
@@ -155,7 +156,12 @@ func watching(t *testing.T, test func(w *watched)) {
 		w.begins("first")
 		w.Watch = New(Config{Client: client, Group: "scanners", Topics: []string{"intake", "reports", "gone"}, Log: zap.New(core),
 			Released: func() { w.released.Add(1) },
-			Waits:    func(context.Context) (bool, error) { return w.waits.Load(), nil },
+			Waits: func(ctx context.Context) (bool, error) {
+				if w.endless.Load() {
+					<-ctx.Done()
+				}
+				return w.waits.Load(), ctx.Err()
+			},
 			Database: func(context.Context) (Stand, error) {
 				w.looks.Add(1)
 				if w.failing.Load() {
@@ -367,6 +373,25 @@ func TestSettle(t *testing.T) {
 			w.Settle()
 			w.failing.Store(true)
 			w.after(25*time.Second, false, "and likewise without an answer")
+		})
+	})
+}
+
+// So many requests wait that a look at them does not end in time: it ends no hold, and keeps none up.
+func TestMoreWaitThanALookSees(t *testing.T) {
+	watching(t, func(w *watched) {
+		w.commit(180)
+		w.next.Store(120)
+		w.endless.Store(true)
+		w.runs(func() {
+			w.after(time.Second, true, "it is behind")
+			w.next.Store(180)
+			w.after(20*time.Second, true, "cancels may wait")
+			w.after(20*time.Second, false, "it is over")
+			w.Settle()
+			w.after(15*time.Second, true, "cancels may wait")
+			w.after(15*time.Second, false, "it is over")
+			require.Zero(t, w.lines.FilterMessageSnippet("Describe").Len(), "Kafka has answered")
 		})
 	})
 }
