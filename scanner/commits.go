@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
@@ -176,12 +177,29 @@ func (c *commits) commit(ctx context.Context, group *kgo.Client) {
 	if whose.Installation != "" {
 		ctx = kafka.ClaimGroup(ctx, whose)
 	}
-	group.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
+	group.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, said *kmsg.OffsetCommitResponse, err error) {
+		if err == nil {
+			err = refused(offsets, said)
+		}
 		if err != nil {
 			c.log.Debug("committing offsets for lag monitors failed, trying again with the next", zap.Error(err))
 			c.takeBack(offsets)
 		}
 	})
+}
+
+// refused leaves only what Kafka did not take, as while the group shares its partitions anew.
+func refused(offsets map[string]map[int32]kgo.EpochOffset, said *kmsg.OffsetCommitResponse) (last error) {
+	for _, t := range said.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				last = err
+			} else {
+				delete(offsets[t.Topic], p.Partition)
+			}
+		}
+	}
+	return last
 }
 
 // takeBack notes offsets of a failed commit again, but for partitions with newer ones, or gone.

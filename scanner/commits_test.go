@@ -5,7 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/defaults"
@@ -85,6 +88,19 @@ func TestAHigherOffsetComesDownAtTheEnd(t *testing.T) {
 	f.eventually("it has come down", func() bool { return f.committed(0) == 3 && f.committed(1) == 0 })
 	f.publish(asksIn("b", 2, 0)...)
 	f.eventually("and goes up again", func() bool { return f.committed(0) == 5 })
+	s.end()
+}
+
+// The group may refuse a commit of some partitions, as while it shares them anew: they are committed again.
+func TestRefusedCommitsAreRepeated(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{Installation: "shop"})
+	f.publish(append(asksIn("a", 3, 0), asksIn("b", 2, 1)...)...)
+	f.eventually("committed", func() bool { return f.committed(0) == 3 && f.committed(1) == 2 })
+	refusal := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Topic: schemas.TopicIntake, Partitions: []int32{0}, Err: kerr.RebalanceInProgress, Count: 1})
+	f.publish(append(asksIn("c", 2, 0), asksIn("d", 1, 1)...)...)
+	f.eventually("refused", func() bool { return refusal.Hits() == 1 })
+	f.eventually("committed in the end", func() bool { return f.committed(0) == 5 && f.committed(1) == 3 })
 	s.end()
 }
 
