@@ -23,6 +23,7 @@ type load struct {
 	rec     *history.Recorder
 	seed    uint64
 	longest int64 // latest due time of an ordinary task, ms
+	older   bool  // a version before stop is at work: each stop is a cancel
 
 	ops    atomic.Int64 // numbers in use
 	tasks  atomic.Int64
@@ -70,6 +71,9 @@ func (l *load) run(ctx, coming context.Context, rate int) {
 
 // send is asynchronous. Records of one key stay in order.
 func (l *load) send(ctx context.Context, op history.Op) {
+	if l.older && op.Kind == history.Stop {
+		op.Kind = history.Cancel
+	}
 	op.N = l.ops.Add(1)
 	op.At = time.Now().UnixMilli()
 	if op.Storm {

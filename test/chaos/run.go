@@ -105,6 +105,7 @@ func (c *Cluster) runWithFaults(ctx context.Context, cfg Config, kinds []fault) 
 	defer func() { cancel(); watching.Wait() }()
 
 	l := newLoad(c.client, c.large, rec, cfg.Seed, cfg.Longest)
+	l.older = cfg.Before != ""
 	watching.Go(func() { l.looker.run(ctx, c.nodes) })
 	coming, stop := context.WithTimeout(ctx, cfg.For)
 	defer stop()
