@@ -221,7 +221,7 @@ func TestAScannerDoesNotStartBesideAnotherCopys(t *testing.T) {
 	taken := backUp(t, database)
 	db, err := sql.Open("sqlite", taken)
 	require.NoError(t, err)
-	_, err = db.Exec("UPDATE services SET seen = seen - 60000") // a minute old
+	_, err = db.Exec("UPDATE services SET seen = seen + 30000, started = seen + 30000") // they begin at the same time, on this copy
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	smallTeam(t, taken, broker, "rehearsal").refused(t, "all", "work on another copy of this database", "notyet@", "docs/recovery.md")

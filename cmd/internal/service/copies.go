@@ -54,7 +54,8 @@ const strangersFor = 30 * time.Second
 
 // checkStrangers refuses to start beside scanners at work on another copy of the database, which
 // would lose partitions to this one. Scanners that write to this copy have noted there that they
-// live. Without an answer, the scanner starts.
+// live, and that again: one that waits here beside this one has done so once. Without an answer, the
+// scanner starts.
 func (s *Service) checkStrangers(client *kgo.Client) error {
 	group := s.cfg.Scanner.Group
 	for began := time.Now(); s.ctx.Err() == nil; loop.Rest(s.ctx, time.Second) {
@@ -65,7 +66,10 @@ func (s *Service) checkStrangers(client *kgo.Client) error {
 			alive, err = look.New(s.store).Services(ctx)
 		}
 		cancel()
-		known := slices.ContainsFunc(alive, func(v admin.Service) bool { return v.Kind != "dispatcher" && v.ID != s.alive.service.ID })
+		known := slices.ContainsFunc(alive, func(v admin.Service) bool {
+			apart := max(v.Seen-v.Started, v.Started-v.Seen) // the database's clock may have been set back
+			return v.Kind != "dispatcher" && v.ID != s.alive.service.ID && apart >= admin.ServiceLease/3
+		})
 		if err != nil || len(scanners) == 0 || known {
 			return nil
 		}
