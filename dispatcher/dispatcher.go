@@ -151,12 +151,14 @@ func newCopies(sh *shared, client *kgo.Client) *copies.Watch {
 		life, stored, err := sh.intake.Stand(ctx)
 		return copies.Stand{Life: life, Stored: stored}, err
 	}
-	waits := func(ctx context.Context) (bool, error) {
-		ready, next, err := sh.intake.Resolvable(ctx, [16]byte{}, 1000)
-		for err == nil && len(ready) == 0 && next != [16]byte{} {
-			ready, next, err = sh.intake.Resolvable(ctx, next, 1000)
+	var last int64 // of the requests that are waited for: more come all the time
+	waits := func(ctx context.Context, anew bool) (waits bool, err error) {
+		if anew {
+			if last, err = sh.intake.LastArrived(ctx); err != nil {
+				return false, err
+			}
 		}
-		return len(ready) > 0, err
+		return sh.intake.SomeResolvable(ctx, last)
 	}
 	released := func() { // what was passed over meanwhile is looked at again
 		sh.kicks.Sweep.Now()

@@ -56,8 +56,10 @@ type Config struct {
 	Group    string   // of the scanners
 	Topics   []string // that the scanners read
 	Database func(context.Context) (Stand, error)
-	Waits    func(context.Context) (bool, error) // tells whether requests wait that can be decided
-	Released func()                              // called when a hold ends
+	// Waits tells whether requests wait that can be decided, of those that waited when it was last
+	// called anew.
+	Waits    func(_ context.Context, anew bool) (bool, error)
+	Released func() // called when a hold ends
 	Log      *zap.Logger
 }
 
@@ -95,6 +97,7 @@ type verdict struct {
 	doubted bool          // the last answer said behind, and the process was running
 	clear   time.Duration // when a hold ends, by the clock of the caller; 0: the last answer said behind
 	waits   int           // how many looks still wait for requests to be decided
+	anew    bool          // the next such look begins with the requests that wait by then
 }
 
 func (v *verdict) holds() bool { return v.fresh || v.behind != nil || v.waits > 0 }
@@ -114,7 +117,7 @@ func (v *verdict) answered(found []Partition, waits bool, now time.Duration) {
 	case v.behind == nil:
 		v.doubted = false
 	case v.clear == 0:
-		v.clear = now + settling
+		v.clear, v.anew = now+settling, true
 	case now >= v.clear:
 		v.behind, v.clear, v.waits = nil, 0, undecided
 	}
@@ -211,7 +214,7 @@ func (w *Watch) Settle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.renewed++
-	w.verdict.waits = undecided
+	w.verdict.waits, w.verdict.anew = undecided, true
 	w.hold()
 }
 
@@ -286,13 +289,14 @@ func (w *Watch) Run(ctx context.Context) {
 // look asks once, and returns how long after its beginning the next one is due.
 func (w *Watch) look(ctx context.Context) time.Duration {
 	w.mu.Lock()
-	asked, waits := w.renewed, w.verdict.asksWaits()
+	asked, waits, anew := w.renewed, w.verdict.asksWaits(), w.verdict.anew
 	w.mu.Unlock()
 	bound, cancel := context.WithTimeout(ctx, within)
 	found, stand, err := w.ask(bound)
 	var unseen error
 	if waits && err == nil {
-		waits, unseen = w.cfg.Waits(bound)
+		waits, unseen = w.cfg.Waits(bound, anew)
+		anew = anew && unseen != nil
 	}
 	cancel()
 	if ctx.Err() != nil {
@@ -303,6 +307,7 @@ func (w *Watch) look(ctx context.Context) time.Duration {
 	if asked != w.renewed {
 		return 0 // it may have been in the life before
 	}
+	w.verdict.anew = anew
 	now, held, before := time.Since(w.began), w.verdict.holds(), w.verdict.behind
 	switch last := w.life.Load(); {
 	case err == nil:

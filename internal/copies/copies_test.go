@@ -101,6 +101,7 @@ type watched struct {
 	failing  atomic.Bool
 	waits    atomic.Bool
 	endless  atomic.Bool // a look at what waits does not end in time
+	anew     atomic.Int32
 	looks    atomic.Int64
 	released atomic.Int64
 	broken   atomic.Pointer[string] // how the network is, if it is
@@ -156,7 +157,10 @@ func watching(t *testing.T, test func(w *watched)) {
 		w.begins("first")
 		w.Watch = New(Config{Client: client, Group: "scanners", Topics: []string{"intake", "reports", "gone"}, Log: zap.New(core),
 			Released: func() { w.released.Add(1) },
-			Waits: func(ctx context.Context) (bool, error) {
+			Waits: func(ctx context.Context, anew bool) (bool, error) {
+				if anew {
+					w.anew.Add(1)
+				}
 				if w.endless.Load() {
 					<-ctx.Done()
 				}
@@ -212,6 +216,7 @@ func TestWatch(t *testing.T) {
 			require.Equal(t, 3, w.lines.FilterMessageSnippet("older than").Len(), "one line a minute")
 			w.next.Store(180)
 			w.after(5900*time.Millisecond, true, "what waits is decided")
+			require.EqualValues(t, 1, w.anew.Load(), "what comes later is not waited for")
 			w.after(200*time.Millisecond, false, "5 s after a look")
 			require.EqualValues(t, 1, w.released.Load())
 
@@ -364,6 +369,7 @@ func TestSettle(t *testing.T) {
 			w.Settle()
 			require.True(t, w.Holds())
 			w.after(3*time.Second, true, "one waits")
+			require.EqualValues(t, 2, w.anew.Load(), "what comes later is not waited for")
 			w.waits.Store(false)
 			w.after(600*time.Millisecond, false, "it is decided")
 			w.waits.Store(true)

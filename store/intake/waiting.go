@@ -261,6 +261,27 @@ func (w *work) writeWaiting(ctx context.Context, list []*identity) error {
 // waits, anything else once the task has ended. The next look goes on at next; the zero identity is
 // the beginning. So all have their turn, however many cannot be decided.
 func (in Intake) Resolvable(ctx context.Context, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
+	return in.resolvableWhere(ctx, "", after, look)
+}
+
+// LastArrived returns the arrival of the newest waiting request, for SomeResolvable.
+func (in Intake) LastArrived(ctx context.Context) (last int64, err error) {
+	err = in.h.Reads().QueryRowContext(ctx, "SELECT COALESCE(MAX(arrived), 0) FROM waiting").Scan(&last)
+	return last, wrap.Err(err, "looking for the newest waiting request")
+}
+
+// SomeResolvable tells whether any request that arrived until last can be decided now.
+func (in Intake) SomeResolvable(ctx context.Context, last int64) (bool, error) {
+	for after := ([16]byte{}); ; {
+		ready, next, err := in.resolvableWhere(ctx, fmt.Sprint(" AND arrived <= ", last), after, 1000)
+		if err != nil || len(ready) > 0 || next == [16]byte{} {
+			return len(ready) > 0, err
+		}
+		after = next
+	}
+}
+
+func (in Intake) resolvableWhere(ctx context.Context, which string, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
 	type row struct {
 		key   [16]byte
 		ready bool
@@ -270,7 +291,7 @@ func (in Intake) Resolvable(ctx context.Context, after [16]byte, look int) (read
 		err := r.Scan(&key, &v.ready)
 		copy(v.key[:], key)
 		return err
-	}, in.resolvable(), after[:], look)
+	}, in.resolvable(which), after[:], look)
 	if err != nil {
 		return nil, after, fmt.Errorf("looking for requests whose wait is over: %w", err)
 	}
@@ -295,9 +316,9 @@ var answerable = fmt.Sprintf(`(SELECT x.size < 8192 AND (INSTR(x.request, '"Op":
 
 // resolvable reads one index entry for each identity, and one request where a task in flight has no
 // waiting report: a thousand may wait for each, for hours, and every scanner looks again and again.
-func (in Intake) resolvable() string {
+func (in Intake) resolvable(which string) string {
 	return "SELECT w.ident, COALESCE(t.seq IS NULL OR t.slot < 0 OR t.pos <= s.done OR (t.pos > s.claimed AND (w.report = 1 OR t.state = 0) AND NOT " + in.h.Unsure("s") + ")" +
 		" OR (w.report = 0 AND NOT " + in.h.Unsure("s") + " AND " + answerable + "), 0)" +
-		" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ? GROUP BY ident ORDER BY ident LIMIT ?) w" +
+		" FROM (SELECT ident, MAX(report) AS report FROM waiting WHERE ident > ?" + which + " GROUP BY ident ORDER BY ident LIMIT ?) w" +
 		" LEFT JOIN tasks t ON t.ident = w.ident LEFT JOIN slots s ON s.slot = t.slot ORDER BY w.ident"
 }

@@ -178,6 +178,13 @@ func TestResolvable(t *testing.T) {
 			s.do(s.schedule(id, value("1")), s.schedule(id, value("2")))
 		}
 		s.settle(t0 + 1000)
+		last, err := s.LastArrived(s.ctx)
+		require.NoError(t, err)
+		for until, want := range map[int64]bool{0: false, last: true} {
+			some, err := s.SomeResolvable(s.ctx, until)
+			require.NoError(t, err)
+			require.Equal(t, want, some, "those that arrived later do not count")
+		}
 		keys, next, err := s.Resolvable(s.ctx, [16]byte{}, 3)
 		require.NoError(t, err)
 		require.Len(t, keys, 3, "each identity once")
@@ -497,7 +504,7 @@ func TestALookAtWhatWaitsReadsNoQueues(t *testing.T) {
 			require.NoError(t, err)
 		}
 		var first [16]byte
-		seen, err := tables.Fetch(s.ctx, conn, func(r *sql.Rows, key *[]byte) error { var ready bool; return r.Scan(key, &ready) }, s.resolvable(), first[:], 100)
+		seen, err := tables.Fetch(s.ctx, conn, func(r *sql.Rows, key *[]byte) error { var ready bool; return r.Scan(key, &ready) }, s.resolvable(""), first[:], 100)
 		require.NoError(t, err)
 		require.Len(t, seen, idents)
 		reads, err := tables.Fetch(s.ctx, conn, func(r *sql.Rows, n *int) error { var name string; return r.Scan(&name, n) }, "SHOW SESSION STATUS LIKE 'Handler_read%'")
