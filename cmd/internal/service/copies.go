@@ -53,9 +53,9 @@ func (s *Service) watchCopies() {
 const strangersFor = 30 * time.Second
 
 // checkStrangers refuses to start beside scanners at work on another copy of the database, which
-// would lose partitions to this one. Scanners that write to this copy have noted there that they
-// live, and that again: one that waits here beside this one has done so once. Without an answer, the
-// scanner starts.
+// would lose partitions to this one. Scanners that write to this copy have noted there twice that
+// they live: one that waits here beside this one has done so once. Without an answer, the scanner
+// starts.
 func (s *Service) checkStrangers(client *kgo.Client) error {
 	group := s.cfg.Scanner.Group
 	for began := time.Now(); s.ctx.Err() == nil; loop.Rest(s.ctx, time.Second) {
