@@ -62,9 +62,9 @@ func (c *commits) claim(key partitionKey, stored, committed int64) {
 }
 
 // lower commits less of a partition whose log had no more when Kafka's offset was found too high:
-// nothing is left to be read again. The offset is of an earlier log of the name, or somebody set
-// it, and it would look for ever as if the database had been set back. A halted partition keeps it:
-// somebody is to decide about its log. Only one goroutine calls lower.
+// nothing is left to be read again. Such an offset is of an earlier log of the name, or an operator
+// set the offset; dispatchers would wait for ever. A halted partition keeps the higher offset until
+// an operator has decided about its log. Only one goroutine calls lower.
 func (c *commits) lower(ctx context.Context, asks *kgo.Client) {
 	at := c.parts.storedUpTo()
 	maps.DeleteFunc(at, func(key partitionKey, next int64) bool { return c.parts.halted.has(key) || !c.above(key, next) })
