@@ -198,9 +198,9 @@ func TestManyTopicsAreMet(t *testing.T) {
 		late := billing.lateness(t)
 		require.Less(t, late[len(late)*99/100], 100*time.Millisecond)
 		all := 0
-		for _, p := range d.producers.all {
-			require.LessOrEqual(t, p.topics, topicsEach)
-			all += p.topics
+		for _, met := range d.topicsMet() {
+			require.LessOrEqual(t, met, topicsEach)
+			all += met
 		}
 		require.Equal(t, n+later+1, all, "no more than exist")
 		require.Zero(t, d.flight.Figures().Parked)
@@ -270,7 +270,7 @@ func TestAProducerOfDeletedTopicsEnds(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		time.Sleep(time.Until(start.Add(10 * time.Second)))
-		require.Len(t, d.producers.all, 2)
+		require.Len(t, d.topicsMet(), 2)
 		later()
 		require.NotNil(t, d.producers.of(topics[0]), "all of its topics were used")
 		for _, topic := range topics[kept:] {
@@ -279,7 +279,7 @@ func TestAProducerOfDeletedTopicsEnds(t *testing.T) {
 		for range 5 {
 			later()
 		}
-		require.Len(t, d.producers.all, 1)
+		require.Len(t, d.topicsMet(), 1)
 		f.scheduleAll(again("second", topics[:kept]))
 		time.Sleep(time.Until(start.Add(40 * time.Second)))
 		require.Equal(t, n+len(want)+kept, counted(d.metrics.Delivered))

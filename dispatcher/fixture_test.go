@@ -455,7 +455,21 @@ func released(d *Dispatcher) []flight.Sendable {
 }
 
 // producer is the client that meets the first topics.
-func (d *Dispatcher) producer() *kgo.Client { return d.producers.all[0].client }
+func (d *Dispatcher) producer() *kgo.Client {
+	d.producers.mu.Lock()
+	defer d.producers.mu.Unlock()
+	return d.producers.all[0].client
+}
+
+// topicsMet is how many topics each client has met.
+func (d *Dispatcher) topicsMet() (met []int) {
+	d.producers.mu.Lock()
+	defer d.producers.mu.Unlock()
+	for _, p := range d.producers.all {
+		met = append(met, p.topics)
+	}
+	return met
+}
 
 func claimTo(ctx context.Context, s *store.Store, slots []int, epoch, pos int64) error {
 	return intake.New(s).Line().Claim(ctx, 0, slots, make([]int64, len(slots)), epoch, pos)
