@@ -114,6 +114,7 @@ func TestANewLifeThatIsBehind(t *testing.T) {
 	f.eventually("it holds", func() bool { return d.trust.copies.Holds() })
 	f.eventually("its slots are sure", func() bool { return !f.slot(0).Unsure && !f.slot(1).Unsure })
 	require.ErrorContains(t, d.Ready(t.Context()), "behind: intake/0 at 0 of 1")
+	require.Equal(t, 1, d.trust.copies.Behind())
 	time.Sleep(3 * time.Second)
 	require.Equal(t, 1, orders.count())
 	f.sql("UPDATE sources SET next_offset = next_offset + 2")

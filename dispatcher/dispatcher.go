@@ -95,7 +95,6 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	}
 	fl := flight.New(flightCfg, sh.clock, sh.metrics.Metrics, sh.kicks, deps.Log)
 	fl.RegisterGauges(deps.Metrics)
-	registerGauges(deps.Metrics, deps.SendLog, sh.clock)
 
 	kcfg := deps.Kafka
 	kcfg.Now = sh.clock.Now
@@ -122,6 +121,7 @@ func New(deps Deps, cfg Config) (*Dispatcher, error) {
 	}
 
 	tr := &trust{shared: sh, members: deps.Members, copies: newCopies(sh, client)}
+	registerGauges(deps.Metrics, deps.SendLog, sh.clock, tr.copies)
 	la := newLookahead(sh, fl.Claims, deps.Index)
 	d := &Dispatcher{shared: sh, trust: tr, flight: fl, policies: newPolicies(sh, fl.Policies, tr), sent: deps.SendLog, client: client, producers: ps, results: results}
 	d.health = &health{shared: sh, members: deps.Members, client: client}

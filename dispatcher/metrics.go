@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/notyet/notyet/dispatcher/flight"
+	"github.com/notyet/notyet/internal/copies"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/store"
 )
@@ -60,8 +61,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// registerGauges shows what the send log and the clock are like.
-func registerGauges(reg prometheus.Registerer, sent *sendlog.Log, clock *store.Clock) {
+// registerGauges shows what the send log, the clock and the copy of the database are like.
+func registerGauges(reg prometheus.Registerer, sent *sendlog.Log, clock *store.Clock, copy *copies.Watch) {
 	f := promauto.With(reg)
 	gauge := func(name, help string, value func() float64) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "dispatcher", Name: name, Help: help}, value)
@@ -73,5 +74,6 @@ func registerGauges(reg prometheus.Registerer, sent *sendlog.Log, clock *store.C
 		}
 		return 0
 	})
+	gauge("behind_partitions", "Partitions of intakes of which the database has less than the scanners have committed: it was set back, and nothing is claimed or sent.", func() float64 { return float64(copy.Behind()) })
 	gauge("clock_offset_seconds", "How far the database's clock, which tasks go by, is ahead of this machine's.", func() float64 { return clock.Offset().Seconds() })
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"database/sql"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -246,4 +247,35 @@ func TestAScannerStartsBesideOthersThatMayBeItsOwn(t *testing.T) {
 		return err == nil && len(members) == 1
 	}, time.Minute, 5*time.Millisecond)
 	m.process(t, "scanner", "started")
+}
+
+// hook calls do once, before a text is written that has a word.
+type hook struct {
+	io.Writer
+	word string
+	do   func()
+}
+
+func (h *hook) Write(text []byte) (int, error) {
+	if h.do != nil && strings.Contains(string(text), h.word) {
+		h.do()
+		h.do = nil
+	}
+	return h.Writer.Write(text)
+}
+
+// A dispatcher is started while `reconcile` reads the intake: it could send what is about to be settled.
+func TestReconcileNoticesADispatcherStartedMeanwhile(t *testing.T) {
+	t.Parallel()
+	m := smallTeam(t, filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one"), "early")
+	r := notyet(t, m.environ, "", "migrate", "--set", "slots=4")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	early := m
+	early.environ = append(m.without("NOTYET_SENDLOG_DIR").environ, "NOTYET_SENDLOG_DIR="+emptySendLog(t))
+	var errs program.Output
+	says := &hook{Writer: &errs, word: "reading the intake again", do: func() { early.process(t, "dispatcher", "took slots") }}
+	a := &app{&command.App{Ctx: t.Context(), Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: says, Environ: append([]string{"HOME=/"}, m.environ...), Name: "notyet", Program: "notyet"}}
+	require.Equal(t, command.ExitFailed, a.run([]string{"deadletter", "reconcile"}), &errs)
+	require.Contains(t, errs.String(), "dispatchers are at work (in the database): stop early first")
+	require.NotContains(t, errs.String(), "settling what was sent")
 }

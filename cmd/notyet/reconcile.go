@@ -108,7 +108,10 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (none deadle
 		if err != nil {
 			return err
 		}
-		return s.CatchUp(ctx, func(left int64) { fmt.Fprintf(a.Stderr, "  %d to go\n", left) })
+		if err := s.CatchUp(ctx, func(left int64) { fmt.Fprintf(a.Stderr, "  %d to go\n", left) }); err != nil {
+			return err
+		}
+		return a.dispatchersAtRest(cfg, st, log) // one may have begun meanwhile
 	}
 	return deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.Ctx, kcfg, r)
 }

@@ -238,6 +238,16 @@ func (w *Watch) Verdict() (asking, behind bool) {
 	return w.verdict.fresh, w.verdict.behind != nil
 }
 
+// Behind is of how many partitions the last look found less in the database than was committed.
+func (w *Watch) Behind() int {
+	if w == nil {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.verdict.behind)
+}
+
 // Ready returns why nothing is claimed or sent; nil: it is.
 func (w *Watch) Ready() error {
 	if !w.Holds() {
