@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,15 +112,20 @@ func TestNewRecordsAreNotHidden(t *testing.T) {
 	key := partitionKey{schemas.TopicIntake, 0}
 	f.publish(asksIn("a", 6, 0)...)
 	f.eventually("all is stored", func() bool { return f.tasks() == 6 })
-	asked := 0
+	var asked atomic.Int32
+	var looked atomic.Bool // the scanner asks until the test has ended
 	f.cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if looked.Load() {
+			return nil, nil, false
+		}
 		f.cluster.KeepControl()
-		asked++
-		f.cluster.SleepControl(func() { f.publish(ask(fmt.Sprint("while asked ", asked), 0)) })
+		n := asked.Add(1)
+		f.cluster.SleepControl(func() { f.publish(ask(fmt.Sprint("while asked ", n), 0)) })
 		return nil, nil, false
 	})
 	s.lag.look(t.Context())
-	require.GreaterOrEqual(t, asked, 2)
+	looked.Store(true)
+	require.GreaterOrEqual(t, asked.Load(), int32(2))
 	require.Zero(t, gauged(s.lag.hidden.WithLabelValues(key.topic, "0")))
 	s.watcher.standing.mu.Lock()
 	defer s.watcher.standing.mu.Unlock()
