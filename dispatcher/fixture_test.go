@@ -144,6 +144,22 @@ func (f *fixture) mute(topic string) (answer func()) {
 	return h.Remove
 }
 
+// muteLater is mute for all but the first batch that a producer has for the topic's only partition.
+func (f *fixture) muteLater(topic string) (answer func()) {
+	h := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotEnoughReplicas, Count: -1, When: func(r kmsg.Request) bool {
+		for _, t := range r.(*kmsg.ProduceRequest).Topics {
+			for _, p := range t.Partitions {
+				var batch kmsg.RecordBatch
+				if batch.ReadFrom(p.Records) != nil || batch.FirstSequence > 0 {
+					return true
+				}
+			}
+		}
+		return false
+	}})
+	return h.Remove
+}
+
 // muteNow is mute for a dispatcher that dies meanwhile. The answer is for others: what the dead one still has on its way to the broker
 // does not arrive.
 func (f *fixture) muteNow(topic string) (answer func()) {

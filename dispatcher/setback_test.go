@@ -290,11 +290,11 @@ func TestParkedTaskWithTheProducerThatTheDatabaseForgot(t *testing.T) {
 	seq := task.Seq(f.source.ID, 1)
 	f.eventually("that is stored", func() bool { return f.place(seq) > time.Now().UnixMilli()+1000 })
 	before, place := f.slot(0), f.place(seq)
+	again := f.muteLater("orders") // the partition comes and goes
 	answer()
 	f.recovers("the first arrives, and the producer has heard so", func() bool {
 		return orders.copies()["first"] > 0 && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 0
 	})
-	again := f.mute("orders") // the partition comes and goes
 	f.recovers("it is with the producer", func() bool {
 		return f.place(seq) != place && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 1
 	})
