@@ -29,7 +29,7 @@ func TestARootBelongsToOneInstallation(t *testing.T) {
 		c := e.start("c") // of the version before, in a rolling restart
 		e.settle(a, b, c)
 		require.Equal(e.t, epoch+1, a.Current().Epoch, "the refused one has moved nothing")
-		require.Zero(e.t, a.lapsed()+b.lapsed())
+		e.nobodyLapsed(a, b)
 
 		a.leave()
 		b.leave()
@@ -74,6 +74,6 @@ func TestADeletedClaimIsOneInstallationsInTheEnd(t *testing.T) {
 		})
 		e.settle(a)
 		require.NoError(e.t, e.admin.Delete(path, -1))
-		require.Zero(e.t, a.lapsed())
+		e.nobodyLapsed(a)
 	})
 }

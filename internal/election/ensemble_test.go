@@ -37,6 +37,7 @@ const (
 type ensemble struct {
 	t      *testing.T
 	server string
+	own    bool           // the test's alone: a shared one may be slow for all of its clients
 	fake   *zkfake.Server // nil: a real one
 	paths  paths
 	root   string
@@ -51,7 +52,9 @@ func onAll(t *testing.T, test func(e *ensemble)) {
 	onBoth(t, test)
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		test(onTable(t, embedded(t)))
+		e := onTable(t, embedded(t))
+		e.own = true
+		test(e)
 	})
 	t.Run("mysql", func(t *testing.T) {
 		if os.Getenv("NOTYET_MYSQL_DSN") == "" {
@@ -90,7 +93,7 @@ func startFake(t *testing.T, cfg zkfake.Config) *zkfake.Server {
 }
 
 func newEnsemble(t *testing.T, fake *zkfake.Server) *ensemble {
-	e := &ensemble{t: t, server: fake.Addr(), fake: fake}
+	e := &ensemble{t: t, server: fake.Addr(), own: true, fake: fake}
 	e.open()
 	return e
 }
@@ -112,6 +115,14 @@ func (e *ensemble) open() {
 		for range done {
 		}
 	})
+}
+
+// nobodyLapsed checks that the members have heard from their server all the time.
+func (e *ensemble) nobodyLapsed(members ...*member) {
+	e.t.Helper()
+	for _, m := range members {
+		require.True(e.t, !e.own || m.lapsed() == 0)
+	}
 }
 
 // wipe deletes everything below root at once; false: something has changed meanwhile.
