@@ -77,6 +77,11 @@ func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 const usualSlots = 16
 
 func newStackIn(t *testing.T, real, small bool, partitions int32, slots int) *stack {
+	return newStackBeside(t, "", real, small, partitions, slots)
+}
+
+// newStackBeside takes a broker that the test has started, unless there is none.
+func newStackBeside(t *testing.T, broker string, real, small bool, partitions int32, slots int) *stack {
 	var random [4]byte
 	_, err := rand.Read(random[:])
 	require.NoError(t, err)
@@ -91,13 +96,16 @@ func newStackIn(t *testing.T, real, small bool, partitions int32, slots int) *st
 		s.zk = strings.Split(os.Getenv("NOTYET_ZOOKEEPER_SERVERS"), ",")
 		s.dsn = mysqltest.Fresh(t)
 	} else {
-		k, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0"}, s.log)
-		require.NoError(t, err)
-		t.Cleanup(k.Close)
+		if broker == "" {
+			k, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0"}, s.log)
+			require.NoError(t, err)
+			t.Cleanup(k.Close)
+			broker = k.Addr()
+		}
 		r, err := embedded.StartRedis()
 		require.NoError(t, err)
 		t.Cleanup(r.Close)
-		s.kafka.Brokers, s.redis.Addrs = []string{k.Addr()}, []string{r.Addr()}
+		s.kafka.Brokers, s.redis.Addrs = []string{broker}, []string{r.Addr()}
 		s.dsn = "sqlite:" + t.TempDir() + "/notyet.db"
 	}
 	s.client, err = kafka.NewProducer(s.kafka, s.log)
