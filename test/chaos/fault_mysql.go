@@ -220,7 +220,7 @@ func forgetMySQL(b *breaker) error {
 	b.began(mysqlServer)
 	var lost int64
 	tries := 0
-	for ; tries < 15 && lost <= 0; tries++ {
+	for ; tries < 5 && lost <= 0; tries++ {
 		setback := b.losing()
 		// The server that starts again is durable, as its settings say.
 		if _, err := b.db.ExecContext(b.ctx, "SET GLOBAL innodb_flush_log_at_trx_commit = 0"); err != nil {
