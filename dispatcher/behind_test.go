@@ -1,8 +1,10 @@
 package dispatcher
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/line"
 )
 
 // commits has the scanners' group have an offset of the intake.
@@ -194,4 +197,25 @@ func TestALosslessFailoverHoldsNobody(t *testing.T) {
 	f.eventually("the new life was looked at", func() bool { return *d.trust.copies.Life() != before })
 	require.Equal(t, 40, orders.count())
 	require.False(t, f.slot(0).Unsure || f.slot(1).Unsure)
+}
+
+// Between two looks the database is set back, and is in a new life. What it has forgotten is not claimed before the next look.
+func TestAClaimIsOfTheLifeOfTheLastLook(t *testing.T) {
+	f := newFixture(t, 1, "intake", "orders")
+	f.schedule(ask("orders", "x", time.Now()))
+	f.commits(f.source.Next)
+	_, d := f.owning(Config{Group: "scanners", Read: []string{"intake"}})
+	looking, stop := context.WithCancel(t.Context())
+	var looked sync.WaitGroup
+	looked.Go(func() { d.trust.copies.Run(looking) })
+	f.eventually("it has looked", func() bool { return !d.trust.copies.Holds() })
+	stop()
+	looked.Wait()
+	f.setBack("UPDATE sources SET next_offset = next_offset - 1")
+	before := f.slot(0).Claimed
+	d.claimer.sweep(t.Context())
+	_, err := d.claimer.claim(t.Context())
+	require.ErrorIs(t, err, line.ErrLife)
+	require.Equal(t, before, f.slot(0).Claimed)
+	require.True(t, d.trust.copies.Holds(), "it asks")
 }
