@@ -42,18 +42,38 @@ func (l *life) snoozed() int {
 	return len(attempts)
 }
 
-// judgeStops: no attempt follows behind the one after which a task was stopped.
+// judgeStops: no attempt follows behind the one after which a task was stopped. An attempt that was
+// published before that answer may be of a life that the database had forgotten when it was decided.
 func (c *checker) judgeStops(l *life) {
 	for _, e := range l.events {
 		if e.State != "stopped" || c.forgot(e) {
 			continue
 		}
 		for _, d := range l.deliveries {
-			if d.Due == e.Due && d.Attempt > e.Attempt && !c.rewound(min(e.Since(), d.At), max(e.Since(), d.At)) {
+			if d.Due != e.Due || d.Attempt <= e.Attempt {
+				continue
+			}
+			from := e.Since()
+			if d.At < from {
+				from = c.handedOver(d)
+			}
+			if !c.rewound(from, max(e.Since(), d.At)) {
 				c.about(l, "I5", "stopped was answered after attempt %d, and attempt %d was published at %d", e.Attempt, d.Attempt, d.At)
 			}
 		}
 	}
+}
+
+// handedOver returns when a producer was given a delivery: by the newest intent before it.
+func (c *checker) handedOver(d *history.Delivery) int64 {
+	at := d.At
+	for i := range c.h.Sent {
+		s := &c.h.Sent[i]
+		if !s.Outcome && s.Topic == d.Topic && s.ID == d.ID && s.Attempt == d.Attempt && s.At <= d.At {
+			at = s.At
+		}
+	}
+	return at
 }
 
 // judgeReports: a task succeeds by a report about one of its own deliveries, never by one about an

@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -198,5 +199,30 @@ func TestAnAnswerMayBeOnItsWayWhenTheDatabaseIsSetBack(t *testing.T) {
 		answer.Decided = answer.At + decided
 		h.Faults = append(h.Faults, history.Fault{N: 2, Kind: "mysql-forgets", Start: answer.At - 100, End: answer.At - 20, Rewinds: true, Doubles: true, Effect: true})
 		require.Equal(t, found, slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool { return f.ID == "replaced" && f.Invariant == "I6" }))
+	}
+}
+
+// A task was stopped after attempt 2 of the life that the database has begun anew. A broker in trouble took attempt 3 of the life before in
+// between: no attempt follows the stop. One that was handed over after the set-back is of the same life, and one published after the stop follows it.
+func TestAStopCountsTheAttemptsOfItsLife(t *testing.T) {
+	for name, c := range map[string]struct {
+		handed, published int64 // beside the set-back, beside the stop
+		found             bool
+	}{
+		"of the life before":     {-60, -100, false},
+		"of the same life":       {60, -100, true},
+		"published after a stop": {-60, 100, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := Sample()
+			stop := &h.Events[slices.IndexFunc(h.Events, func(e history.Event) bool { return e.ID == "stopped" && e.State == "stopped" })]
+			back := stop.At - 600
+			h.Faults = append(h.Faults, history.Fault{N: 2, Kind: "mysql-forgets", Start: back - 100, End: back, Rewinds: true, Doubles: true, Effect: true})
+			(&sample{h}).publish(op(h, "stopped"), 3, stop.At+c.published, "two", 2)
+			h.Sent[len(h.Sent)-2].At = back + c.handed
+			require.Equal(t, c.found, slices.ContainsFunc(Run(h, Bounds{}).Findings, func(f Finding) bool {
+				return f.ID == "stopped" && strings.HasPrefix(f.What, "stopped was answered after attempt 2")
+			}))
+		})
 	}
 }
