@@ -84,7 +84,7 @@ def main():
     create_target()
     producer = Producer({"bootstrap.servers": BROKERS, "enable.idempotence": True, "partitioner": "murmur2_random", "log_level": 4})
     start = now_ms()
-    last_due = start + 4000
+    last_due = start + 10000
 
     def task(name):
         return [("notyet-topic", TARGET), ("notyet-id", f"{RUN}-{name}")]

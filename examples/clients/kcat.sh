@@ -23,7 +23,7 @@ request() {
 }
 
 start=$(now_ms)
-last_due=$((start + 4000))
+last_due=$((start + 10000))
 request first -H "notyet-topic=$target" -H "notyet-id=$run-first" -H notyet-delay=PT2S "${own[@]}"
 request cancelled -H "notyet-topic=$target" -H "notyet-id=$run-cancelled" -H notyet-delay=3s "${own[@]}"
 request last -H "notyet-topic=$target" -H "notyet-id=$run-last" -H "notyet-at=$last_due" "${own[@]}"

@@ -56,8 +56,7 @@ func (k *ownKafka) data() string { return filepath.Join(k.dir, "kafka", "data") 
 func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 	t.Parallel()
 	for name, restarts := range map[string]int{"the epoch repeats": 0, "the epoch is later": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, func(t *testing.T) { // one broker at a time
 			k := newOwnKafka(t)
 			stacks := map[bool]*stack{}
 			scanners := map[bool]*process{}

@@ -37,7 +37,7 @@ public class Client {
     public static void main(String[] args) throws Exception {
         createTarget();
         long start = System.currentTimeMillis();
-        long lastDue = start + 4000;
+        long lastDue = start + 10000;
         try (var producer = new KafkaProducer<>(Map.of("bootstrap.servers", BROKERS, "enable.idempotence", "true"),
                 new StringSerializer(), new StringSerializer())) {
             request(producer, "first", "first", true, "notyet-delay=PT2S");

@@ -81,7 +81,7 @@ async function main() {
   const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner }); // Java's, by the key
   await producer.connect();
   const start = Date.now();
-  const lastDue = start + 4000;
+  const lastDue = start + 10000;
   const task = (name, headers) => ({ "notyet-topic": TARGET, "notyet-id": `${RUN}-${name}`, ...headers });
   // One record key for all: requests about one task stay in order.
   await producer.send({
