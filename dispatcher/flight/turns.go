@@ -99,6 +99,9 @@ func (b *backlog) take(n int, until int64) ([]*Task, time.Duration) {
 	for _, q := range b.queues {
 		first = min(first, q.first())
 	}
+	if first == never {
+		return nil, time.Second
+	}
 	return nil, max(time.Duration(min(first-until, 1000))*time.Millisecond, time.Millisecond)
 }
 

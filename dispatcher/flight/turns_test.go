@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -241,6 +242,19 @@ func TestEmptyQueueForgetsItsTargets(t *testing.T) {
 	require.Len(t, q.take(100, never), 4)
 	require.Empty(t, q.targets)
 	require.Empty(t, q.take(100, never))
+}
+
+// An idle dispatcher would otherwise ask a thousand times a second.
+func TestAnEmptyBacklogRests(t *testing.T) {
+	b := newBacklog(&Tenants{})
+	for _, tasks := range [][]*Task{nil, timed(10)} {
+		b.push(tasks)
+		for _, until := range []int64{never, 5000} {
+			_, _ = b.take(len(tasks), until)
+			_, wait := b.take(1, until)
+			require.Equal(t, time.Second, wait)
+		}
+	}
 }
 
 // Whatever comes and goes: nothing is lost or doubled, as much is taken as is due, and each lane keeps its order.
