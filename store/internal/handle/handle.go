@@ -66,11 +66,6 @@ type Source interface{ handle() *Handle }
 // Of returns the Handle of a Source.
 func Of(s Source) *Handle { return s.handle() }
 
-// IdleTimeout is the silence after which the server drops a connection. Otherwise a process frozen
-// in a transaction, or gone with its machine, holds locks for the server's default of eight hours
-// and blocks its successor. The pool closes idle connections before.
-const IdleTimeout = 5 * time.Second
-
 // memory is store/intake's memory in this process.
 type memory struct {
 	once sync.Once
