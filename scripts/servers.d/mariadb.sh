@@ -5,6 +5,7 @@
 mariadb_port=${SERVERS_MYSQL_PORT:-13306}
 mariadb_needs=(mariadbd=mariadb-server-core mariadb-install-db=mariadb-server-core mariadb=mariadb-client-core)
 [[ ! $cluster ]] || mariadb_needs+=(mariadb-backup=mariadb-backup)
+[[ ! ${SERVERS_MYSQL_BINLOG:-} ]] || mariadb_needs+=(mariadb-binlog=mariadb-client mariadb-dump=mariadb-client)
 
 # Of a cluster, the server that takes writes: the first, until `promote` names another.
 mariadb_primary() {
@@ -24,7 +25,13 @@ mariadb_prepare() {
     --bind-address=127.0.0.1 "--port=$port" --skip-name-resolve --max-connections=300
     "--innodb-buffer-pool-size=${SERVERS_MYSQL_BUFFER_POOL:-1G}" --innodb-flush-log-at-trx-commit=1 --innodb-log-file-size=256M
     --transaction-isolation=READ-COMMITTED --max-allowed-packet=16M --character-set-server=utf8mb4 --default-time-zone=+00:00)
-  if [[ $cluster ]]; then run+=("${replicating[@]}"); else run+=(--skip-log-bin); fi
+  if [[ $cluster ]]; then
+    run+=("${replicating[@]}")
+  elif [[ ${SERVERS_MYSQL_BINLOG:-} ]]; then
+    run+=(--server-id=1 --log-bin=binlog --binlog-format=ROW --sync-binlog=1)
+  else
+    run+=(--skip-log-bin)
+  fi
   # The socket's name is relative to the data folder: a path of its own could exceed the 107 bytes a socket may have.
   if [[ $role == primary ]]; then
     # Runs before the first connection. All rights: tests create databases of their own.

@@ -47,7 +47,10 @@ func newClusterOf(t *testing.T, slots int) *cluster {
 		}
 	}
 	t.Parallel()
-	s := newStackIn(t, true, false, 8, slots)
+	return clusterOn(t, newStackIn(t, true, false, 8, slots))
+}
+
+func clusterOn(t *testing.T, s *stack) *cluster {
 	dir := t.TempDir()
 	if keep := os.Getenv("NOTYET_CLUSTER_LOGS"); keep != "" { // keeps the logs of the processes
 		dir = filepath.Join(keep, s.name)

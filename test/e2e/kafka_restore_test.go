@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,42 +12,7 @@ import (
 
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/test/freeport"
 )
-
-// ownKafka is a broker of scripts/servers for one test, which may put its folder back.
-type ownKafka struct {
-	t    *testing.T
-	dir  string
-	addr string
-	copy string
-}
-
-func newOwnKafka(t *testing.T) *ownKafka {
-	if os.Getenv("NOTYET_LONG") == "" {
-		t.Skip("NOTYET_LONG=1 runs it: it starts brokers of its own")
-	}
-	addr, err := freeport.Addr()
-	require.NoError(t, err)
-	k := &ownKafka{t: t, dir: t.TempDir(), addr: addr, copy: filepath.Join(t.TempDir(), "copy")}
-	t.Cleanup(k.down)
-	k.up()
-	return k
-}
-
-func (k *ownKafka) call(command string) {
-	k.t.Helper()
-	_, port, err := net.SplitHostPort(k.addr)
-	require.NoError(k.t, err)
-	cmd := exec.Command("../../scripts/servers", command, "kafka") //nolint:noctx // a cleanup runs it too
-	cmd.Env = append(os.Environ(), "SERVERS_DIR="+k.dir, "SERVERS_KAFKA_PORT="+port, "SERVERS_EMPTY=")
-	out, err := cmd.CombinedOutput()
-	require.NoError(k.t, err, "%s", out)
-}
-
-func (k *ownKafka) up()          { k.t.Helper(); k.call("up") }
-func (k *ownKafka) down()        { k.t.Helper(); k.call("down") }
-func (k *ownKafka) data() string { return filepath.Join(k.dir, "kafka", "data") }
 
 // TestKafkaFromACopyHaltsItsPartition: Kafka comes back from a copy of its folder, and the database does not. New records get
 // offsets that are stored already, from a leader whose epoch is that of the lost ones, or a later one. None is passed over.
@@ -57,11 +20,11 @@ func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 	t.Parallel()
 	for name, restarts := range map[string]int{"the epoch repeats": 0, "the epoch is later": 1} {
 		t.Run(name, func(t *testing.T) { // one broker at a time
-			k := newOwnKafka(t)
+			k, copied := newOwnServer(t, "kafka"), filepath.Join(t.TempDir(), "copy")
 			stacks := map[bool]*stack{}
 			scanners := map[bool]*process{}
 			for _, running := range []bool{false, true} {
-				stacks[running] = newStackBeside(t, k.addr, false, false, 1, usualSlots)
+				stacks[running] = newStackBeside(t, own{broker: k.addr}, false, false, 1, usualSlots)
 				scanners[running] = stacks[running].scanner()
 			}
 			publish := func(value string, n int) {
@@ -86,16 +49,16 @@ func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 			publish("copied", 30)
 			stored(30)
 			k.down()
-			require.NoError(t, os.CopyFS(k.copy, os.DirFS(k.data())))
+			require.NoError(t, os.CopyFS(copied, os.DirFS(k.data())))
 			k.up()
 			publish("lost", 20)
 			stored(50)
 			scanners[false].shutdown(t)
-			lost := k.epoch(stacks[true])
+			lost := stacks[true].epoch()
 
 			k.down()
 			require.NoError(t, os.RemoveAll(k.data()))
-			require.NoError(t, os.Rename(k.copy, k.data()))
+			require.NoError(t, os.Rename(copied, k.data()))
 			k.up()
 			for range restarts {
 				k.down()
@@ -103,9 +66,9 @@ func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 			}
 			publish("new", 30)
 			if restarts == 0 {
-				require.Equal(t, lost, k.epoch(stacks[true]))
+				require.Equal(t, lost, stacks[true].epoch())
 			} else {
-				require.Greater(t, k.epoch(stacks[true]), lost)
+				require.Greater(t, stacks[true].epoch(), lost)
 			}
 			scanners[false] = stacks[false].scanner()
 			for _, s := range stacks {
@@ -136,7 +99,7 @@ func (s *stack) tasks() (n int) {
 }
 
 // epoch returns the leader's epoch of the newest record in the intake.
-func (k *ownKafka) epoch(s *stack) (epoch int32) {
+func (s *stack) epoch() (epoch int32) {
 	c := s.reader([]string{s.intake}, kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd().Relative(-1)))
 	s.read(c, time.Minute, func(r *kgo.Record) bool { epoch = r.LeaderEpoch; return true })
 	return epoch

@@ -77,11 +77,14 @@ func newStackOf(t *testing.T, real bool, partitions int32) *stack {
 const usualSlots = 16
 
 func newStackIn(t *testing.T, real, small bool, partitions int32, slots int) *stack {
-	return newStackBeside(t, "", real, small, partitions, slots)
+	return newStackBeside(t, own{}, real, small, partitions, slots)
 }
 
-// newStackBeside takes a broker that the test has started, unless there is none.
-func newStackBeside(t *testing.T, broker string, real, small bool, partitions int32, slots int) *stack {
+// own are servers that a test has started for itself; "": none.
+type own struct{ broker, dsn string }
+
+// newStackBeside takes the test's own servers in place of others.
+func newStackBeside(t *testing.T, own own, real, small bool, partitions int32, slots int) *stack {
 	var random [4]byte
 	_, err := rand.Read(random[:])
 	require.NoError(t, err)
@@ -94,8 +97,11 @@ func newStackBeside(t *testing.T, broker string, real, small bool, partitions in
 			Cluster: os.Getenv("NOTYET_REDIS_CLUSTER") == "true", MasterName: os.Getenv("NOTYET_REDIS_MASTER"),
 		}
 		s.zk = strings.Split(os.Getenv("NOTYET_ZOOKEEPER_SERVERS"), ",")
-		s.dsn = mysqltest.Fresh(t)
+		if s.dsn = own.dsn; s.dsn == "" {
+			s.dsn = mysqltest.Fresh(t)
+		}
 	} else {
+		broker := own.broker
 		if broker == "" {
 			k, err := embedded.StartKafka(embedded.Config{Addr: "127.0.0.1:0"}, s.log)
 			require.NoError(t, err)
@@ -105,7 +111,7 @@ func newStackBeside(t *testing.T, broker string, real, small bool, partitions in
 		r, err := embedded.StartRedis()
 		require.NoError(t, err)
 		t.Cleanup(r.Close)
-		s.kafka.Brokers, s.redis.Addrs = []string{broker}, []string{r.Addr()}
+		s.kafka.Brokers, s.redis.Addrs = strings.Split(broker, ","), []string{r.Addr()}
 		s.dsn = "sqlite:" + t.TempDir() + "/notyet.db"
 	}
 	s.client, err = kafka.NewProducer(s.kafka, s.log)

@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/test/freeport"
+)
+
+// ownServer is a server of scripts/servers for one test, which may put its folder back. A long test
+// alone starts one.
+type ownServer struct {
+	t    *testing.T
+	kind string // kafka, mariadb
+	dir  string
+	addr string
+	env  []string
+}
+
+func newOwnServer(t *testing.T, kind string, env ...string) *ownServer {
+	if os.Getenv("NOTYET_LONG") == "" {
+		t.Skip("NOTYET_LONG=1 runs it: it starts servers of its own")
+	}
+	addr, err := freeport.Addr()
+	require.NoError(t, err)
+	s := &ownServer{t: t, kind: kind, dir: t.TempDir(), addr: addr, env: env}
+	t.Cleanup(s.down)
+	s.up()
+	return s
+}
+
+func (s *ownServer) call(command string) {
+	s.t.Helper()
+	_, port, err := net.SplitHostPort(s.addr)
+	require.NoError(s.t, err)
+	cmd := exec.Command("../../scripts/servers", command, s.kind) //nolint:noctx // a cleanup runs it too
+	setting := map[string]string{"kafka": "KAFKA", "mariadb": "MYSQL"}[s.kind]
+	cmd.Env = append(append(os.Environ(), s.env...), "SERVERS_DIR="+s.dir, "SERVERS_"+setting+"_PORT="+port, "SERVERS_EMPTY=")
+	out, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+}
+
+func (s *ownServer) up()          { s.t.Helper(); s.call("up") }
+func (s *ownServer) down()        { s.t.Helper(); s.call("down") }
+func (s *ownServer) home() string { return filepath.Join(s.dir, s.kind) }
+func (s *ownServer) data() string { return filepath.Join(s.home(), "data") }
+
+// moves has the server start at another address from now on.
+func (s *ownServer) moves() {
+	s.t.Helper()
+	var err error
+	s.addr, err = freeport.Addr()
+	require.NoError(s.t, err)
+}
+
+// dsn leads to a database of MariaDB.
+func (s *ownServer) dsn(database string) string {
+	return "notyet:notyet@tcp(" + s.addr + ")/" + database
+}
+
+// client runs a command of MariaDB with an input, and returns what it prints.
+func (s *ownServer) client(input, command string, args ...string) string {
+	s.t.Helper()
+	_, port, err := net.SplitHostPort(s.addr)
+	require.NoError(s.t, err)
+	cmd := exec.CommandContext(s.t.Context(), command, append([]string{"--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--port=" + port, "--user=root"}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	require.NoError(s.t, err, "%s: %s", command, &said)
+	return string(out)
+}
