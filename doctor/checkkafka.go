@@ -240,6 +240,21 @@ func groupRights(c Config, k *cluster, _ string) []Finding {
 	return found(where, OK, "this user may join it", "")
 }
 
+// order judges whether requests about one task stand in one partition.
+func order(f facts) (out []Finding) {
+	if f.cluster == nil {
+		return nil
+	}
+	for name, p := range f.cluster.recent {
+		if p.elsewhere > 0 {
+			out = append(out, Finding{Where: "topic " + name, Level: Warning,
+				Found: fmt.Sprintf("of its newest %d requests, %d are in another partition than Kafka's default partitioner has for their key: with a request of another client, a cancel may come before its schedule", p.all, p.elsewhere),
+				Fix:   "set the partitioner of librdkafka (kcat, Python, C, .NET) to murmur2_random, and send all requests about a task with one record key"})
+		}
+	}
+	return out
+}
+
 // kafkaClock compares the newest record stamped by a broker with the database's clock. A broker's
 // clock behind the others does not show.
 func kafkaClock(f facts) []Finding {

@@ -43,6 +43,7 @@ var checks = []check{
 	{"kafka.settings", ofTopics(settingsShown)},
 	{"kafka.rights", ofTopics(topicRights)},
 	{"kafka.group", ofCluster(groupRights)},
+	{"kafka.order", order},
 	{"kafka.clock", kafkaClock},
 
 	{"redis.eviction", ofRedis(eviction)},

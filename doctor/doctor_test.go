@@ -12,12 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/test/freeport"
 	"github.com/notyet/notyet/test/mysqltest"
@@ -137,6 +140,41 @@ func TestServersThatSayNothing(t *testing.T) {
 		require.NotEmpty(t, f.Fix)
 		require.NotContains(t, f.Found, "geheim")
 	}
+}
+
+// A client of another partitioner is found by where its requests are.
+func TestRequestsElsewhere(t *testing.T) {
+	settings := config.Default()
+	name := settings.Intake.Topics[0].Topic
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, settings.OwnTopics()...))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	cfg := Config{Settings: &settings, Kafka: &kafka.Config{Brokers: cluster.ListenAddrs()}, Patience: time.Minute}
+	client, err := kafka.NewProducer(*cfg.Kafka, zap.NewNop(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	publish := func(partition int32) {
+		r := &kgo.Record{Topic: name, Partition: partition, Key: []byte("customer-12"), Headers: []kgo.RecordHeader{{Key: schemas.HeaderID, Value: []byte("4711")}}}
+		require.NoError(t, client.ProduceSync(t.Context(), r).FirstErr())
+	}
+	order := func() (level Level, text string) {
+		for _, f := range Look(t.Context(), cfg, zap.NewNop()) {
+			if f.Check == "kafka.order" {
+				return f.Level, f.Found
+			}
+		}
+		return OK, ""
+	}
+	right := kafka.PartitionOf([]byte("customer-12"), 4)
+	publish(right)
+	level, text := order()
+	require.Equal(t, OK, level, text)
+	for range recentRequests + 1 {
+		publish((right + 1) % 4)
+	}
+	level, text = order()
+	require.Equal(t, Warning, level)
+	require.Contains(t, text, "of its newest 11 requests, 10 are in another partition")
 }
 
 // A MariaDB that may forget its last commits is named with what to set.

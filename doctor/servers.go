@@ -3,7 +3,9 @@ package doctor
 import (
 	"context"
 	"strings"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/access"
@@ -121,7 +123,11 @@ type cluster struct {
 	topics   map[string]kafka.Topic
 	mayJoin  bool // the scanners' group
 	groupErr error
+	recent   map[string]placed // newest requests, by intake
 }
+
+// placed counts requests, and those of them elsewhere than Kafka's default partitioner puts them.
+type placed struct{ all, elsewhere int }
 
 func askKafka(ctx context.Context, c Config, log *zap.Logger) (func(*answers), error) {
 	client, err := kafka.New(*c.Kafka, log)
@@ -142,8 +148,44 @@ func askKafka(ctx context.Context, c Config, log *zap.Logger) (func(*answers), e
 	if k.topics, err = kafka.ExamineTopics(ctx, client, append(c.Settings.OwnTopics(), c.Targets...)...); err != nil {
 		return nil, err
 	}
+	k.recent = lookAtRequests(ctx, c, client, log)
 	k.mayJoin, k.groupErr = kafka.MayJoin(ctx, client, c.Settings.Scanner.Group)
 	return func(a *answers) { a.cluster = &k }, nil
+}
+
+const (
+	recentRequests = 10 // of each partition
+	recentPatience = 3 * time.Second
+)
+
+// lookAtRequests reads the newest requests of each intake, as far as it comes.
+func lookAtRequests(ctx context.Context, c Config, client *kgo.Client, log *zap.Logger) map[string]placed {
+	ctx, cancel := context.WithTimeout(ctx, recentPatience)
+	defer cancel()
+	var topics []string
+	for _, t := range c.Settings.Intake.Topics {
+		topics = append(topics, t.Topic)
+	}
+	from, _ := kafka.Starts(ctx, client, topics...)
+	to, _ := kafka.Ends(ctx, client, topics...)
+	for topic, ends := range to {
+		for part, end := range ends {
+			if first, known := from[topic][part]; known {
+				from.Set(topic, part, max(first, end-recentRequests))
+			}
+		}
+	}
+	out := map[string]placed{}
+	_ = kafka.Scan(ctx, *c.Kafka, from, to, log, func(r *kgo.Record) bool {
+		p := out[r.Topic]
+		p.all++
+		if kafka.Elsewhere(r, len(to[r.Topic])) {
+			p.elsewhere++
+		}
+		out[r.Topic] = p
+		return true
+	})
+	return out
 }
 
 func askRedis(ctx context.Context, c Config, log *zap.Logger) (func(*answers), error) {

@@ -14,12 +14,13 @@ import (
 )
 
 type decoder struct {
-	reports string // the topic with reports
-	cancels string // that with cancels of many; the others have requests
-	limits  schemas.Limits
-	byTopic atomic.Pointer[map[string]schemas.Limits] // replace limits; SetLimits writes it
-	metrics *metrics
-	log     *zap.Logger
+	reports   string // the topic with reports
+	cancels   string // that with cancels of many; the others have requests
+	limits    schemas.Limits
+	byTopic   atomic.Pointer[map[string]schemas.Limits] // replace limits; SetLimits writes it
+	placement placement
+	metrics   *metrics
+	log       *zap.Logger
 }
 
 func newDecoder(cfg Config, metrics *metrics, log *zap.Logger) *decoder {
@@ -62,7 +63,10 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 		c.Rejected = rejected(c.Seq, r, err)
 		return c, true
 	}
-	c.Request = &request
+	if d.placement.look(r) {
+		d.metrics.elsewhere.WithLabelValues(r.Topic).Inc()
+	}
+	c.Request, c.Unordered = &request, request.Op != schemas.OpSchedule && d.placement.unordered(r.Topic)
 	return c, true
 }
 

@@ -23,24 +23,25 @@ const (
 // lag shows how many records of the assigned partitions are not stored yet. It asks Kafka alone, so
 // the lag shows while the database is away. Only its own loop uses lag.
 type lag struct {
-	asks     *kgo.Client
-	topics   []string
-	parts    *partitions
-	gauge    *prometheus.GaugeVec
-	hidden   *prometheus.GaugeVec
-	standing *standing
-	log      *zap.Logger
+	asks      *kgo.Client
+	topics    []string
+	parts     *partitions
+	placement *placement
+	gauge     *prometheus.GaugeVec
+	hidden    *prometheus.GaugeVec
+	standing  *standing
+	log       *zap.Logger
 }
 
-func newLag(asks *kgo.Client, topics []string, parts *partitions, standing *standing, reg prometheus.Registerer, log *zap.Logger) *lag {
+func newLag(asks *kgo.Client, topics []string, parts *partitions, placement *placement, standing *standing, reg prometheus.Registerer, log *zap.Logger) *lag {
 	gauge := promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "lag_records",
 		Help: "Records of a partition of an intake, or of the reports, that are not stored yet. Not there if Kafka does not say where the partition ends."}, []string{"topic", "partition"})
 	hidden := promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "hidden_records",
 		Help: "Records of a partition of an intake, or of the reports, behind the start of a transaction that is open. Nobody reads them before it ends; they are not in lag_records."}, []string{"topic", "partition"})
-	return &lag{asks: asks, topics: topics, parts: parts, gauge: gauge, hidden: hidden, standing: standing, log: log}
+	return &lag{asks: asks, topics: topics, parts: parts, placement: placement, gauge: gauge, hidden: hidden, standing: standing, log: log}
 }
 
-func (l *lag) run(ctx context.Context) { loop.Every(ctx, lagEvery, l.look) }
+func (l *lag) run(ctx context.Context) { l.look(ctx); loop.Every(ctx, lagEvery, l.look) }
 
 func (l *lag) look(ctx context.Context) {
 	bound, cancel := context.WithTimeout(ctx, lagPatience)
@@ -53,6 +54,11 @@ func (l *lag) look(ctx context.Context) {
 	l.hidden.Reset()
 	if err := errors.Join(err, err2); err != nil && ctx.Err() == nil {
 		l.log.Debug("asking where the intake ends failed", zap.Error(err))
+	}
+	if err2 == nil {
+		for topic, parts := range ends {
+			l.placement.partitions.Store(topic, len(parts))
+		}
 	}
 	open, unknown := map[partitionKey]int64{}, []partitionKey(nil)
 	for key, next := range at {

@@ -19,6 +19,7 @@ type metrics struct {
 	storeErrors  prometheus.Counter
 	fetchErrors  prometheus.Counter
 	badReports   *prometheus.CounterVec
+	elsewhere    *prometheus.CounterVec
 	reread       prometheus.Counter
 	indexDropped prometheus.Counter
 	standing     *prometheus.GaugeVec
@@ -48,6 +49,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	return &metrics{
 		badReports: badReports,
+		elsewhere:  f.NewCounterVec(prometheus.CounterOpts{Namespace: "notyet", Subsystem: "scanner", Name: "requests_elsewhere_total", Help: "Requests with an id in another partition than Kafka's default partitioner has for their key, by intake topic: requests about one task must come through one partitioner."}, []string{"topic"}),
 		dead:       dead,
 		standing:   f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "standing_partition_seconds", Help: "How long one batch of an intake partition has been tried, or an open transaction has hidden what is behind its start, from a minute on."}, []string{"topic", "partition"}),
 		halted:     f.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Subsystem: "scanner", Name: "halted_partition", Help: "1 for an intake partition that is not read any further because its log lost records that are stored."}, []string{"topic", "partition"}),

@@ -127,7 +127,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits, decompressor kgo.Dec
 	s.worker.targets = newTargets(quotas, s.parts, s.asks, in, d.Log)
 	s.resolver = &resolver{intake: in, applier: in, clock: s.clock, announcer: announcer, log: d.Log}
 	s.watcher = &watcher{store: d.Store, clock: s.clock, parts: s.parts, standing: standing, metrics: metrics, log: d.Log}
-	s.lag = newLag(s.asks, s.cfg.Read, s.parts, standing, d.Metrics, d.Log)
+	s.lag = newLag(s.asks, s.cfg.Read, s.parts, &s.worker.decoder.placement, standing, d.Metrics, d.Log)
 }
 
 // Ready returns why the scanner cannot take requests; nil: it can.

@@ -102,7 +102,7 @@ func cancel(cur *Task, ph Phase, c Change, now int64) Verdict {
 	stop, ended := r.Op == schemas.OpStop, schemas.StateCancelled
 	switch {
 	case cur == nil && r.Version < 0:
-		return v.answer(r, schemas.StateNotFound, 0, "no task of this topic and id is known")
+		return v.answer(r, schemas.StateNotFound, 0, c.unknown("no task"))
 	case cur == nil:
 		v.Next = &Task{Seq: c.Seq, Created: r.Accepted, Topic: r.Topic, ID: r.ID}
 	case ph == Pending:
@@ -144,7 +144,7 @@ func fire(cur *Task, ph Phase, c Change, spread slots.Spread, now int64) Verdict
 	r, v := c.Request, Verdict{Next: cur}
 	switch {
 	case cur == nil || cur.State.Cancelled():
-		return v.answer(r, schemas.StateNotFound, 0, "no pending task of this topic and id is known")
+		return v.answer(r, schemas.StateNotFound, 0, c.unknown("no pending task"))
 	case ph == Unsure && cur.State != StateReport:
 		v.Wait = true
 		return v
@@ -246,6 +246,15 @@ func (c Change) noRoom() string {
 		return fmt.Sprintf("the target topic %q does not exist, and the intake has no room for one more such name: create the topic or correct its name, and send it again", c.Request.Topic)
 	}
 	return "the intake has no room for one more task: send it again later, or ask the operator to raise the quota"
+}
+
+// unknown is the reason of not_found.
+func (c Change) unknown(what string) string {
+	what += " of this topic and id is known"
+	if c.Unordered {
+		what += ": its schedule may follow, because this intake has requests in other partitions than Kafka's default partitioner has for their keys; give all clients that one (librdkafka's: murmur2_random)"
+	}
+	return what
 }
 
 // about reports whether a change is about the task or the timer of that topic and id.

@@ -97,7 +97,7 @@ func DecideTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerd
 		return setTimer(cur, c, spread, now)
 	}
 	if cur == nil || cur.State == TimerDeleted {
-		return v.answer(r, schemas.StateNotFound, 0, "no timer of this topic and id is known")
+		return v.answer(r, schemas.StateNotFound, 0, c.unknown("no timer"))
 	}
 	next := *cur
 	v.Next, next.Version = &next, max(next.Version, r.Version)

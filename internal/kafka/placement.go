@@ -4,18 +4,43 @@ import (
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 // Placement says to which partition of its topic a record with a key goes. It is the default
 // partitioner of NewProducer, and learns a topic's number of partitions together with the producer.
 type Placement struct {
 	counts sync.Map // topic → int
-	keyed  kgo.TopicPartitioner
 }
 
 // NewPlacement makes one for a single producer.
-func NewPlacement() *Placement {
-	return &Placement{keyed: kgo.StickyKeyPartitioner(nil).ForTopic("")}
+func NewPlacement() *Placement { return &Placement{} }
+
+var byKey = kgo.StickyKeyPartitioner(nil).ForTopic("") // for records with a key
+
+// PartitionOf returns the one of n partitions that Kafka's default partitioner (murmur2) has for a
+// key.
+func PartitionOf(key []byte, n int) int32 { return int32(byKey.Partition(&kgo.Record{Key: key}, n)) }
+
+// Elsewhere reports whether a request about a task with an id is in another one of n partitions than
+// Kafka's default partitioner has for its key. A schedule request without a key may be anywhere. The
+// others go by the id then, as those of the API do.
+func Elsewhere(r *kgo.Record, n int) bool {
+	id, schedules := []byte(nil), true
+	for _, h := range r.Headers {
+		switch h.Key {
+		case schemas.HeaderID:
+			id = h.Value
+		case schemas.HeaderOp:
+			schedules = string(h.Value) == schemas.OpSchedule.String()
+		}
+	}
+	key := r.Key
+	if key == nil && !schedules {
+		key = id
+	}
+	return id != nil && key != nil && PartitionOf(key, n) != r.Partition
 }
 
 // Of returns the partition of a key, or -1: the record has no key, or nothing with a key was
@@ -25,7 +50,7 @@ func (p *Placement) Of(topic string, key []byte) int32 {
 	if key == nil || !ok {
 		return -1
 	}
-	return int32(p.keyed.Partition(&kgo.Record{Key: key}, n.(int)))
+	return PartitionOf(key, n.(int))
 }
 
 // Knows says whether a producer has met a topic.
