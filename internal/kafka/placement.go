@@ -23,9 +23,9 @@ var byKey = kgo.StickyKeyPartitioner(nil).ForTopic("") // for records with a key
 // key.
 func PartitionOf(key []byte, n int) int32 { return int32(byKey.Partition(&kgo.Record{Key: key}, n)) }
 
-// Elsewhere reports whether a request about a task with an id is in another one of n partitions than
-// Kafka's default partitioner has for its key. A schedule request without a key may be anywhere. The
-// others go by the id then, as those of the API do.
+// Elsewhere reports whether a request about a task with an id is in another one of n partitions
+// than Kafka's default partitioner has for its key. A schedule request without a key may be
+// anywhere. The others go by the id then, as those of the API do.
 func Elsewhere(r *kgo.Record, n int) bool {
 	id, schedules := []byte(nil), true
 	for _, h := range r.Headers {
