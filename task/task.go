@@ -163,7 +163,7 @@ type Change struct {
 	// Beyond is the quota of its intake without room for a request, which may open no task. Beyond
 	// QuotaBytes, it may make none larger. Beyond QuotaUnknownTargets, it may open no timer.
 	Beyond string `json:",omitempty"`
-	// Unordered: the intake has requests elsewhere than Kafka's default partitioner puts their keys.
+	// Unordered: the intake has requests elsewhere than Kafka's partitioner puts their keys.
 	Unordered bool `json:",omitempty"`
 	// NoLetter: a rejection makes no dead letter, because its intake has rejected too many.
 	NoLetter bool `json:",omitempty"`
