@@ -59,7 +59,7 @@ func (t *Task) Awaits(request string) string {
 // TaskEvent is an event of a task as on the results topic. The topic and id are the task's.
 type TaskEvent struct {
 	State   schemas.State `json:"state"`
-	At      int64         `json:"at,omitempty"      doc:"when this happened, Unix ms; of a plain delivery: not before; absent: not known"`
+	At      int64         `json:"at,omitempty"      doc:"when this happened, Unix ms; absent: not kept, as of a plain delivery"`
 	Due     int64         `json:"due,omitempty"     doc:"Unix ms"`
 	Attempt int           `json:"attempt,omitempty"`
 	Kind    string        `json:"kind,omitempty"    doc:"of dead and rejected: why"`

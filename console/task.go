@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -62,10 +63,7 @@ func line(t *api.Task) []moment {
 		out = append(out, moment{At: a.At, What: a.What, Note: "asked for by " + a.Who + " through " + a.Via})
 	}
 	slices.SortStableFunc(out, func(a, b moment) int {
-		if a.At == 0 || b.At == 0 {
-			return 0
-		}
-		return cmp.Compare(a.At, b.At)
+		return cmp.Compare(cmp.Or(a.At, math.MaxInt64), cmp.Or(b.At, math.MaxInt64)) // times that are not known are the latest
 	})
 	if t.Next > 0 {
 		next := map[string]string{"waiting_report": "the wait for its report ends", "waiting_retry": "next attempt"}[t.State]

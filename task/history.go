@@ -8,8 +8,8 @@ import (
 )
 
 // History returns the known events of a task, from its row and the dead letters of its topic and
-// id, in order. An event with At 0 happened at an unknown time. A plain delivery writes nothing:
-// its At is the latest of due time, place in line and storage, none of which it preceded.
+// id, in order. An event with At 0 happened at an unknown time, as a plain delivery, which writes
+// nothing.
 func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 	var out []schemas.Event
 	add := func(state schemas.State, at int64, change func(*schemas.Event)) {
@@ -65,7 +65,7 @@ func History(t *Task, ph Phase, letters []DeadLetter) []schemas.Event {
 				add(schemas.StateDead, t.Pos, attempt(t.Attempt))
 			}
 		default:
-			add(schemas.StateSucceeded, max(t.Pos, t.Due, t.Created), attempt(t.Attempt+1))
+			add(schemas.StateSucceeded, 0, attempt(t.Attempt+1))
 		}
 	case t.State == StateReport:
 		add(schemas.StateDispatched, t.sentAt(), attempt(t.Attempt))

@@ -43,9 +43,10 @@ func TestHistory(t *testing.T) {
 	}{
 		"pending":                  {Task{Pos: 1000}, Pending, nil, []schemas.Event{scheduled}},
 		"claimed":                  {Task{Pos: 1000}, InFlight, nil, []schemas.Event{scheduled}},
-		"delivered":                {Task{Pos: 1000}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateSucceeded, 1000, 1000, 1)}},
-		"due before it was stored": {Task{Pos: 499, Due: 499}, Ended, nil, []schemas.Event{event(schemas.StateScheduled, 500, 499, 0), event(schemas.StateSucceeded, 500, 499, 1)}},
-		"delivered, placed late":   {Task{Pos: 1300}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateSucceeded, 1300, 1000, 1)}},
+		"delivered":                {Task{Pos: 1000}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateSucceeded, 0, 1000, 1)}},
+		"due before it was stored": {Task{Pos: 499, Due: 499}, Ended, nil, []schemas.Event{event(schemas.StateScheduled, 500, 499, 0), event(schemas.StateSucceeded, 0, 499, 1)}},
+		"delivered, placed late":   {Task{Pos: 1300}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateSucceeded, 0, 1000, 1)}},
+		"delivered after a pause":  {Task{Pos: Held(1300)}, Ended, nil, []schemas.Event{scheduled, event(schemas.StateSucceeded, 0, 1000, 1)}},
 		"waits for a report":       {Task{Pos: 1700, State: StateReport, Attempt: 1, Body: fixed}, Between, nil, []schemas.Event{scheduled, event(schemas.StateDispatched, 1600, 1000, 1)}},
 		"waits for a retry":        {Task{Pos: 1700, State: StateRetry, Attempt: 2, Body: fixed}, Between, nil, []schemas.Event{scheduled, event(schemas.StateRetrying, 0, 1000, 2)}},
 		"an attempt failed":        {Task{Pos: 1700, State: StateRetry, Attempt: 1, Body: fixed, Failures: failed}, Between, nil, []schemas.Event{scheduled, boom}},

@@ -22,7 +22,7 @@ type policyOf struct {
 	Target string `arg:"" help:"Target topic, or origin of callbacks such as https://shop.example." name:"target"`
 }
 
-const aboutPolicies = `It is in force on all dispatchers within a second, until it is taken back. Meanwhile the target's tasks can be cancelled, cost the tasks of other targets no lateness, and go on in order of due time.`
+const aboutPolicies = `It is in force on all dispatchers within a second, until it is taken back. Meanwhile the target's tasks can be cancelled (those between two attempts: notyet stop), cost the tasks of other targets no lateness, and go on in order of due time.`
 
 type targetPauseCmd struct{ policyOf }
 

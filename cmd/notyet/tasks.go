@@ -66,10 +66,11 @@ func (a *app) task(t api.Task) {
 }
 
 func eventLine(e api.TaskEvent) string {
-	words := []string{string(e.State)}
+	at := "at a time that is not kept:"
 	if e.At != 0 {
-		words = []string{stamp(e.At), string(e.State)}
+		at = stamp(e.At)
 	}
+	words := []string{at, string(e.State)}
 	if e.Attempt > 0 {
 		words = append(words, fmt.Sprintf("attempt %d", e.Attempt))
 	}
