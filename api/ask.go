@@ -2,10 +2,12 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -174,6 +176,58 @@ func (s *server) askRecord(ctx context.Context, id string, way route, record fun
 		sent.Awaits = t.Awaits(sent.Request)
 	}
 	return &answerOutput{http.StatusAccepted, sent}, nil
+}
+
+// Answered is a request with the event that answers it. An empty State: none came in time.
+type Answered struct {
+	Published
+	State schemas.State   `json:"state"`
+	JSON  json.RawMessage `json:"-"` // the Event, or the Published
+}
+
+func send(ctx context.Context, c *Client, method, path string, query, body any) (a Answered, err error) {
+	if a.JSON, err = do[json.RawMessage](ctx, c, method, path+parameters(query), body, nil); err == nil {
+		err = json.Unmarshal(a.JSON, &a)
+	}
+	return a, err
+}
+
+func waiting(wait time.Duration) Waiting {
+	if wait <= 0 {
+		return Waiting{}
+	}
+	return Waiting{min(wait, maxWait).String()}
+}
+
+// Schedule sends a schedule request.
+func (c *Client) Schedule(ctx context.Context, r Schedule) (Answered, error) {
+	return send(ctx, c, http.MethodPost, "/tasks", nil, r)
+}
+
+// SetTimer sends a timer, and waits for the answer.
+func (c *Client) SetTimer(ctx context.Context, t Target, timer SetTimer, wait time.Duration) (Answered, error) {
+	timer.Intake = t.Intake
+	return send(ctx, c, http.MethodPut, timerPath(route{topic: t.Topic, url: timer.URL}.target(), t.ID), waiting(wait), timer)
+}
+
+// Ask sends any other request, and waits for the answer.
+func (c *Client) Ask(ctx context.Context, op schemas.Op, t Target, wait time.Duration) (Answered, error) {
+	change, timer := strings.CutPrefix(op.String(), schemas.OpTimer.String()+"-")
+	if !timer {
+		return send(ctx, c, http.MethodPost, "/tasks/"+change, waiting(wait), t)
+	}
+	query := pathTarget{Waiting: waiting(wait), Intake: t.Intake}
+	if t.Key != nil {
+		query.Key = *t.Key
+	}
+	if t.Version != nil {
+		query.Version = strconv.FormatInt(*t.Version, 10)
+	}
+	path := timerPath(route{topic: t.Topic, url: t.URL}.target(), t.ID)
+	if op == schemas.OpTimerDelete {
+		return send(ctx, c, http.MethodDelete, path, query, nil)
+	}
+	return send(ctx, c, http.MethodPost, path+"/"+change, query, nil)
 }
 
 // route is the way of a request: to the named intake, or to the target's.

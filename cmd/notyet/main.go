@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	kongcompletion "github.com/jotaen/kong-completion"
@@ -63,6 +64,9 @@ Settings come from the file that --config (or NOTYET_CONFIG) names, then the env
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration.`
 
 func (a *app) run(args []string) int {
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
+	}
 	a.Ctx = admin.WithActor(a.Ctx, admin.Actor{Who: operator(), Via: admin.ViaCLI})
 	return a.Run(args, command.Grammar{Commands: &cli{}, Description: description, Bind: a, IsMistake: isMistake})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,19 +74,52 @@ func (c *target) ask(a *app, op schemas.Op, won ...schemas.State) error {
 	if c.ID == "" {
 		return command.Usage("missing flags: write TOPIC ID, or --id, and --topic (-t) or --url")
 	}
-	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
+	way, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
 	if err != nil {
 		return err
 	}
-	request := api.Target{Topic: c.Topic, URL: c.URL, ID: c.ID, Key: c.Key}
+	request := api.Target{Intake: c.Intake, Topic: c.Topic, URL: c.URL, ID: c.ID, Key: c.Key}
 	if err := number("--version", c.TaskVersion, &request.Version); err != nil {
 		return err
 	}
-	record, err := request.Record(op, in)
+	if way.service != nil {
+		done, err := way.service.Ask(a.Ctx, op, request, c.patience())
+		return c.answered(a, done, err, won...)
+	}
+	record, err := request.Record(op, way.in)
 	if err != nil {
 		return command.UsageError{Err: err}
 	}
-	return c.publishAndAnswer(a, cfg, record, won...)
+	return c.publishAndAnswer(a, way.cfg, record, won...)
+}
+
+// patience is how long a service is to wait for the answer.
+func (c *target) patience() time.Duration {
+	if c.NoWait {
+		return 0
+	}
+	return c.Timeout
+}
+
+// answered prints what a service answers.
+func (c *target) answered(a *app, done api.Answered, err error, won ...schemas.State) error {
+	switch {
+	case err != nil:
+		return err
+	case done.State == "" && c.NoWait:
+		return c.sent(a, done.Published)
+	case done.State == "":
+		return c.unanswered(done.Published, "on the results topic", cmp.Or(done.Awaits, "is a scanner running?"))
+	}
+	e, err := schemas.DecodeEvent(&kgo.Record{Value: done.JSON})
+	if err != nil {
+		return err
+	}
+	return a.outcome(event{e, done.JSON}, c.JSON, won...)
+}
+
+func (c *target) unanswered(p api.Published, where, why string) error {
+	return fmt.Errorf("no answer within %s; the %s is in %s/%d at offset %d and will be answered %s: %s", c.Timeout, p.Op, p.Intake, p.Partition, p.Offset, where, why)
 }
 
 // publishAndAnswer sends a request and prints the answer.
@@ -122,7 +156,7 @@ func (c *target) answer(a *app, results *tail, p api.Published, won ...schemas.S
 	defer cancel()
 	found, err := results.until(ctx, func(e event) bool { return e.Request == p.Request })
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %s; the %s is in %s/%d at offset %d and will be answered on %s: %s", c.Timeout, p.Op, p.Intake, p.Partition, p.Offset, results.topic, c.missing(a, p))
+		return c.unanswered(p, "on "+results.topic, c.missing(a, p))
 	}
 	if err != nil {
 		return err
@@ -233,21 +267,33 @@ func number(flag, text string, into **int64) error {
 	return nil
 }
 
-// publishing returns the configuration of a requesting command, and the intake topic with the given
-// name, or the one for the target. A request without a target needs an intake with one.
-func (a *app) publishing(s command.Settings, more command.Servers, name, topic, url string) (*config.Config, api.Intake, error) {
+// way is how a request goes: to the intake topic, or through a service where only that is known.
+type way struct {
+	cfg     *config.Config
+	in      api.Intake
+	service *api.Client
+}
+
+// publishing returns the way of a command's request: through the service where an address or a
+// token is set and no broker, otherwise to the intake topic with the given name, or the one for the
+// target. A request without a target needs an intake with one.
+func (a *app) publishing(s command.Settings, more command.Servers, name, topic, url string) (way, error) {
 	cfg, err := a.Client(s, more)
 	if err != nil {
-		return nil, api.Intake{}, err
+		return way{}, err
+	}
+	if !cfg.IsSet("kafka.brokers") && slices.ContainsFunc([]string{"http.addr", "http.token", "http.token-file"}, cfg.IsSet) {
+		ccfg, err := command.APIConfig(cfg, operator())
+		return way{cfg: cfg, service: api.NewClient(ccfg)}, err
 	}
 	if _, err := command.Intake(cfg, name); err != nil {
-		return nil, api.Intake{}, err
+		return way{}, err
 	}
 	in, _ := api.Pick(service.Intakes(cfg), name, topic)
 	if topic == "" && url == "" && in.Limits.Target == "" {
-		return nil, in, command.Usage("missing flags: write --topic (-t) or --url, or --intake with an intake topic that has a target of its own")
+		return way{}, command.Usage("missing flags: write --topic (-t) or --url, or --intake with an intake topic that has a target of its own")
 	}
-	return cfg, in, nil
+	return way{cfg: cfg, in: in}, nil
 }
 
 func publish(ctx context.Context, cfg *config.Config, log *zap.Logger, r *kgo.Record, timeout time.Duration) (api.Published, error) {

@@ -57,7 +57,7 @@ func (c *scheduleCmd) Validate(k *kong.Context) error {
 }
 
 func (c *scheduleCmd) Run(a *app) error {
-	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
+	way, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
 	if err != nil {
 		return err
 	}
@@ -65,11 +65,21 @@ func (c *scheduleCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	record, err := request.Record(in)
+	if way.service != nil {
+		if c.Wait {
+			return command.Usage("--wait follows the results topic: set kafka.brokers (NOTYET_KAFKA_BROKERS), or leave it out")
+		}
+		done, err := way.service.Schedule(a.Ctx, *request)
+		if err != nil {
+			return err
+		}
+		return c.tell(a, done.Published)
+	}
+	record, err := request.Record(way.in)
 	if err != nil {
 		return command.UsageError{Err: err}
 	}
-	log := command.NewLogger(cfg.Log, a.Stderr)
+	cfg, log := way.cfg, command.NewLogger(way.cfg.Log, a.Stderr)
 	var results *tail
 	if c.Wait {
 		if results, err = openTail(a.Ctx, cfg, log, false); err != nil {
@@ -92,7 +102,7 @@ func (c *scheduleCmd) request(stdin io.Reader) (*api.Schedule, error) {
 	if c.At == "" && c.Delay == "" {
 		return nil, command.Usage("when? say --at or --delay")
 	}
-	r := &api.Schedule{Topic: c.Topic, URL: c.URL, Method: c.Method, ID: c.ID, At: api.TimeText(c.At), Timezone: c.Zone, Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait}
+	r := &api.Schedule{Intake: c.Intake, Topic: c.Topic, URL: c.URL, Method: c.Method, ID: c.ID, At: api.TimeText(c.At), Timezone: c.Zone, Delay: c.Delay, IfExists: c.IfExists, Merge: c.Merge, MaxWait: c.MaxWait}
 	if err := number("--version", c.TaskVersion, &r.Version); err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ Examples:
 }
 
 func (c *timerSetCmd) Run(a *app) error {
-	cfg, in, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
+	way, err := a.publishing(c.Settings, c.Servers, c.Intake, c.Topic, c.URL)
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,15 @@ func (c *timerSetCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	record, err := request.Record(c.Topic, c.ID, in)
+	if way.service != nil {
+		done, err := way.service.SetTimer(a.Ctx, api.Target{Intake: c.Intake, Topic: c.Topic, ID: c.ID}, *request, c.patience())
+		return c.answered(a, done, err, schemas.StateTimerSet)
+	}
+	record, err := request.Record(c.Topic, c.ID, way.in)
 	if err != nil {
 		return command.UsageError{Err: err}
 	}
-	return c.publishAndAnswer(a, cfg, record, schemas.StateTimerSet)
+	return c.publishAndAnswer(a, way.cfg, record, schemas.StateTimerSet)
 }
 
 func (c *timerSetCmd) request(stdin io.Reader) (*api.SetTimer, error) {

@@ -29,17 +29,21 @@ type watchCmd struct {
 	ID        string   `help:"Only this task." name:"id" placeholder:"ID"`
 	State     []string `help:"Only events with these states: succeeded, cancelled, dead, rejected, …" placeholder:"STATE,…"`
 	FromStart bool     `help:"Start with the oldest event on the topic, not with the next one."`
-	Count     *int     `help:"Exit after this many events." placeholder:"N" short:"n"`
+	UntilEnd  bool     `help:"Print the events that are on the topic now, and exit."`
+	Count     *int     `help:"Exit after this many events; exit code 1 if there were fewer." placeholder:"N" short:"n"`
+
+	Timeout time.Duration `help:"Exit after this time." placeholder:"DURATION"`
 }
 
 func (watchCmd) Help() string {
-	return `Follows the results topic until interrupted. A task's notyet-events setting selects its events there. The default is final
+	return `Follows the results topic until interrupted, or until --timeout, --until-end or --count ends it. A task's notyet-events setting selects its events there. The default is final
 if the caller gave the task an id, otherwise none.
 
 Examples:
   notyet watch
   notyet watch -t orders --state dead,rejected --json | jq -r .reason
-  notyet watch --id 4711 --from-start -n 1`
+  notyet watch --id 4711 --from-start -n 1 --timeout 30s
+  notyet watch --state rejected --until-end --json | jq -r .reason`
 }
 
 func (c *watchCmd) Validate(k *kong.Context) error { return c.take(k, &c.Topic, &c.ID, "", false) }
@@ -57,24 +61,50 @@ func (c *watchCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	results, err := openTail(a.Ctx, cfg, command.NewLogger(cfg.Log, a.Stderr), c.FromStart)
+	ctx, cancel := context.WithCancel(a.Ctx)
+	defer cancel()
+	if c.Timeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+	}
+	n := 0
+	show := func(e event) (more bool, err error) {
+		if c.wanted(e) {
+			n, err = n+1, a.event(e, c.JSON)
+		}
+		return err == nil && (c.Count == nil || n < *c.Count), err
+	}
+	err = c.follow(ctx, cfg, command.NewLogger(cfg.Log, a.Stderr), show)
+	switch {
+	case a.Ctx.Err() != nil:
+		return nil // an interrupt is the normal end
+	case err != nil && !errors.Is(err, context.DeadlineExceeded):
+		return err
+	case c.Count != nil && n < *c.Count:
+		return fmt.Errorf("%d of %d events came", n, *c.Count)
+	}
+	return nil
+}
+
+// follow calls show with each event until it wants no more, or until ctx ends.
+func (c *watchCmd) follow(ctx context.Context, cfg *config.Config, log *zap.Logger, show func(event) (bool, error)) error {
+	results, err := openTail(ctx, cfg, log, c.FromStart || c.UntilEnd)
 	if err != nil {
 		return err
 	}
 	defer results.close()
-	for n := 0; c.Count == nil || n < *c.Count; n++ {
-		e, err := results.until(a.Ctx, c.wanted)
-		if errors.Is(err, context.Canceled) {
-			return nil // an interrupt is the normal end
-		}
+	if c.UntilEnd {
+		return results.past(ctx, cfg, log, show)
+	}
+	for {
+		e, err := results.next(ctx)
 		if err != nil {
 			return err
 		}
-		if err := a.event(e, c.JSON); err != nil {
+		if more, err := show(e); !more {
 			return err
 		}
 	}
-	return nil
 }
 
 func (c *watchCmd) wanted(e event) bool {
@@ -132,6 +162,31 @@ func (t *tail) seek(ctx context.Context, fromStart bool) error {
 	offsets.Each(func(o kadm.ListedOffset) { from[o.Partition] = kgo.NewOffset().At(o.Offset) })
 	t.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{t.topic: from})
 	return nil
+}
+
+// past shows what the topic has at present.
+func (t *tail) past(ctx context.Context, cfg *config.Config, log *zap.Logger, show func(event) (bool, error)) error {
+	from, err := kafka.Starts(ctx, t.client, t.topic)
+	if err != nil {
+		return err
+	}
+	to, err := kafka.Ends(ctx, t.client, t.topic)
+	if err != nil {
+		return err
+	}
+	kcfg, err := command.KafkaConfig(cfg, log)
+	if err != nil {
+		return err
+	}
+	scanned := kafka.Scan(ctx, kcfg, from, to, log, func(r *kgo.Record) (more bool) {
+		e, bad := schemas.DecodeEvent(r)
+		if bad != nil {
+			return true
+		}
+		more, err = show(event{Event: e, raw: r.Value})
+		return more
+	})
+	return errors.Join(scanned, err)
 }
 
 func (t *tail) close() { t.client.Close() }
@@ -211,6 +266,9 @@ func eventText(e schemas.Event) string {
 	}
 	if slices.Contains([]schemas.State{schemas.StateScheduled, schemas.StateMerged, schemas.StateKept}, e.State) {
 		words = append(words, "due "+stamp(e.Due))
+	}
+	if e.Due > 0 && (e.State == schemas.StateTimerSet || e.State == schemas.StateTimerEnabled) {
+		words = append(words, "next run "+when(e.Due))
 	}
 	if e.Reason != "" {
 		words = append(words, "("+command.Plain(e.Reason)+")")

@@ -258,7 +258,11 @@ func Reach(ctx context.Context, cfg *config.Config, client *kgo.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
 	if err := kafka.Ping(ctx, client); err != nil {
-		return fmt.Errorf("no answer from Kafka at %s (kafka.brokers): %w", strings.Join(cfg.Kafka.Brokers, ","), err)
+		key := "kafka.brokers"
+		if !cfg.IsSet(key) {
+			key += " is not set"
+		}
+		return fmt.Errorf("no answer from Kafka at %s (%s): %w", strings.Join(cfg.Kafka.Brokers, ","), key, err)
 	}
 	return nil
 }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/command"
+)
+
+// Who has an address and a token alone, and no broker, schedules, cancels, stops, fires and sets
+// timers through the service. Only what follows the results topic needs Kafka, and says so.
+func TestCommandsWithAnAddressAlone(t *testing.T) {
+	d := startDev(t)
+	away := []string{"NOTYET_HTTP_ADDR=" + d.http}
+	run := func(code int, args ...string) string {
+		t.Helper()
+		r := notyet(t, away, "", args...)
+		require.Equal(t, code, r.code, "%v: %s%s", args, r.stdout, r.stderr)
+		return r.stdout + r.stderr
+	}
+	require.Contains(t, run(command.ExitDone, "schedule", "orders", "a", "--delay", "1h", "--key", "k", "--value", "v"), "scheduled a for orders")
+	require.Contains(t, run(command.ExitDone, "cancel", "orders", "a", "--key", "k"), "cancelled")
+	require.Contains(t, run(command.ExitFailed, "cancel", "orders", "a/unknown", "--json"), `"state":"not_found"`)
+	run(command.ExitDone, "schedule", "orders", "b", "--delay", "1h", "--value", "v", "--version", "3")
+	require.Contains(t, run(command.ExitFailed, "stop", "orders", "b", "--version", "2"), "stale")
+	require.Contains(t, run(command.ExitDone, "fire", "orders", "b"), "fired")
+	require.Contains(t, run(command.ExitDone, "fire", "orders", "b", "--no-wait"), "fire of b for orders is in notyet.intake/")
+	require.Contains(t, run(command.ExitDone, "timer", "set", "orders", "nightly/1", "--cron", "30 2 * * *", "--value", "v", "--key", "k"), "next run ")
+	require.Contains(t, run(command.ExitDone, "timer", "show", "orders", "nightly/1"), "enabled")
+	require.Contains(t, run(command.ExitDone, "timer", "disable", "orders", "nightly/1", "--key", "k", "--version", "7"), "timer_disabled")
+	require.Contains(t, run(command.ExitDone, "timer", "enable", "--topic", "orders", "--id", "nightly/1", "--key", "k"), "timer_enabled")
+	require.Contains(t, run(command.ExitDone, "timer", "delete", "orders", "nightly/1", "--key", "k"), "timer_deleted")
+	require.Contains(t, run(command.ExitUsage, "schedule", "orders", "c", "--delay", "soon", "--value", "v"), "delay")
+	require.Contains(t, run(command.ExitUsage, "schedule", "orders", "c", "--delay", "1h", "--value", "v", "--wait"), "set kafka.brokers")
+	require.Contains(t, run(command.ExitDone, "help", "timer", "set"), "Usage: notyet timer set")
+}
+
+// A watch ends by itself: at the present end of the topic, after a time, or after a number of
+// events, and says when fewer have come.
+func TestWatchEnds(t *testing.T) {
+	d := startDev(t)
+	for _, id := range []string{"a", "b"} {
+		r := d.cmd(t, "cancel", "orders", id)
+		require.Equal(t, command.ExitFailed, r.code, r.stderr)
+	}
+	r := d.cmd(t, "watch", "--until-end", "--id", "b", "--json")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, `"id":"b","state":"not_found"`)
+	require.NotContains(t, r.stdout, `"id":"a"`)
+	r = d.cmd(t, "watch", "--until-end", "-n", "8")
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "2 of 8 events came")
+	require.Equal(t, command.ExitDone, d.cmd(t, "watch", "--until-end", "-n", "1").code)
+	began := time.Now()
+	r = d.cmd(t, "watch", "--from-start", "--timeout", "500ms")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "not_found")
+	require.GreaterOrEqual(t, time.Since(began), 500*time.Millisecond)
+	require.Equal(t, command.ExitFailed, d.cmd(t, "watch", "--from-start", "--timeout", "500ms", "-n", "3").code)
+}
