@@ -110,7 +110,7 @@ func TestPauseTakesBackWhatIsNotReleased(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	orders := f.read("orders")
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", LookAhead: time.Minute, StageTasks: 100})
-	due := time.Now().Add(50 * time.Second) // nobody waits for it
+	due := time.Now().Add(20 * time.Second)
 	f.schedule(askMany(60, "orders", "o", due)...)
 	f.eventually("they are staged", func() bool { return d.stagedTasks() == 60 })
 	f.policy("orders", admin.Policy{Paused: true})
@@ -279,7 +279,7 @@ func TestPauseOutlivesItsDispatcher(t *testing.T) {
 	orders := f.read("orders")
 	m := f.elect(5)
 	first := f.start(m, t.TempDir(), Config{MemberID: "one", LookAhead: time.Minute})
-	f.schedule(askMany(40, "orders", "o", time.Now().Add(50*time.Second))...) // nobody waits for that
+	f.schedule(askMany(40, "orders", "o", time.Now().Add(20*time.Second))...)
 	f.eventually("they are claimed", func() bool { return first.stagedTasks() == 40 })
 	f.policy("orders", admin.Policy{Paused: true})
 	first.crash(m)

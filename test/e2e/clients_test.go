@@ -16,9 +16,7 @@ import (
 // TestStockClients: kcat and the stock Python, Java and Node clients schedule, cancel and consume by
 // headers alone.
 func TestStockClients(t *testing.T) {
-	if os.Getenv("CI") != "true" && os.Getenv("NOTYET_CLIENTS") != "1" {
-		t.Skip("it installs clients: set NOTYET_CLIENTS=1 (or CI=true) to run it")
-	}
+	mayInstall(t)
 	onStacks(t, func(t *testing.T, s *stack) {
 		target := s.name + ".clients"
 		s.topics(4, target)

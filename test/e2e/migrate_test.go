@@ -29,6 +29,9 @@ func ladder(payments [3]string) []string {
 
 // TestMigrationSamples runs the samples of docs/migrate, which check themselves too.
 func TestMigrationSamples(t *testing.T) {
+	if os.Getenv("NOTYET_LONG") == "" && os.Getenv("NOTYET_CLIENTS") != "1" {
+		t.Skip("NOTYET_LONG=1 runs it: it compiles each sample")
+	}
 	onStacks(t, func(t *testing.T, s *stack) {
 		sc, err := scanner.New(s.scannerDeps(), scanner.Config{
 			Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results, Limits: schemas.Limits{Aliases: []schemas.Alias{schemas.AliasETF1}},
@@ -65,10 +68,11 @@ func TestMigrationSamples(t *testing.T) {
 	})
 }
 
+// mayInstall is for tests that fetch clients and libraries: the long ones of CI.
 func mayInstall(t *testing.T) {
 	t.Helper()
-	if os.Getenv("CI") != "true" && os.Getenv("NOTYET_CLIENTS") != "1" {
-		t.Skip("it installs libraries of Java: set NOTYET_CLIENTS=1 (or CI=true) to run it")
+	if (os.Getenv("CI") != "true" || os.Getenv("NOTYET_LONG") == "") && os.Getenv("NOTYET_CLIENTS") != "1" {
+		t.Skip("it installs clients or libraries: set NOTYET_CLIENTS=1 to run it")
 	}
 }
 
