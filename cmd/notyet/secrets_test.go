@@ -31,8 +31,10 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/access"
@@ -235,6 +237,24 @@ func refusingKafka(t *testing.T) string {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c.ListenAddrs()[0]
+}
+
+// Brokers that refuse a sign-in have answered: the command says what they refuse, and by which settings.
+func TestARefusedSignIn(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "u", "other"))
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	c.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) { // as a real broker does
+		c.KeepControl()
+		answer := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		answer.ErrorCode = kerr.SaslAuthenticationFailed.Code
+		return answer, nil, true
+	})
+	r := notyet(t, []string{"NOTYET_KAFKA_BROKERS=" + c.ListenAddrs()[0], "NOTYET_KAFKA_SASL_MECHANISM=SCRAM-SHA-256", "NOTYET_KAFKA_SASL_USER=u", "NOTYET_KAFKA_SASL_PASSWORD=wrong"},
+		"", "watch", "-n", "1")
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "kafka at "+c.ListenAddrs()[0]+": sign-in refused (see kafka.sasl)")
+	require.NotContains(t, r.stderr, "no answer")
 }
 
 func refusingRedis(t *testing.T) string {

@@ -262,6 +262,9 @@ func Reach(ctx context.Context, cfg *config.Config, client *kgo.Client) error {
 		if !cfg.IsSet(key) {
 			key += " is not set"
 		}
+		if errors.Is(err, kafka.ErrSignIn) {
+			return fmt.Errorf("kafka at %s: %w", strings.Join(cfg.Kafka.Brokers, ","), err)
+		}
 		return fmt.Errorf("no answer from Kafka at %s (%s): %w", strings.Join(cfg.Kafka.Brokers, ","), key, err)
 	}
 	return nil

@@ -65,10 +65,12 @@ func Read(s Sources) (*Config, []Problem) {
 	l := &loader{values: map[string]any{}, origin: map[string]Origin{}, unread: map[string]bool{}}
 	l.texts(s.Defaults, Origin{})
 	clear(l.origin)
-	l.file(s)
+	cfg := Default()
+	if !l.file(s) {
+		return &cfg, l.problems // nothing else can be said: the keys may be in it
+	}
 	l.environment(s)
 	l.texts(s.Flags, Origin{Kind: FromFlag})
-	cfg := Default()
 	l.assign(&cfg)
 	l.secretFiles(&cfg)
 	cfg.inherit()
@@ -89,14 +91,24 @@ func lookup(environ []string, name string) string {
 
 func (l *loader) add(p Problem) { l.problems = append(l.problems, p) }
 
-// take notes a value from origin, to be assigned later.
+// take notes a value from origin, to be assigned later. A key and the key of a file with its value
+// count as one: the later source has its way.
 func (l *loader) take(key string, value any, origin Origin) {
+	other, isFile := strings.CutSuffix(key, fileSuffix)
+	if !isFile {
+		other = key + fileSuffix
+	}
+	if l.origin[other].Kind != origin.Kind {
+		delete(l.values, other)
+		delete(l.origin, other)
+	}
 	l.values[key], l.origin[key] = value, origin
 }
 
-func (l *loader) file(s Sources) {
+// file reads the file, if there is one; false: it cannot be read.
+func (l *loader) file(s Sources) bool {
 	if s.File == "" {
-		return
+		return true
 	}
 	var document map[string]any
 	text, err := os.ReadFile(s.File)
@@ -109,7 +121,7 @@ func (l *loader) file(s Sources) {
 			p.Problem = "does not exist"
 		}
 		l.add(p)
-		return
+		return false
 	}
 	koanf.IntfaceKeysToStrings(document)
 	values, _ := koanf.Flatten(document, nil, ".")
@@ -130,6 +142,7 @@ func (l *loader) file(s Sources) {
 			l.unknownKey(s.File, key)
 		}
 	}
+	return true
 }
 
 // unknownKey reports an unknown key, never with the value: the value may be a secret under a
@@ -244,7 +257,8 @@ func (l *loader) require(c *Config, keys []string) {
 	for _, key := range keys {
 		without := key == "zookeeper.servers" && c.Election.Kind == KindMySQL || key == "redis.addrs" && c.Index.Kind == KindMySQL
 		key, instead, _ := strings.Cut(key, "|")
-		if l.origin[key].Kind == "" && l.origin[instead].Kind == "" && !without {
+		said := slices.ContainsFunc(l.problems, func(p Problem) bool { return p.Key == key || strings.HasPrefix(key, p.Key+".") })
+		if l.origin[key].Kind == "" && l.origin[instead].Kind == "" && !without && !said {
 			l.add(Problem{Key: key, Problem: "is not set", Fix: "set " + EnvName(key) + ", or " + key + " in the file"})
 		}
 	}

@@ -41,6 +41,40 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 }
 
+// A key and its file count as one key, and the later source has its way.
+func TestTheLaterSourceOfASecret(t *testing.T) {
+	dir := t.TempDir()
+	password, file := filepath.Join(dir, "password"), filepath.Join(dir, "notyet.yaml")
+	require.NoError(t, os.WriteFile(password, []byte("of the file"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("redis: {password-file: "+password+"}"), 0o600))
+	cfg, err := Load(Sources{File: file, Environ: []string{"NOTYET_REDIS_PASSWORD=of the environment"}})
+	require.NoError(t, err)
+	require.Equal(t, Redis{Password: "of the environment"}, Redis{Password: cfg.Redis.Password, PasswordFile: cfg.Redis.PasswordFile})
+	require.NoError(t, os.WriteFile(file, []byte("redis: {password: x}"), 0o600))
+	cfg, err = Load(Sources{File: file, Environ: []string{"NOTYET_REDIS_PASSWORD_FILE=" + password}})
+	require.NoError(t, err)
+	require.Equal(t, "of the file", cfg.Redis.Password)
+	cfg, err = Load(Sources{File: file, Environ: []string{"NOTYET_REDIS_PASSWORD_FILE=" + password}, Flags: map[string]string{"redis.password": "of the flag"}})
+	require.NoError(t, err)
+	require.Equal(t, "of the flag", cfg.Redis.Password)
+}
+
+// A file that cannot be read, or a section that is a list, is one mistake: nothing in it is missing.
+func TestOneFaultIsOneMistake(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "notyet.yaml")
+	for text, want := range map[string]string{
+		"kafka:\n  brokers: [k:1\nmysql: {dsn: x}":                "--config",
+		"mysql:\n  - dsn: x\nkafka: {brokers: k:1}":               "mysql",
+		"kafka: {brokers: k:1}\nmysql: {dsn: u@tcp(h:1)/d}\nx: y": "x",
+		"kafka: {brokers: k:1}\nmysql: {dsn: }":                   "mysql.dsn",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		_, problems := Read(Sources{File: file, Environ: []string{}, Require: []string{"kafka.brokers", "mysql.dsn"}})
+		require.Len(t, problems, 1, (&Error{problems}).Error())
+		require.Equal(t, want, problems[0].Key)
+	}
+}
+
 func TestMistakesOfSecretFiles(t *testing.T) {
 	dir := t.TempDir()
 	empty, password := filepath.Join(dir, "empty"), filepath.Join(dir, "password")

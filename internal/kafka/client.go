@@ -12,6 +12,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
@@ -170,7 +171,11 @@ func Logger(log *zap.Logger) kgo.Logger {
 // pingNext is how long a ping waits for one broker before it asks the next one too.
 const pingNext = 300 * time.Millisecond
 
-// Ping says whether any broker answers. A lost broker may hang, so others are asked beside it.
+// ErrSignIn means that the brokers refuse the user, the password or the token.
+var ErrSignIn = errors.New("sign-in refused (see kafka.sasl)")
+
+// Ping says whether any broker answers, with ErrSignIn if it refuses this client. A lost broker may
+// hang, so others are asked beside it.
 func Ping(ctx context.Context, client *kgo.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -182,6 +187,9 @@ func Ping(ctx context.Context, client *kgo.Client) error {
 	for {
 		select {
 		case err := <-all:
+			if errors.Is(err, kerr.SaslAuthenticationFailed) {
+				return fmt.Errorf("%w: %w", ErrSignIn, err)
+			}
 			return wrap.Err(err, "pinging kafka")
 		case err := <-one:
 			if err == nil {

@@ -3,25 +3,35 @@ package ops
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"strings"
 	"sync"
 )
 
 type check struct {
-	name string
-	run  func(ctx context.Context) error
-	hint bool // reported, but not a reason to be unready
+	name  string
+	where string // begins what is said
+	run   func(ctx context.Context) error
+	hint  bool // reported, but not a reason to be unready
 }
 
-// Check adds a dependency to /readyz. Call it before Run. Each request calls the function,
-// concurrently with the others. The function must obey the context.
-func (s *Server) Check(name string, run func(ctx context.Context) error) {
-	s.checks = append(s.checks, check{name: name, run: run})
+// Check adds a dependency to /readyz, and where it is, if that is known. Call it before Run. Each
+// request calls the function, concurrently with the others. The function must obey the context.
+func (s *Server) Check(name string, run func(ctx context.Context) error, where ...string) {
+	s.add(check{name: name, run: run}, where)
 }
 
 // Hint adds a dispensable dependency. /readyz reports its failure and stays 200.
-func (s *Server) Hint(name string, run func(ctx context.Context) error) {
-	s.checks = append(s.checks, check{name: name, run: run, hint: true})
+func (s *Server) Hint(name string, run func(ctx context.Context) error, where ...string) {
+	s.add(check{name: name, run: run, hint: true}, where)
+}
+
+func (s *Server) add(c check, where []string) {
+	if at := strings.Join(where, ","); at != "" {
+		c.where = at + ": "
+	}
+	s.checks = append(s.checks, c)
 }
 
 func alive(w http.ResponseWriter, _ *http.Request) {
@@ -67,8 +77,12 @@ func (s *Server) runChecks() Readiness {
 	result := Readiness{Ready: true, Checks: map[string]string{}}
 	for i, c := range s.checks {
 		result.Checks[c.name] = "ok"
-		if errs[i] != nil {
-			result.Ready, result.Checks[c.name] = result.Ready && c.hint, errs[i].Error()
+		if err := errs[i]; err != nil {
+			said := err.Error()
+			if errors.Is(err, context.DeadlineExceeded) {
+				said = "no answer within " + s.cfg.CheckTimeout.String()
+			}
+			result.Ready, result.Checks[c.name] = result.Ready && c.hint, c.where+said
 		}
 	}
 	if s.stopping.Load() {

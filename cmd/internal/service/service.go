@@ -130,12 +130,12 @@ func open(ctx context.Context, cfg *config.Config, name string, log *zap.Logger,
 		return s, err
 	}
 	s.take = append(s.take, func(cfg *config.Config) { _ = s.takeLimits(cfg) }) // the rules of URLs are those of the start
-	s.http.Check("mysql", s.store.Ping)
-	hint := "redis" // tasks are delivered without it
-	if cfg.Index.Kind == config.KindMySQL {
-		hint = "wakes"
+	s.http.Check("mysql", s.store.Ping, store.Address(cfg.MySQL.DSN))
+	if cfg.Index.Kind == config.KindMySQL { // tasks are delivered without either
+		s.http.Hint("wakes", s.index.Ping, cfg.Kafka.Brokers...)
+	} else {
+		s.http.Hint("redis", s.index.Ping, cfg.Redis.Addrs...)
 	}
-	s.http.Hint(hint, s.index.Ping)
 	return s, s.mountAPI()
 }
 
@@ -150,7 +150,7 @@ func (s *Service) mountAPI() error {
 		return err
 	}
 	s.onClose(alone.Close)
-	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) })
+	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) }, s.cfg.Kafka.Brokers...)
 	local := Local(s.cfg, s.store, s.index, "api", func(context.Context) (*kgo.Client, error) { return producer, nil }, s.log)
 	// An answer in an aborted transaction does not count.
 	answers := api.NewAnswers(s.cfg.Results.Topic, func() (*kgo.Client, error) {
