@@ -4,28 +4,34 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/schemas"
 )
 
-// TestKafkaFromACopyHaltsItsPartition: Kafka comes back from a copy of its folder, and the database does not. New records get
-// offsets that are stored already, from a leader whose epoch is that of the lost ones, or a later one. None is passed over.
+// TestKafkaFromACopyHaltsItsPartition: Kafka comes back from a copy of its folder, and the database
+// does not, or is less old. New records get offsets that are stored already, from a leader whose
+// epoch is that of the lost ones, or a later one. None is passed over.
 func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 	t.Parallel()
 	for name, restarts := range map[string]int{"the epoch repeats": 0, "the epoch is later": 1} {
 		t.Run(name, func(t *testing.T) { // one broker at a time
 			k, copied := newOwnServer(t, "kafka"), filepath.Join(t.TempDir(), "copy")
-			stacks := map[bool]*stack{}
-			scanners := map[bool]*process{}
-			for _, running := range []bool{false, true} {
-				stacks[running] = newStackBeside(t, own{broker: k.addr}, false, false, 1, usualSlots)
-				scanners[running] = stacks[running].scanner()
+			const running, stopped, older = "running", "stopped", "its database is older too"
+			stacks := map[string]*stack{}
+			scanners := map[string]*process{}
+			for _, name := range []string{running, stopped, older} {
+				stacks[name] = newStackBeside(t, own{broker: k.addr}, false, false, 1, usualSlots)
+				scanners[name] = stacks[name].scanner()
 			}
 			publish := func(value string, n int) {
 				for _, s := range stacks {
@@ -51,10 +57,14 @@ func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 			k.down()
 			require.NoError(t, os.CopyFS(copied, os.DirFS(k.data())))
 			k.up()
-			publish("lost", 20)
+			publish("lost", 10)
+			stored(40)
+			backup := stacks[older].backUp()
+			publish("lost", 10)
 			stored(50)
-			scanners[false].shutdown(t)
-			lost := stacks[true].epoch()
+			scanners[stopped].shutdown(t)
+			scanners[older].shutdown(t)
+			lost := stacks[running].epoch()
 
 			k.down()
 			require.NoError(t, os.RemoveAll(k.data()))
@@ -66,28 +76,76 @@ func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 			}
 			publish("new", 30)
 			if restarts == 0 {
-				require.Equal(t, lost, stacks[true].epoch())
+				require.Equal(t, lost, stacks[running].epoch())
 			} else {
-				require.Greater(t, stacks[true].epoch(), lost)
+				require.Greater(t, stacks[running].epoch(), lost)
 			}
-			scanners[false] = stacks[false].scanner()
+			scanners[stopped] = stacks[stopped].scanner()
+			stacks[older].restore(backup)
+			require.Eventually(t, func() bool { // members of before the copy count for some seconds
+				_, err := stacks[older].tryReconcile(deadletter.Reconcile{})
+				require.Error(t, err, "the wrong order")
+				return strings.Contains(err.Error(), "is not read any further")
+			}, 2*time.Minute, time.Second)
 			for _, s := range stacks {
 				require.Eventually(t, func() bool { return at(s).State == scanner.StateDiverged }, time.Minute, 100*time.Millisecond)
 			}
 			time.Sleep(6 * time.Second) // a loss is noticed within 5 s
-			for _, s := range stacks {
+			for name, s := range stacks {
+				has := 50
+				if name == older {
+					has = 40
+				}
 				p := at(s)
 				require.Equal(t, scanner.StateDiverged, p.State, "it stands until an operator decides")
-				require.EqualValues(t, 50, p.Next)
+				require.EqualValues(t, has, p.Next)
 				require.EqualValues(t, 30, *p.SameUpTo)
-				require.Equal(t, 50, s.tasks())
+				require.Equal(t, has, s.tasks())
 				o := &scanner.Operator{Kafka: s.client, Store: s.store, Topics: []string{s.intake}}
 				_, err := o.Restart(t.Context(), s.intake, 0, nil)
 				require.NoError(t, err)
 			}
+			require.EqualValues(t, 30, stacks[older].reconcile(deadletter.Reconcile{}).Unread)
+			require.Equal(t, 40+30, stacks[older].tasks())
+			delete(stacks, older)
 			stored(80)
+			if restarts > 0 {
+				return
+			}
+			stacks[running].makesIntakeAnew()
+			publish("of the next topic", 5)
+			stored(85)
+			stacks[stopped].isRefusedByAnotherKafka()
 		})
 	}
+}
+
+// makesIntakeAnew deletes the intake topic, and creates another one of that name.
+func (s *stack) makesIntakeAnew() {
+	s.t.Helper()
+	deleted, err := kadm.NewClient(s.client).DeleteTopics(s.t.Context(), s.intake)
+	require.NoError(s.t, err)
+	require.NoError(s.t, deleted.Error())
+	require.Eventually(s.t, func() bool {
+		there, err := kafka.TopicIDs(s.t.Context(), s.client, s.intake)
+		return err == nil && len(there) == 0
+	}, time.Minute, 20*time.Millisecond)
+	s.client.PurgeTopicsFromClient(s.intake)
+	s.judging(1, s.intake)
+}
+
+// isRefusedByAnotherKafka starts a scanner on the brokers that all tests share.
+func (s *stack) isRefusedByAnotherKafka() {
+	s.t.Helper()
+	others := os.Getenv("NOTYET_KAFKA_BROKERS")
+	if others == "" {
+		return
+	}
+	c := clusterOn(s.t, s)
+	c.sets("NOTYET_CANCELS_TOPIC="+s.name+".cancels", "NOTYET_MIGRATE_REPLICATION=1", "NOTYET_ZOOKEEPER_SERVERS=", "NOTYET_ZOOKEEPER_ROOT=")
+	c.notyet("migrate")
+	c.sets("NOTYET_KAFKA_BROKERS=" + others)
+	c.refused([]string{"scanner"}, "correct kafka.brokers or mysql.dsn", "--kafka-moved")
 }
 
 // tasks counts the stored ones.
