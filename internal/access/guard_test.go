@@ -164,6 +164,31 @@ func TestTokensAreReadAgain(t *testing.T) {
 	})
 }
 
+// One file is for all services, which get an issuer or an intake one after the other. An entry that
+// a service cannot use gives nothing there, and the others count on.
+func TestEntriesForOtherServicesAreSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		token, entry := NewToken("a", Read, Everything)
+		elsewhere, through := NewToken("b", Operate, []string{"x"})
+		through.Intake = "in.new"
+		path := tokensFile(t, entry)
+		core, logs := observer.New(zap.WarnLevel)
+		tokens, err := OpenTokens(Config{Tokens: path, Intakes: []string{"in.a"}}, zap.New(core))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, yamlOf(t, entry, through, Entry{Group: "g", Role: "admin", Topics: Everything}), 0o600))
+		time.Sleep(2 * tokensGrace)
+		_, _ = tokens.Caller(t.Context(), token) // who asks has it read again
+		time.Sleep(2 * tokensGrace)
+		_, err = tokens.Caller(t.Context(), token)
+		require.NoError(t, err)
+		_, err = tokens.Caller(t.Context(), elsewhere)
+		require.ErrorIs(t, err, errWrongToken)
+		lines := logs.TakeAll()
+		require.Len(t, lines, 1)
+		require.Equal(t, []any{"b", "group g"}, lines[0].ContextMap()["entries"])
+	})
+}
+
 // Who changes the file is told whose rights have grown.
 func TestGrownRightsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -267,12 +292,12 @@ func TestAFileThatEndsEarlyGivesNoMore(t *testing.T) {
 	_, a := NewToken("a", Operate, []string{"shop.*", "bank.*"})
 	a.Expires, a.Tenant, a.Intake, a.RequestsPerSecond = "2027-12-31", "shops", "in.a.more", new(100)
 	text := string(yamlOf(t, a, Entry{Group: "g", Role: "operate", Topics: []string{"shop.*"}}))
-	whole, err := parseTokens([]byte(text), []string{"in.a", "in.a.more"})
+	whole, err := parseTokens([]byte(text))
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(text, `- topics: [shop.*, bank.*]`), text)
 	read := 0
 	for i := range text {
-		part, err := parseTokens([]byte(text[:i]), []string{"in.a", "in.a.more"})
+		part, err := parseTokens([]byte(text[:i]))
 		if err != nil {
 			continue
 		}
@@ -465,7 +490,7 @@ func TestMistakesInTheTokensFile(t *testing.T) {
 		"a blank tenant":    {"- {name: a, sha256: " + sum + ", role: read, topics: [x], tenant: a b}", "without blanks"},
 		"roots' tenant":     {"- {name: a, sha256: " + sum + ", role: admin, topics: ['*'], tenant: ops}", "a tenant of their own"},
 		"an empty intake":   {"- {name: a, sha256: " + sum + ", role: read, topics: [x], intake: ~}", "intake: has no value"},
-		"no such intake":    {"- {name: a, sha256: " + sum + ", role: read, topics: [x], intake: inn}", "name one of intake.topics"},
+		"no such intake":    {"- {name: a, sha256: " + sum + ", role: read, topics: [x], intake: inn}", "one with intake a topic of intake.topics"},
 		"none a second":     {"- {name: a, sha256: " + sum + ", role: read, topics: [x], requests-per-second: 0}", "remove the line for no bound"},
 		"a pace of nothing": {"- {name: a, sha256: " + sum + ", role: read, topics: [x], requests-per-second: }", "requests-per-second: has no value"},
 		"one hash of two":   {"- {name: a, sha256: " + sum + ", role: read, topics: ['*']}\n- {name: b, sha256: " + sum + ", role: admin, topics: ['*']}", "its own"},

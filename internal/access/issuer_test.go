@@ -655,7 +655,7 @@ func TestGroupsInTheTokensFile(t *testing.T) {
 	_, err := New(Config{Tokens: tokensFile(t, Entry{Group: "a b", Role: "read", Topics: Everything}), JWT: cfg}, zap.NewNop())
 	require.NoError(t, err)
 	_, err = New(Config{Tokens: tokensFile(t, Entry{Group: "a", Role: "read", Topics: Everything})}, zap.NewNop())
-	require.ErrorContains(t, err, "http.jwt.issuer is not set")
+	require.ErrorContains(t, err, "one with group needs http.jwt.issuer")
 	for want, list := range map[string][]Entry{
 		"read, operate or admin": {{Group: "a", Role: "root"}},
 		"for all topics":         {{Group: "a", Role: "read", Topics: []string{}}},
@@ -663,7 +663,7 @@ func TestGroupsInTheTokensFile(t *testing.T) {
 		"ends their tokens":      {{Group: "a", Expires: "2030-01-01", Role: "read", Topics: Everything}},
 		"give each its own":      {{Group: "a", Role: "read", Topics: Everything}, {Group: "a", Role: "admin", Topics: Everything}},
 	} {
-		_, err := parseTokens(yamlOf(t, list...), nil)
+		_, err := parseTokens(yamlOf(t, list...))
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -91,9 +91,12 @@ func OpenTokens(cfg Config, log *zap.Logger) (*Tokens, error) {
 	var err error
 	var last entries
 	t.entries, err = reload.New(func() (entries, error) {
-		now, err := readTokens(cfg)
+		now, aside, err := readTokens(cfg)
 		if err != nil {
 			return nil, err
+		}
+		if len(aside) > 0 {
+			log.Warn("entries of the tokens file are set aside, because this service cannot use them: one with group needs http.jwt.issuer, one with intake a topic of intake.topics", zap.Strings("entries", aside))
 		}
 		if gained := last.gained(now); len(gained) > 0 && last != nil {
 			log.Warn("the tokens file has changed: these may do more than before", zap.Strings("entries", gained))
@@ -152,28 +155,35 @@ func (all entries) granted(groups []string) (c Caller, ok bool) {
 	return c, ok
 }
 
-// readTokens reads the file. Groups need an issuer.
-func readTokens(cfg Config) (entries, error) {
+// readTokens reads the file. aside are entries that this service cannot use: one file is for all
+// services, which get an issuer or an intake one after the other.
+func readTokens(cfg Config) (out entries, aside []string, err error) {
 	text, err := reload.ReadFile(cfg.Tokens, maxTokensFile)
 	if err != nil {
-		return nil, fmt.Errorf("http.tokens: %w", err)
+		return nil, nil, fmt.Errorf("http.tokens: %w", err)
 	}
-	out, err := parseTokens(text, cfg.Intakes)
-	if err == nil && cfg.JWT.Issuer == "" && slices.ContainsFunc(out, func(e entry) bool { return e.group != "" }) {
-		err = errors.New("it has entries with group, and http.jwt.issuer is not set")
+	all, err := parseTokens(text)
+	for _, e := range all {
+		if in := e.caller.ways[0].intake; e.group != "" && cfg.JWT.Issuer == "" || in != "" && !slices.Contains(cfg.Intakes, in) {
+			aside = append(aside, e.name())
+			continue
+		}
+		out = append(out, e)
+	}
+	if err == nil && len(out) == 0 {
+		err = errors.New("this service can use none of its entries: one with group needs http.jwt.issuer, one with intake a topic of intake.topics")
 	}
 	if err != nil { // it repeats what is in the wrong place, and that may be a token
-		return nil, fmt.Errorf("http.tokens: %s: %s", cfg.Tokens, tokenText.ReplaceAllString(err.Error(), tokenPrefix+"(hidden)"))
+		err = fmt.Errorf("http.tokens: %s: %s", cfg.Tokens, tokenText.ReplaceAllString(err.Error(), tokenPrefix+"(hidden)"))
 	}
-	return out, nil
+	return out, aside, err
 }
 
 const tokenPrefix = "nyt_"
 
 var tokenText = regexp.MustCompile(tokenPrefix + `\w*`)
 
-// parseTokens reads entries. Their intakes are among the given ones.
-func parseTokens(text []byte, intakes []string) (out entries, err error) {
+func parseTokens(text []byte) (out entries, err error) {
 	var list []Entry
 	var fields []map[string]any
 	if err := reload.DecodeYAML(text, &list); err != nil {
@@ -196,8 +206,6 @@ func parseTokens(text []byte, intakes []string) (out entries, err error) {
 		case err != nil:
 		case slices.ContainsFunc(out, func(o entry) bool { return o.same(checked) || e.Group == "" && o.group == "" && o.sum == checked.sum }):
 			err = errors.New("another entry has the same name, sha256 or group: give each its own")
-		case e.Intake != "" && !slices.Contains(intakes, e.Intake):
-			err = fmt.Errorf("intake: %q is no intake topic: name one of intake.topics", e.Intake)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("entry %d (%q): %w", i+1, e.Name+e.Group, err)
