@@ -39,11 +39,12 @@ func newCommits(parts *partitions, installation string, log *zap.Logger) *commit
 
 // note adds the offset of a stored partition to the next commit. After the database was set back,
 // Kafka keeps its higher offset: the partition's next scanner must see what was accepted before.
-// Dispatchers wait for it: see internal/copies.
+// Dispatchers wait for it: see internal/copies. A partition that was revoked while its batch was
+// stored has another scanner, which knows the offset to keep.
 func (c *commits) note(key partitionKey, src intake.Source) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if src.Next < c.told[key] {
+	if src.Next < c.told[key] || !c.parts.assigned(key) {
 		return
 	}
 	c.told[key] = src.Next

@@ -36,8 +36,9 @@ func TestAFailedCommitIsRepeated(t *testing.T) {
 // While a database that was set back catches up, Kafka keeps the offset that it has: by that, whoever takes the partition next knows what was
 // accepted before.
 func TestNoCommitGoesBack(t *testing.T) {
-	key := partitionKey{"in", 0}
-	c := newCommits(newPartitions(zap.NewNop()), "shop", zap.NewNop())
+	key, p := partitionKey{"in", 0}, newPartitions(zap.NewNop())
+	p.sources[key] = nil
+	c := newCommits(p, "shop", zap.NewNop())
 	taken := func() int64 {
 		t.Helper()
 		due, _ := c.take()
@@ -60,6 +61,13 @@ func TestNoCommitGoesBack(t *testing.T) {
 	require.Zero(t, taken(), "of another log of that name")
 	c.note(key, intake.Source{Next: 5})
 	require.EqualValues(t, 5, taken())
+
+	c.claim(key, 500, 1000)
+	gone := map[string][]int32{"in": {0}}
+	p.drop(gone)
+	c.forget(gone)
+	c.note(key, intake.Source{Next: 600})
+	require.Empty(t, c.due["in"], "it was revoked while its batch was stored")
 }
 
 // committed is the group's offset of a partition of the intake, -1: there is none.
