@@ -125,6 +125,22 @@ func TestANewLifeThatIsBehind(t *testing.T) {
 	f.eventually("and is ready", func() bool { return d.Ready(t.Context()) == nil })
 }
 
+// Amid a change of the number of slots, an owner takes its slot anew with what any owner can have claimed, but not where the database lacks
+// requests: a task cancelled since would be in doubt, and sent.
+func TestWhatOthersMayHaveClaimedOfADatabaseThatIsBehind(t *testing.T) {
+	f := newFixture(t, 1, "intake", "orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", Group: "scanners", Read: []string{"intake"}})
+	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
+	require.Positive(t, d.ownership.had([]int{0}).Slots[0].Reach)
+	f.schedule(ask("orders", "later", time.Now().Add(time.Hour)))
+	f.commits(f.source.Next)
+	f.setBack("UPDATE sources SET next_offset = next_offset - 1")
+	f.eventually("it holds", func() bool { _, behind := d.trust.copies.Verdict(); return behind })
+	had := d.ownership.had([]int{0}).Slots[0]
+	require.Zero(t, had.Pos)
+	require.Zero(t, had.Reach)
+}
+
 // The database is set back under a dispatcher at work, and lacks claims and a cancel. The cancelled task was due before that: it must not
 // count as claimed, or it would be in doubt, and sent.
 func TestACancelThatADatabaseSetBackLacks(t *testing.T) {

@@ -253,7 +253,7 @@ func (o *ownership) had(slots []int) line.Known {
 	known := o.flight.Had(slots)
 	if _, behind := o.trust.copies.Verdict(); behind {
 		for i := range known.Slots {
-			known.Slots[i].Pos = 0
+			known.Slots[i].Pos, known.Slots[i].Reach = 0, 0
 		}
 	}
 	return known
