@@ -391,7 +391,7 @@ func TestPortsInUse(t *testing.T) {
 	require.Contains(t, r.stderr, "--kafka-addr")
 	require.Contains(t, r.stderr, "in use")
 	r = notyet(t, nil, "", "dev", "--kafka-addr", "127.0.0.1:0", "--http-addr", d.http)
-	require.Equal(t, command.ExitFailed, r.code)
+	require.Equal(t, command.ExitUsage, r.code)
 	require.Contains(t, r.stderr, "http.addr (NOTYET_HTTP_ADDR)")
 }
 

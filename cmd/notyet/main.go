@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/command"
+	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 )
@@ -75,7 +76,7 @@ func (a *app) run(args []string) int {
 func isMistake(err error) bool {
 	var field *deadletter.FieldError
 	var mistake *api.MistakeError
-	return errors.As(err, &field) || errors.As(err, &mistake) || errors.Is(err, look.ErrState)
+	return errors.As(err, &field) || errors.As(err, &mistake) || errors.Is(err, look.ErrState) || errors.Is(err, ops.ErrInUse)
 }
 
 type completionCmd struct {

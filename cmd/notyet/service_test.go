@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -59,4 +61,17 @@ func TestWatchEnds(t *testing.T) {
 	require.Contains(t, r.stdout, "not_found")
 	require.GreaterOrEqual(t, time.Since(began), 500*time.Millisecond)
 	require.Equal(t, command.ExitFailed, d.cmd(t, "watch", "--from-start", "--timeout", "500ms", "-n", "3").code)
+}
+
+// Two services on one machine want one address: the second ends with the code that its unit does
+// not repeat.
+func TestAnAddressInUseIsAMistake(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = taken.Close() })
+	m := newTeam(t, filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one"), ensemble(t))
+	require.Equal(t, command.ExitDone, notyet(t, m.environ, "", "migrate").code)
+	r := notyet(t, append(m.environ, "NOTYET_HTTP_ADDR="+taken.Addr().String()), "", "scanner")
+	require.Equal(t, command.ExitUsage, r.code)
+	require.Contains(t, r.stderr, taken.Addr().String()+" is in use: stop what listens there, or set http.addr")
 }

@@ -181,11 +181,14 @@ func (s *Server) Listen() error {
 	return err
 }
 
+// ErrInUse means that something else listens on the address.
+var ErrInUse = errors.New("is in use")
+
 func (f *face) listen(setting, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("listening for HTTP: %s is in use: stop what listens there, or set %s to another address", addr, setting)
+		return nil, fmt.Errorf("listening for HTTP: %s %w: stop what listens there, or set %s to another address", addr, ErrInUse, setting)
 	case err != nil:
 		return nil, fmt.Errorf("listening for HTTP on %s, which %s says: %w", addr, setting, err)
 	}

@@ -40,6 +40,7 @@ func TestUnitSettings(t *testing.T) {
 	} {
 		require.Equal(t, []string{want}, s[key], key)
 	}
+	require.Equal(t, []string{"-/etc/notyet/environment", "-/etc/notyet/environment-%i"}, s["Service.EnvironmentFile"], "the file of one service counts more")
 	stop, err := time.ParseDuration(s["Service.TimeoutStopSec"][0] + "s")
 	require.NoError(t, err)
 	require.Greater(t, stop, stopTimeout(t), "a service that is killed while it stops hands nothing over")
