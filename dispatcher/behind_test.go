@@ -190,6 +190,37 @@ func TestACancelThatADatabaseSetBackLacks(t *testing.T) {
 	}
 }
 
+// The same, while the slot goes to another dispatcher: its claims come back with it only once a look has told that no request is lacking.
+func TestASlotIsNotGivenAwayBeforeALook(t *testing.T) {
+	for name, lacking := range map[string]int64{"requests are lacking": 1, "none is": 0} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 1, "intake", "orders")
+			m, d := f.owning(Config{Group: "scanners", Read: []string{"intake"}})
+			go d.trust.copies.Run(t.Context())
+			f.eventually("it looks", func() bool { return !d.trust.copies.Holds() })
+			before, due := f.slot(0), time.Now().Add(200*time.Millisecond)
+			f.schedule(ask("orders", "a", due))
+			d.claimer.sweep(t.Context())
+			_, err := d.claimer.claim(t.Context())
+			require.NoError(t, err)
+			want := d.flight.Look(0).Claimed
+			require.GreaterOrEqual(t, want, due.UnixMilli())
+			require.False(t, f.assign(m, d, 6), "it holds a task")
+			f.commits(f.source.Next + lacking)
+			f.setBack(fmt.Sprintf("UPDATE slots SET claimed = %d", before.Claimed))
+			d.claimer.sweep(t.Context())
+			require.Equal(t, 1, counted(d.metrics.Abandoned))
+			require.False(t, f.assign(m, d, 6), "a look comes first")
+			f.eventually("it is given away", func() bool { return f.assign(m, d, 6) })
+			if lacking > 0 {
+				want = before.Claimed
+			}
+			require.Equal(t, want, f.slot(0).Claimed)
+			require.Empty(t, f.slot(0).Owner)
+		})
+	}
+}
+
 // Another server takes over with all that was committed: its first look is clear, and deliveries go on.
 func TestALosslessFailoverHoldsNobody(t *testing.T) {
 	f := newFixture(t, 2, "intake", "orders")

@@ -2,6 +2,8 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,27 +21,34 @@ const answerWithin = 15 * time.Second
 
 // giveAway gives back slots assigned elsewhere. They claim no more, so they drain within the
 // look-ahead; a slot that does not is given back all the same, and its next owner sends the tasks
-// in doubt again.
-func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) error {
+// in doubt again. False: a look at what was committed comes first.
+func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) (bool, error) {
 	for epoch, slots := range o.flight.Leavers(assigned.Slots) {
 		if err := faultpoint.At(faultpoint.DispatcherDrained); err != nil {
-			return err
+			return false, err
 		}
 		if err := o.release(ctx, slots, epoch); err != nil {
-			return err
+			return false, err
 		}
 	}
-	for epoch, slots := range o.flight.Strays(assigned.Slots) {
-		bound, cancel := context.WithTimeout(ctx, answerWithin)
-		err := o.line.Abandon(bound, slots, epoch, o.had(slots))
-		cancel()
-		if err != nil {
-			return err
+	strays := o.flight.Strays(assigned.Slots)
+	if len(strays) == 0 {
+		return true, nil
+	}
+	bound, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	rows, err := o.rows(bound, slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(strays))...))))
+	if err != nil || o.mustAsk(rows) {
+		return false, err
+	}
+	for epoch, slots := range strays {
+		if err := o.line.Abandon(bound, slots, epoch, o.had(slots)); err != nil {
+			return false, err
 		}
 		o.flight.Clear(slots, epoch)
 		o.log.Info("gave slots away that may hold tasks in doubt", zap.Ints("slots", slots), zap.Int64("epoch", epoch))
 	}
-	return nil
+	return true, nil
 }
 
 // release gives drained slots back. After an error they may be given back or not, so they stay as

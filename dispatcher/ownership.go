@@ -81,7 +81,7 @@ func (o *ownership) follow(ctx context.Context) (bool, error) {
 	if o.flight.Stopping() {
 		assigned.Slots = nil
 	}
-	if err := o.giveAway(ctx, assigned); err != nil {
+	if done, err := o.giveAway(ctx, assigned); !done || err != nil {
 		return false, err
 	}
 	missing := o.flight.Missing(assigned.Slots)
@@ -190,13 +190,9 @@ func (o *ownership) fenced(ctx context.Context) {
 func (o *ownership) take(ctx context.Context, assigned election.Assignment, missing []int) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	slots, err := o.store.Slots(bound)
-	if err != nil {
+	slots, err := o.rows(bound, missing)
+	if err != nil || o.mustAsk(slots) {
 		return err
-	}
-	slots = slices.DeleteFunc(slots, func(s store.Slot) bool { _, wanted := slices.BinarySearch(missing, s.Slot); return !wanted })
-	if o.mustAsk(slots) {
-		return nil
 	}
 	var free []int
 	for _, s := range slots {
@@ -234,8 +230,14 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	return nil
 }
 
-// mustAsk says whether a look at what was committed comes before slots are taken: the database has
-// forgotten claims, and maybe requests as well.
+// rows reads the rows of slots that are named in order.
+func (o *ownership) rows(ctx context.Context, wanted []int) ([]store.Slot, error) {
+	slots, err := o.store.Slots(ctx)
+	return slices.DeleteFunc(slots, func(s store.Slot) bool { _, found := slices.BinarySearch(wanted, s.Slot); return !found }), err
+}
+
+// mustAsk says whether a look at what was committed comes before slots are taken or given away: the
+// database has forgotten claims, and maybe requests as well.
 func (o *ownership) mustAsk(slots []store.Slot) bool {
 	before := o.asked
 	o.asked = slices.ContainsFunc(slots, o.flight.Forgotten)
