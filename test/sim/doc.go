@@ -23,6 +23,8 @@
 //	replays.go    dead letters that are replayed
 //	lost.go       a process that loses a server alone
 //	edges.go      transactions on the intake, offsets committed to Kafka, runs that wait for reports
+//	setback.go    a database that forgets its last commits
+//	restored.go   a database of which an older state is put in
 //	truth.go      who had which slot when, what was in doubt then, who sent what
 //	judgesenders.go what was sent, beside who had the slots
 //	judgetold.go  what callers were told, beside what was delivered

@@ -14,7 +14,7 @@ const apart = 1_000_000
 // modes are requests that meet a task of their id, other than to replace or cancel it: keep, once, merge, fire. They are drawn
 // on their own, so that what older seeds draw stays as it is.
 func (w *world) modes(now int64) (out []planned) {
-	if w.forgets { // an id that is forgotten is new
+	if w.forgets || w.setback.restored.yes { // an id that is forgotten is new; and a restored task keeps a request, though it was delivered since
 		return nil
 	}
 	r := rand.New(rand.NewPCG(w.seed, 6))

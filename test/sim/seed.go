@@ -135,7 +135,7 @@ func drawn(seed uint64) plan {
 	}
 	switch {
 	case seed < setbackSeeds:
-	case seed < edgeSeeds, seed >= aloneSeeds && more.IntN(4) == 0:
+	case seed < edgeSeeds, seed >= aloneSeeds && more.IntN(4) == 0, seed >= returnSeeds:
 		p.setBack()
 	case p.has(edgeSeeds):
 		p.edge()

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"math/rand/v2"
@@ -25,6 +26,7 @@ const setbackSeeds = 1 << 48
 type setback struct {
 	from, lost time.Duration
 	held       bool // a target was paused until then, and what is called back stays with the producer: see heldBack
+	restored   restored
 }
 
 // setBack draws whether the database forgets. Timers and callbacks have judges who do not know of it. From regimeSeeds on targets are paused,
@@ -40,10 +42,11 @@ func (p *plan) setBack() {
 		p.setback.held, p.setback.from, p.setback.lost = true, max(p.setback.from, 2*time.Second), max(p.setback.lost, time.Second)
 	}
 	p.timers, p.callbacks, p.deaf, p.aims, p.redis, p.stepsBack = 0, 0, 0, aims{}, false, 0
-	if r.IntN(2) == 0 {
+	if r.IntN(2) == 0 || p.seed >= returnSeeds {
 		p.faults, p.leaderless, p.disks = 0, 0, false
 		if p.seed >= regimeSeeds {
 			p.commit()
+			p.restore()
 		}
 	}
 }
@@ -105,25 +108,64 @@ func (w *world) heldBackTroubles() []trouble {
 
 // setbackTrouble is the fault.
 func (w *world) setbackTrouble() trouble {
+	if w.setback.restored.yes {
+		return w.restoreTrouble()
+	}
 	path := filepath.Join(w.dir, "behind.db")
 	t := trouble{kind: "forgetting the last commits", target: w.db.name, at: w.setback.from, lasts: w.setback.lost, copies: true, forgets: &history.Setback{}}
-	now := func() int64 { return time.Now().UnixMilli() }
-	t.begin = func() {
-		t.forgets.From = now()
-		if err := w.db.copyTo(path); err != nil {
-			w.find("sim", "copying the database: %v", err)
-		}
-		t.forgets.Kept = now()
-	}
+	t.begin = func() { w.copyAside(path, t.forgets) }
 	t.end = func() {
-		t.forgets.Gone = now()
-		if err := w.db.restore(path); err != nil {
-			w.find("sim", "setting the database back: %v", err)
-		}
-		t.forgets.Back = now()
+		w.putBack(path, t.forgets)
 		w.startBehind()
 	}
 	return t
+}
+
+// copyAside keeps the database as it is.
+func (w *world) copyAside(path string, b *history.Setback) {
+	w.kept.known = w.sources()
+	b.From = time.Now().UnixMilli()
+	if err := w.db.copyTo(path); err != nil {
+		w.find("sim", "copying the database: %v", err)
+	}
+	b.Kept = time.Now().UnixMilli()
+	w.kept.doubts = w.claimedIn(path)
+}
+
+// claimedIn are the tasks in a copy that were claimed, and not settled.
+func (w *world) claimedIn(path string) map[name]bool {
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		w.find("sim", "opening a copy: %v", err)
+		return nil
+	}
+	defer func() { _ = db.Close() }()
+	rows, err := db.Query("SELECT t.topic, t.id FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos <= s.claimed")
+	if err != nil {
+		w.find("sim", "reading a copy: %v", err)
+		return nil
+	}
+	defer func() { _ = rows.Close() }()
+	out := map[name]bool{}
+	for rows.Next() {
+		var n name
+		if err := rows.Scan(&n.topic, &n.id); err != nil {
+			w.find("sim", "reading a copy: %v", err)
+		}
+		out[n] = true
+	}
+	return out
+}
+
+// putBack puts that in its place.
+func (w *world) putBack(path string, b *history.Setback) {
+	w.kept.committed = w.committed(context.Background())
+	b.Gone = time.Now().UnixMilli()
+	w.kept.gone = b.Gone
+	if err := w.db.restore(path); err != nil {
+		w.find("sim", "setting the database back: %v", err)
+	}
+	b.Back = time.Now().UnixMilli()
 }
 
 // alone calls f with a connection, while nobody writes.

@@ -49,7 +49,7 @@ func runSeed(t *testing.T, p plan) (out Outcome) {
 // total is what all seeds of a test came to.
 type total struct {
 	seeds, requests, faults, calls, failed int
-	busiest, linear, undecided             int
+	busiest, linear, undecided, remembered int
 	virtual                                time.Duration
 	began                                  time.Time
 }
@@ -64,6 +64,7 @@ func (s *total) run(t *testing.T, p plan) {
 		s.calls += out.Calls
 		s.linear += out.Linear
 		s.undecided += out.Undecided
+		s.remembered += out.Remembered
 		s.busiest = max(s.busiest, out.Busiest)
 		s.virtual += out.Virtual
 		if len(out.Findings) > 0 {
@@ -76,8 +77,8 @@ func (s *total) run(t *testing.T, p plan) {
 func (s *total) print(t *testing.T) {
 	t.Helper()
 	took := time.Since(s.began)
-	t.Logf("%d seeds in %v (%v each), %d failed: %.1f virtual hours, %d requests, %d faults, %d database calls, at most %d calls of one server in a virtual second, %d identities with an order that explains them, %d without a verdict; per second: %.1f seeds, %.0f virtual seconds, %.0f requests, %.1f faults",
-		s.seeds, took.Round(time.Millisecond), (took / time.Duration(max(s.seeds, 1))).Round(time.Millisecond), s.failed, s.virtual.Hours(), s.requests, s.faults, s.calls, s.busiest, s.linear, s.undecided,
+	t.Logf("%d seeds in %v (%v each), %d failed: %.1f virtual hours, %d requests, %d faults, %d database calls, at most %d calls of one server in a virtual second, %d identities with an order that explains them, %d without a verdict, %d answers that a database forgot and Kafka did not; per second: %.1f seeds, %.0f virtual seconds, %.0f requests, %.1f faults",
+		s.seeds, took.Round(time.Millisecond), (took / time.Duration(max(s.seeds, 1))).Round(time.Millisecond), s.failed, s.virtual.Hours(), s.requests, s.faults, s.calls, s.busiest, s.linear, s.undecided, s.remembered,
 		float64(s.seeds)/took.Seconds(), s.virtual.Seconds()/took.Seconds(), float64(s.requests)/took.Seconds(), float64(s.faults)/took.Seconds())
 }
 

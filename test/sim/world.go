@@ -93,6 +93,7 @@ type world struct {
 	electionSrv *server
 	electorate  *electorate
 	loss        loss
+	kept        remembered
 	patched     map[string]*kerr.Error // how requests to a topic fail in part
 	zookeeper   *zkfake.Server         // instead, likewise
 	admin       *store.Store           // of nobody: it meets no fault
@@ -126,6 +127,7 @@ type Outcome struct {
 	Calls    int
 	Busiest  int // calls of one server in one second of virtual time
 
+	Remembered        int // answers that the database forgot, and Kafka did not
 	Linear, Undecided int // identities whose history one order explains, and those without a verdict
 }
 
@@ -207,6 +209,11 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	nobody := newProcess("nobody")
 	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}, Clock: w.db.clock, Life: lifeOf}, zap.NewNop()); err != nil {
 		return nil, err
+	}
+	if p.setback.restored.yes {
+		if w.scanner.Installation, err = w.admin.Installation(context.Background()); err != nil {
+			return nil, err
+		}
 	}
 	w.looks = sql.OpenDB(unharmed{w.db, nobody})
 	opts := []kgo.Opt{kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.MetadataMinAge(10 * time.Millisecond), kgo.ProducerBatchMaxBytes(64 << 20)}
@@ -379,8 +386,9 @@ func (w *world) run() (out Outcome) {
 	w.judgeStranger()
 	w.judgeTenant(h)
 	w.judgeUnreadable()
+	remembered := w.judgeRemembered(h)
 	all, _ := w.db.counts()
-	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided}
+	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided, Remembered: remembered}
 	if len(w.findings) > 0 {
 		out.Story = w.story.tell(w.plan, h, w.findings)
 	}
