@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -159,6 +162,36 @@ func TestDispatchersElectThroughTheDatabase(t *testing.T) {
 	r = notyet(t, c.environ, "", "doctor", "--json")
 	require.Contains(t, r.stdout, "dispatchers elect by mysql")
 	require.Contains(t, r.stdout, "services have index.kind mysql")
+}
+
+// The steps of "From the small form to the full form" in docs/settings.md, and back: what is
+// scheduled in one form is delivered in the other.
+func TestSmallFormToFullFormAndBack(t *testing.T) {
+	t.Parallel()
+	full := newTeam(t, filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one"), ensemble(t)).without("NOTYET_REDIS_ADDRS")
+	small := team{append(slices.Clone(full.environ), "NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql")}.without("NOTYET_ZOOKEEPER_SERVERS")
+	full.environ = append(full.environ, "NOTYET_REDIS_ADDRS="+miniredis.RunT(t).Addr())
+	broker := strings.TrimPrefix(full.environ[1], "NOTYET_KAFKA_BROKERS=")
+	_, err := kadm.NewClient(client(t, broker)).CreateTopic(t.Context(), 1, 1, nil, "orders")
+	require.NoError(t, err)
+	for i, m := range []team{small, full, small} {
+		t.Run("", func(t *testing.T) { // its end stops the service
+			run := func(args ...string) {
+				t.Helper()
+				r := notyet(t, m.environ, "", args...)
+				require.Equal(t, command.ExitDone, r.code, "%v: %s%s", args, r.stdout, r.stderr)
+			}
+			run("migrate", "--set", "slots=4")
+			m.serve(t, "all", "took slots")
+			if id := fmt.Sprint(i); i > 0 {
+				run("fire", "orders", id)
+				require.Equal(t, []byte(id), records(t, broker, "orders", i)[i-1].Value)
+			}
+			id := fmt.Sprint(i + 1)
+			run("schedule", "orders", id, "--delay", "1h", "--value", id)
+			require.Eventually(t, func() bool { return notyet(t, m.environ, "", "get", "orders", id).code == command.ExitDone }, time.Minute, 20*time.Millisecond)
+		})
+	}
 }
 
 // A command that names no ensemble notices the dispatchers that elect there.

@@ -25,7 +25,7 @@ func startSecured(t *testing.T, certs testcert.Files) (port string) {
 	return startRedis(t, []string{
 		"port 0", "tls-port PORT", `save ""`, "tls-auth-clients yes",
 		"tls-cert-file " + certs.ServerCert, "tls-key-file " + certs.ServerKey, "tls-ca-cert-file " + certs.CA,
-		"user default off", "user notyet on >geheim ~notyet:* ~{notyet:* &notyet:* +@all -@dangerous", "user admin on >admin ~* &* +@all",
+		"user default off", "user notyet on >geheim ~notyet:* ~{notyet:* &notyet:* +@all -@dangerous +info", "user admin on >admin ~* &* +@all",
 	})
 }
 
@@ -66,6 +66,10 @@ func TestRedisOverTLS(t *testing.T) {
 	}
 	x := open(good)
 	require.Eventually(t, func() bool { return x.Ping(t.Context()) == nil }, time.Minute, 20*time.Millisecond, "it starts")
+
+	seen, err := x.Examine(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "noeviction", seen.Policy, "the documented rights suffice for doctor, too")
 
 	stranger, wrongUser, plain := good, good, good
 	stranger.TLS = testcert.New(t).Client(t)
