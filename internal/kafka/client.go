@@ -20,7 +20,6 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
-	"github.com/twmb/franz-go/plugin/kzap"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/defaults"
@@ -154,18 +153,6 @@ func (c Config) mechanism() (sasl.Mechanism, error) {
 		return nil, errors.New("kafka SASL needs credentials: a user name, a token or an access key")
 	}
 	return out, nil
-}
-
-// Logger carries the library's messages to log.
-func Logger(log *zap.Logger) kgo.Logger {
-	// The library's Info level has a line for every metadata look-up.
-	level := func() kgo.LogLevel { // that of the log may change
-		if log.Core().Enabled(zap.DebugLevel) {
-			return kgo.LogLevelDebug
-		}
-		return kgo.LogLevelWarn
-	}
-	return kzap.New(log.WithOptions(zap.AddCallerSkip(2)), kzap.LevelFn(level))
 }
 
 // pingNext is how long a ping waits for one broker before it asks the next one too.

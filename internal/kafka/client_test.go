@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/notyet/notyet/internal/kafka"
 )
@@ -53,16 +52,6 @@ func TestPingAndAuthentication(t *testing.T) {
 	require.NoError(t, ping(cfg))
 	cluster.Close()
 	require.Error(t, ping(cfg))
-}
-
-func TestLogger(t *testing.T) {
-	core, logs := observer.New(zap.InfoLevel)
-	l := kafka.Logger(zap.New(core))
-	l.Log(kgo.LogLevelDebug, "unheard")
-	l.Log(kgo.LogLevelWarn, "heard", "topic", "orders")
-	require.Equal(t, kgo.LogLevelWarn, l.Level(), "the library says a lot at Info")
-	require.Equal(t, 1, logs.FilterMessage("heard").FilterField(zap.String("topic", "orders")).Len())
-	require.Zero(t, logs.FilterMessage("unheard").Len())
 }
 
 // A member sees everything from the start, nothing uncommitted, and commits only
