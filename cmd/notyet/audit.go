@@ -15,12 +15,11 @@ type auditCmd struct {
 
 type auditFilter struct {
 	asking
-	Who   string `help:"Only changes by this token, or user@host." placeholder:"NAME"`
-	What  string `help:"Only changes of this kind: schedule, cancel, stop, fire, replay, purge, reconcile, 'intake skip', …" placeholder:"KIND"`
-	Topic string `help:"Only changes about this target topic." placeholder:"TOPIC" short:"t"`
-	ID    string `help:"Only changes of the task with this id." name:"id" placeholder:"ID"`
-	From  string `help:"Only changes at or after: RFC 3339, Unix milliseconds, or a duration ago (24h)." placeholder:"TIME"`
-	To    string `help:"Only changes before, in the forms of --from." placeholder:"TIME"`
+	selected
+	Who  string `help:"Only changes by this token, or user@host." placeholder:"NAME"`
+	What string `help:"Only changes of this kind: schedule, cancel, stop, fire, replay, purge, reconcile, 'intake skip', …" placeholder:"KIND"`
+	From string `help:"Only changes at or after: RFC 3339, Unix milliseconds, or a duration ago (24h)." placeholder:"TIME"`
+	To   string `help:"Only changes before, in the forms of --from." placeholder:"TIME"`
 }
 
 const auditPage = 1000
@@ -66,7 +65,7 @@ A request that goes through Kafka is noted before it is sent, so the log may hol
 
 Examples:
   notyet audit list --from 24h
-  notyet audit list -t orders --id 4711 --json | jq '.[].who'`
+  notyet audit list orders 4711 --json | jq '.[].who'`
 }
 
 func (c *auditListCmd) Run(a *app) error {

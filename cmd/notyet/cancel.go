@@ -18,7 +18,8 @@ func (cancelCmd) Help() string {
 Exit code 0 only for cancelled. Use the same key for all requests about a task. A cancel with another key may arrive
 before the schedule request; with --version it takes effect even then.
 
-Without --id, cancels all stored tasks that the filter selects, and prints how many. Those that are being delivered are too late.
+Without --id, cancels all stored tasks that the filter selects, and prints how many. Those that are being delivered,
+or wait for a report or another attempt, are too late; notyet stop ends the attempts of one.
 ` + whereFrom + ` Asks for confirmation on a terminal.
 
 Examples:

@@ -54,6 +54,33 @@ func (n *arguments) take(k *kong.Context, topic, id *string, url string, needed 
 	return nil
 }
 
+// selected holds the target and the id of what is looked at.
+type selected struct {
+	arguments
+	Topic string `help:"Target topic, or the origin of HTTP callbacks." placeholder:"TOPIC" short:"t"`
+	ID    string `help:"Id of the task or timer; of a task whose caller gave none INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID"`
+}
+
+func (s *selected) Validate(k *kong.Context) error { return s.take(k, &s.Topic, &s.ID, "", false) }
+
+// one is selected with both.
+type one struct{ selected }
+
+func (o *one) Validate(k *kong.Context) error { return o.take(k, &o.Topic, &o.ID, "", true) }
+
+// ofTarget holds the target of a list.
+type ofTarget struct {
+	Target string `arg:"" help:"Target topic, or the origin of HTTP callbacks, in place of --topic." name:"target" optional:""`
+	Topic  string `help:"Only what is for this target topic." placeholder:"TOPIC" short:"t"`
+}
+
+func (o *ofTarget) Validate(k *kong.Context) error {
+	if o.Target != "" && o.Topic != "" {
+		return errors.New("name the target once: TOPIC, or --topic (-t)")
+	}
+	return (&arguments{First: o.Target}).take(k, &o.Topic, new(string), "", false)
+}
+
 // target holds the flags and arguments of cancel, stop and fire.
 type target struct {
 	asking

@@ -36,6 +36,12 @@ func TestCommandsWithAnAddressAlone(t *testing.T) {
 	require.Contains(t, run(command.ExitDone, "timer", "delete", "orders", "nightly/1", "--key", "k"), "timer_deleted")
 	require.Contains(t, run(command.ExitUsage, "schedule", "orders", "c", "--delay", "soon", "--value", "v"), "delay")
 	require.Contains(t, run(command.ExitUsage, "schedule", "orders", "c", "--delay", "1h", "--value", "v", "--wait"), "set kafka.brokers")
+	for _, args := range [][]string{{"list", "orders"}, {"list", "-t", "orders"}, {"timer", "list", "orders"}, {"forecast", "orders"}, {"audit", "list", "orders", "a"}, {"audit", "list", "-t", "orders", "--id", "a"}} {
+		require.NotContains(t, run(command.ExitDone, append(args, "--json")...), "bills")
+	}
+	require.Contains(t, run(command.ExitDone, "audit", "list", "orders", "a"), "cancel")
+	require.Contains(t, run(command.ExitDone, "list", "bills"), "no tasks")
+	require.Contains(t, run(command.ExitUsage, "list", "orders", "-t", "bills"), "name the target once")
 	require.Contains(t, run(command.ExitDone, "help", "timer", "set"), "Usage: notyet timer set")
 }
 

@@ -8,17 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/command"
 )
 
 type getCmd struct {
 	asking
-	arguments
-	Topic string `help:"Target topic of the task, or the origin of an HTTP callback." placeholder:"TOPIC" short:"t"`
-	ID    string `help:"The task's id. If its caller gave none, it is INTAKE/PARTITION/OFFSET." name:"id" placeholder:"ID"`
+	one
 }
 
 func (getCmd) Help() string {
@@ -29,8 +25,6 @@ Examples:
   notyet get orders 4711
   notyet get -t orders --id notyet.intake/3/42 --json | jq -r .state`
 }
-
-func (c *getCmd) Validate(k *kong.Context) error { return c.take(k, &c.Topic, &c.ID, "", true) }
 
 func (c *getCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) (api.Task, error) { return b.Task(a.Ctx, c.Topic, c.ID) }, a.task)
@@ -82,7 +76,7 @@ func eventLine(e api.TaskEvent) string {
 
 type listCmd struct {
 	asking
-	Topic   string `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
+	ofTarget
 	Prefix  string `help:"Only tasks whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
 	Tag     string `help:"Only tasks with this tag, in order of due time." placeholder:"TAG"`
 	State   string `help:"Only tasks in this state, such as pending, waiting_retry or dead." placeholder:"STATE"`
@@ -97,7 +91,7 @@ func (listCmd) Help() string {
 	return whereFrom + `
 
 Examples:
-  notyet list -t orders -n 20
+  notyet list orders -n 20
   notyet list --from 24h
   notyet list --ended --json | jq '.[] | select(.state == "dead")'`
 }
@@ -126,11 +120,11 @@ func (c *listCmd) Run(a *app) error {
 
 type forecastCmd struct {
 	asking
-	Topic string        `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
-	Tag   string        `help:"Only tasks with this tag." placeholder:"TAG"`
-	From  string        `help:"Start: RFC 3339, Unix milliseconds, or a duration from now. Default now." placeholder:"TIME"`
-	To    string        `help:"End, exclusive, in the forms of --from. Default an hour after --from." placeholder:"TIME"`
-	Step  time.Duration `default:"1m" help:"Length of a step, at least 1s; at most 10080 steps." placeholder:"DURATION"`
+	ofTarget
+	Tag  string        `help:"Only tasks with this tag." placeholder:"TAG"`
+	From string        `help:"Start: RFC 3339, Unix milliseconds, or a duration from now. Default now." placeholder:"TIME"`
+	To   string        `help:"End, exclusive, in the forms of --from. Default an hour after --from." placeholder:"TIME"`
+	Step time.Duration `default:"1m" help:"Length of a step, at least 1s; at most 10080 steps." placeholder:"DURATION"`
 }
 
 func (forecastCmd) Help() string {
@@ -139,7 +133,7 @@ Prints how many tasks are due in each step. Steps without tasks are left out.
 
 Examples:
   notyet forecast
-  notyet forecast -t orders --to 24h --step 1h --json | jq '.steps[].count'`
+  notyet forecast orders --to 24h --step 1h --json | jq '.steps[].count'`
 }
 
 func (c *forecastCmd) Run(a *app) error {

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/schemas"
@@ -151,7 +149,7 @@ func (c *timerPreviewCmd) Run(a *app) error {
 
 type timerListCmd struct {
 	asking
-	Topic  string `help:"Only timers of this target topic." placeholder:"TOPIC" short:"t"`
+	ofTarget
 	Prefix string `help:"Only timers whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
 	Limit  int    `default:"100" help:"At most this many, 1 to 1000." placeholder:"N" short:"n"`
 }
@@ -160,7 +158,7 @@ func (timerListCmd) Help() string {
 	return whereFrom + `
 
 Examples:
-  notyet timer list -t orders
+  notyet timer list orders
   notyet timer list --json | jq '.[] | select(.state == "disabled") | .id'`
 }
 
@@ -210,12 +208,8 @@ func (a *app) timer(t api.Timer) {
 
 type timerName struct {
 	asking
-	arguments
-	Topic string `help:"Target topic of the timer, or the origin of its callbacks." placeholder:"TOPIC" short:"t"`
-	ID    string `help:"The timer's id." name:"id" placeholder:"ID"`
+	one
 }
-
-func (n *timerName) Validate(k *kong.Context) error { return n.take(k, &n.Topic, &n.ID, "", true) }
 
 type timerRunCmd struct {
 	timerName

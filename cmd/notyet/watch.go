@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -24,9 +23,7 @@ import (
 
 type watchCmd struct {
 	asking
-	arguments
-	Topic     string   `help:"Only tasks for this target topic." placeholder:"TOPIC" short:"t"`
-	ID        string   `help:"Only this task." name:"id" placeholder:"ID"`
+	selected
 	State     []string `help:"Only events with these states: succeeded, cancelled, dead, rejected, …" placeholder:"STATE,…"`
 	FromStart bool     `help:"Start with the oldest event on the topic, not with the next one."`
 	UntilEnd  bool     `help:"Print the events that are on the topic now, and exit."`
@@ -45,8 +42,6 @@ Examples:
   notyet watch --id 4711 --from-start -n 1 --timeout 30s
   notyet watch --state rejected --until-end --json | jq -r .reason`
 }
-
-func (c *watchCmd) Validate(k *kong.Context) error { return c.take(k, &c.Topic, &c.ID, "", false) }
 
 func (c *watchCmd) Run(a *app) error {
 	for _, s := range c.State {
