@@ -57,7 +57,10 @@ func (o *observer) run() {
 		at := time.Now().UnixMilli()
 		fetches.EachRecord(func(r *kgo.Record) {
 			o.mu.Lock()
-			o.seen = append(o.seen, arrival{at, r})
+			known := o.known(r)
+			if !known {
+				o.seen = append(o.seen, arrival{at, r})
+			}
 			o.mu.Unlock()
 			switch r.Topic {
 			case ackTopic:
@@ -215,7 +218,7 @@ func (w *world) sampleOffsets(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if w.setback.lost > 0 { // Kafka has more, rightly
+	if w.setback.lost > 0 || w.logCut.yes { // Kafka has more, rightly
 		return
 	}
 	for _, s := range sources {

@@ -8,7 +8,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/chaos/check"
 	"github.com/notyet/notyet/test/chaos/history"
@@ -98,12 +97,8 @@ func (w *world) lag() (n int64) {
 		others = w.ends(apart...)
 	}
 	n = w.ends(schemas.TopicIntake, schemas.TopicReports, schemas.TopicCancels)
-	sources, err := intake.New(w.admin).Sources(context.Background())
-	if err != nil {
-		w.find("sim", "reading the sources: %v", err)
-	}
 	stored := map[history.OffsetSample]int64{}
-	for _, s := range sources {
+	for _, s := range w.sources() {
 		if slices.Contains(apart, s.Topic) {
 			others -= s.Next
 			continue

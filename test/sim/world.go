@@ -21,7 +21,6 @@ import (
 	"github.com/notyet/notyet/callback"
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/test/chaos/check"
@@ -187,9 +186,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		w.db.truth = w.truth
 	}
 	w.kafkaSrv, w.indexSrv = newServer("kafka", p.seed+1), newServer("index", p.seed+2)
-	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(w.network.Listen),
-		kfake.SeedTopics(p.partitions, append(p.targets(), schemas.TopicIntake)...), kfake.SeedTopics(1, schemas.TopicReports, schemas.TopicResults, schemas.TopicCancels, strangerIntake), kfake.SeedTopics(1, append(p.tenant.intakes(), p.tenant.topics()...)...),
-		kfake.BrokerConfigs(map[string]string{"group.initial.rebalance.delay.ms": "0"}))
+	w.cluster, err = w.broker()
 	if err != nil {
 		return nil, err
 	}
