@@ -69,6 +69,16 @@ func TestWatchEnds(t *testing.T) {
 	require.Equal(t, command.ExitFailed, d.cmd(t, "watch", "--from-start", "--timeout", "500ms", "-n", "3").code)
 }
 
+// Kafka that takes connections and says nothing is not the end of a watch.
+func TestWatchOfASilentKafka(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	r := notyet(t, nil, "", "watch", "--timeout", "1m", "--kafka-brokers", silent.Addr().String())
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "no answer from Kafka at "+silent.Addr().String())
+}
+
 // Two services on one machine want one address: the second ends with the code that its unit does
 // not repeat.
 func TestAnAddressInUseIsAMistake(t *testing.T) {

@@ -73,7 +73,7 @@ func (c *watchCmd) Run(a *app) error {
 	switch {
 	case a.Ctx.Err() != nil:
 		return nil // an interrupt is the normal end
-	case err != nil && !errors.Is(err, context.DeadlineExceeded):
+	case err != nil && ctx.Err() == nil:
 		return err
 	case c.Count != nil && n < *c.Count:
 		return fmt.Errorf("%d of %d events came", n, *c.Count)
