@@ -40,12 +40,6 @@ func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 					}
 				}
 			}
-			at := func(s *stack) scanner.Partition {
-				o := &scanner.Operator{Kafka: s.client, Store: s.store, Topics: []string{s.intake}}
-				all, err := o.Partitions(t.Context())
-				require.NoError(t, err)
-				return all[0]
-			}
 			stored := func(n int) {
 				t.Helper()
 				for _, s := range stacks {
@@ -88,7 +82,7 @@ func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 				return strings.Contains(err.Error(), "is not read any further")
 			}, 2*time.Minute, time.Second)
 			for _, s := range stacks {
-				require.Eventually(t, func() bool { return at(s).State == scanner.StateDiverged }, time.Minute, 100*time.Millisecond)
+				require.Eventually(t, func() bool { return s.stands().State == scanner.StateDiverged }, time.Minute, 100*time.Millisecond)
 			}
 			time.Sleep(6 * time.Second) // a loss is noticed within 5 s
 			for name, s := range stacks {
@@ -96,14 +90,12 @@ func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 				if name == older {
 					has = 40
 				}
-				p := at(s)
+				p := s.stands()
 				require.Equal(t, scanner.StateDiverged, p.State, "it stands until an operator decides")
 				require.EqualValues(t, has, p.Next)
 				require.EqualValues(t, 30, *p.SameUpTo)
 				require.Equal(t, has, s.tasks())
-				o := &scanner.Operator{Kafka: s.client, Store: s.store, Topics: []string{s.intake}}
-				_, err := o.Restart(t.Context(), s.intake, 0, nil)
-				require.NoError(t, err)
+				s.restart()
 			}
 			require.EqualValues(t, 30, stacks[older].reconcile(deadletter.Reconcile{}).Unread)
 			require.Equal(t, 40+30, stacks[older].tasks())
@@ -118,6 +110,23 @@ func TestKafkaFromACopyHaltsItsPartition(t *testing.T) {
 			stacks[stopped].isRefusedByAnotherKafka()
 		})
 	}
+}
+
+// stands tells how the intake's first partition stands.
+func (s *stack) stands() scanner.Partition {
+	s.t.Helper()
+	o := &scanner.Operator{Kafka: s.client, Store: s.store, Topics: []string{s.intake}}
+	all, err := o.Partitions(s.t.Context())
+	require.NoError(s.t, err)
+	return all[0]
+}
+
+// restart has it go on where its logs part.
+func (s *stack) restart() {
+	s.t.Helper()
+	o := &scanner.Operator{Kafka: s.client, Store: s.store, Topics: []string{s.intake}}
+	_, err := o.Restart(s.t.Context(), s.intake, 0, nil)
+	require.NoError(s.t, err)
 }
 
 // makesIntakeAnew deletes the intake topic, and creates another one of that name.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,43 +14,53 @@ import (
 	"github.com/notyet/notyet/test/freeport"
 )
 
-// ownServer is a server of scripts/servers for one test, which may put its folder back. A long test
-// alone starts one.
+// ownServer is a server of scripts/servers for one test, or some of one kind, which the test may put
+// back to a copy of its folder. A long test alone starts one.
 type ownServer struct {
 	t    *testing.T
 	kind string // kafka, mariadb
 	dir  string
-	addr string
+	addr string // of the first
 	env  []string
+	args []string
 }
 
 func newOwnServer(t *testing.T, kind string, env ...string) *ownServer {
-	if os.Getenv("NOTYET_LONG") == "" {
-		t.Skip("NOTYET_LONG=1 runs it: it starts servers of its own")
-	}
-	addr, err := freeport.Addr()
-	require.NoError(t, err)
-	s := &ownServer{t: t, kind: kind, dir: t.TempDir(), addr: addr, env: env}
-	t.Cleanup(s.down)
-	s.up()
+	s := &ownServer{t: t, kind: kind, env: env}
+	s.begin()
 	return s
 }
 
-func (s *ownServer) call(command string) {
+func (s *ownServer) begin() {
+	s.t.Helper()
+	if os.Getenv("NOTYET_LONG") == "" {
+		s.t.Skip("NOTYET_LONG=1 runs it: it starts servers of its own")
+	}
+	s.dir = s.t.TempDir()
+	s.moves()
+	s.t.Cleanup(func() { s.down() })
+	s.up()
+}
+
+// call calls scripts/servers for the servers of these names, or for all.
+func (s *ownServer) call(command string, names ...string) {
 	s.t.Helper()
 	_, port, err := net.SplitHostPort(s.addr)
 	require.NoError(s.t, err)
-	cmd := exec.Command("../../scripts/servers", command, s.kind) //nolint:noctx // a cleanup runs it too
+	if len(names) == 0 {
+		names = []string{s.kind}
+	}
+	cmd := exec.Command("../../scripts/servers", slices.Concat(s.args, []string{command}, names)...) //nolint:noctx // a cleanup runs it too
 	setting := map[string]string{"kafka": "KAFKA", "mariadb": "MYSQL"}[s.kind]
 	cmd.Env = append(append(os.Environ(), s.env...), "SERVERS_DIR="+s.dir, "SERVERS_"+setting+"_PORT="+port, "SERVERS_EMPTY=")
 	out, err := cmd.CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
 }
 
-func (s *ownServer) up()          { s.t.Helper(); s.call("up") }
-func (s *ownServer) down()        { s.t.Helper(); s.call("down") }
-func (s *ownServer) home() string { return filepath.Join(s.dir, s.kind) }
-func (s *ownServer) data() string { return filepath.Join(s.home(), "data") }
+func (s *ownServer) up(names ...string)   { s.t.Helper(); s.call("up", names...) }
+func (s *ownServer) down(names ...string) { s.t.Helper(); s.call("down", names...) }
+func (s *ownServer) home() string         { return filepath.Join(s.dir, s.kind) }
+func (s *ownServer) data() string         { return filepath.Join(s.home(), "data") }
 
 // moves has the server start at another address from now on.
 func (s *ownServer) moves() {
