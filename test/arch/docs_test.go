@@ -87,9 +87,10 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z]\w+)\(`)
 )
 
-func TestFoundMistakesHaveTests(t *testing.T) {
-	root, tests, rows := filepath.Join("..", ".."), map[string]bool{}, 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+// testNames returns the names of all tests.
+func testNames(t *testing.T) map[string]bool {
+	tests := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -103,6 +104,11 @@ func TestFoundMistakesHaveTests(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
+	return tests
+}
+
+func TestFoundMistakesHaveTests(t *testing.T) {
+	root, tests, rows := filepath.Join("..", ".."), testNames(t), 0
 	page, err := os.ReadFile(filepath.Join(root, "test", "mistakes.md"))
 	require.NoError(t, err)
 	for row := range strings.Lines(string(page)) {
@@ -119,6 +125,22 @@ func TestFoundMistakesHaveTests(t *testing.T) {
 		}
 	}
 	require.Greater(t, rows, 20)
+}
+
+// Each row of the table of what comes back older names its tests.
+func TestRecoveryHasTests(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "recovery.md"))
+	require.NoError(t, err)
+	table, _, _ := strings.Cut(string(page), "\n\nKafka and the database both older")
+	tests, rows := testNames(t), strings.Split(table, "\n")[4:]
+	require.Greater(t, len(rows), 10)
+	for _, row := range rows {
+		named := noticed.FindAllStringSubmatch(row[strings.LastIndex(row, " | "):], -1)
+		require.NotEmpty(t, named, row)
+		for _, m := range named {
+			require.True(t, tests[m[1]], m[1])
+		}
+	}
 }
 
 // The first two pages that a stranger reads stay short; the rest is in docs/.
