@@ -33,6 +33,11 @@ func (p *plan) drawCut() {
 		return
 	}
 	p.logCut = cutLog{true, r.Int32N(p.partitions), r.IntN(2) == 0, pick(r, 3, 30, 150)}
+	p.keepWell()
+}
+
+// keepWell leaves the plain load of a seed, and nothing else that is drawn.
+func (p *plan) keepWell() {
 	p.faults, p.leaderless, p.disks, p.loses, p.redis, p.stepsBack, p.aims, p.setback, p.edges, p.brink, p.reports = 0, 0, false, false, false, 0, aims{}, setback{}, edges{}, brinkNone, false
 	p.timers, p.callbacks, p.deaf, p.growth, p.stall, p.sweeps, p.replays, p.strange, p.madeUp, p.tenant, p.quota = 0, 0, 0, nil, false, 0, 0, 0, 0, tenant{}, scanner.Quota{}
 	p.scanner.CommitEvery, p.dispatcher.Group, p.dispatcher.Read = -1, "", nil

@@ -84,6 +84,7 @@ func (w *world) mischief() (whole func()) {
 	all = append(all, w.brinkTroubles()...)
 	all = append(all, w.stallTroubles()...)
 	all = append(all, w.cutTroubles()...)
+	all = append(all, w.olderTroubles()...)
 	var under sync.WaitGroup
 	for i, t := range all {
 		under.Go(func() { w.suffer(i, t, all) })

@@ -93,6 +93,7 @@ type world struct {
 	electorate  *electorate
 	loss        loss
 	kept        remembered
+	required    []interval             // in which members must know of changes of the number of slots
 	patched     map[string]*kerr.Error // how requests to a topic fail in part
 	zookeeper   *zkfake.Server         // instead, likewise
 	admin       *store.Store           // of nobody: it meets no fault
@@ -314,6 +315,7 @@ func (w *world) run() (out Outcome) {
 	helpers.Go(func() { w.electorate.run(ctx) })
 	helpers.Go(func() { w.sample(ctx) })
 	helpers.Go(func() { w.watchCalls(ctx) })
+	helpers.Go(func() { w.watchRequired(ctx) })
 	helpers.Go(func() { w.endRebalances(ctx) })
 	helpers.Go(func() {
 		for pause(ctx, 100*time.Millisecond) == nil {
@@ -383,6 +385,7 @@ func (w *world) run() (out Outcome) {
 	w.judgeStranger()
 	w.judgeTenant(h)
 	w.judgeUnreadable()
+	w.judgeOlder()
 	remembered := w.judgeRemembered(h)
 	all, _ := w.db.counts()
 	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided, Remembered: remembered}

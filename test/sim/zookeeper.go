@@ -26,7 +26,7 @@ func (w *world) startZooKeeper() (err error) {
 func (w *world) source(p *process, id, start string, ended []string, st *store.Store, log *zap.Logger) (members election.Source, end func(), err error) {
 	if w.alone {
 		roll := st.Roll()
-		m, err := election.NewDatabase(election.Config{MemberID: id, Instance: start, Ended: ended, SessionTimeout: w.session, Slots: st.SlotCount}, roll, intake.New(st).Line(), log)
+		m, err := election.NewDatabase(w.can(election.Config{MemberID: id, Instance: start, Ended: ended, SessionTimeout: w.session, Slots: st.SlotCount}, st), roll, intake.New(st).Line(), log)
 		return watched{Source: m, p: p, spin: &spin{find: w.find}}, roll.Close, err
 	}
 	members, err = w.apart(p, id, start, ended, st, log)
@@ -38,10 +38,10 @@ func (w *world) apart(p *process, id, start string, ended []string, st *store.St
 	if w.zookeeper == nil {
 		return watched{Source: w.electorate.member(p, id), p: p, spin: &spin{find: w.find}}, nil
 	}
-	members, err := election.NewZooKeeper(election.Config{
+	members, err := election.NewZooKeeper(w.can(election.Config{
 		Servers: []string{zookeeperAddr}, MemberID: id, Instance: start, Ended: ended, SessionTimeout: w.session, Slots: st.SlotCount,
 		Dial: w.through(p, w.electionSrv, time.Second, w.network.DialContext),
-	}, intake.New(st).Line(), log)
+	}, st), intake.New(st).Line(), log)
 	watch := watched{Source: members, p: p, spin: &spin{find: w.find}}
 	if w.truth != nil {
 		watch.lie = func(since time.Duration) {
