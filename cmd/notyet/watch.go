@@ -161,16 +161,10 @@ func (t *tail) seek(ctx context.Context, fromStart bool) error {
 
 // past shows what the topic has at present.
 func (t *tail) past(ctx context.Context, cfg *config.Config, log *zap.Logger, show func(event) (bool, error)) error {
-	from, err := kafka.Starts(ctx, t.client, t.topic)
-	if err != nil {
-		return err
-	}
-	to, err := kafka.Ends(ctx, t.client, t.topic)
-	if err != nil {
-		return err
-	}
+	from, errFrom := kafka.Starts(ctx, t.client, t.topic)
+	to, errTo := kafka.Ends(ctx, t.client, t.topic)
 	kcfg, err := command.KafkaConfig(cfg, log)
-	if err != nil {
+	if err := errors.Join(errFrom, errTo, err); err != nil {
 		return err
 	}
 	scanned := kafka.Scan(ctx, kcfg, from, to, log, func(r *kgo.Record) (more bool) {
