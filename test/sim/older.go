@@ -12,7 +12,7 @@ import (
 // older is a member of a release that knows nothing of changes of the number of slots. It comes back amid one.
 type older struct {
 	yes  bool
-	how  int // it is stopped before, dropped dead or paused
+	how  int // it is stopped before, dropped dead or paused, or stays and may lead
 	back time.Duration
 }
 
@@ -20,6 +20,7 @@ const (
 	olderStopped = iota
 	olderDead
 	olderPaused
+	olderStays
 )
 
 func (p *plan) drawOlder() {
@@ -29,7 +30,7 @@ func (p *plan) drawOlder() {
 	}
 	p.keepWell()
 	at := 2*time.Second + time.Duration(r.Int64N(int64(2*time.Second)))
-	p.older = older{true, r.IntN(3), at + time.Second + time.Duration(r.Int64N(int64(10*time.Second)))}
+	p.older = older{true, r.IntN(4), at + time.Second + time.Duration(r.Int64N(int64(10*time.Second)))}
 	p.alone = r.IntN(2) == 0
 	p.zookeeper, p.dispatchers = !p.alone, 2+r.IntN(2)
 	p.growth, p.stall, p.longest = []slotsSet{{at, p.slots + 1 + r.IntN(4)}}, true, 30_000
@@ -48,7 +49,7 @@ func (w *world) can(cfg election.Config, st *store.Store) election.Config {
 
 // olderTroubles has the member away when the number of slots begins to change, and back amid the change.
 func (w *world) olderTroubles() []trouble {
-	if !w.older.yes {
+	if !w.older.yes || w.older.how == olderStays {
 		return nil
 	}
 	n, at := w.nodes[w.scanners], w.growth[0].at-time.Second
@@ -89,13 +90,25 @@ func (w *world) watchRequired(ctx context.Context) {
 	}
 }
 
-// judgeOlder: a member takes no slot while something is required that it does not know. Whoever leads has some time to learn of it.
+// judgeOlder: a member takes no slot while something is required that it does not know, and keeps none. Whoever leads has some time to learn
+// of it, and the member to drain.
 func (w *world) judgeOlder() {
 	if !w.older.yes {
 		return
 	}
 	within := 2*w.session + 2*time.Second
 	for _, i := range w.required {
+		drained := i.from.Add(within + w.dispatcher.DrainTimeout + 7*time.Second)
+		for slot := 0; i.to.IsZero() || drained.Before(i.to); slot++ {
+			o, _ := w.truth.ownerAt(slot, drained, "")
+			if o.at.IsZero() {
+				break
+			}
+			if o.owner == olderName {
+				w.find("abilities", "%s still has slot %d, %v after it was required of members to know of changes of their number, and does not", olderName, slot, drained.Sub(i.from))
+				return
+			}
+		}
 		for _, o := range w.truth.owners {
 			if o.owner == olderName && o.at.After(i.from.Add(within)) && (i.to.IsZero() || o.at.Before(i.to)) {
 				w.find("abilities", "%s took slot %d under epoch %d, %v after it was required of members to know of changes of their number, and does not", olderName, o.slot, o.epoch, o.at.Sub(i.from))
