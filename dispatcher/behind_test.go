@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/line"
@@ -190,6 +191,58 @@ func TestACancelThatADatabaseSetBackLacks(t *testing.T) {
 	}
 }
 
+// The database lacks a cancel, and no claim. The scanner reads the cancel again first, so the database is not behind any more; the cancel waits
+// for the slot, and is decided before the slot is claimed any further.
+func TestACancelThatWaitsForASlotIsDecidedBeforeTheClaim(t *testing.T) {
+	f := newFixture(t, 1, "intake", "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", Group: "scanners", Read: []string{"intake"}})
+	f.eventually("it owns its slot", func() bool { return d.owned() == 1 && !d.trust.copies.Holds() })
+	due := time.Now().Add(setUpTime)
+	d.told(f.schedule(ask("orders", "gone", due)).Added)
+	next := f.source.Next
+	f.sql("CREATE TABLE backup AS SELECT * FROM tasks")
+	require.Contains(t, f.answers(f.schedule(cancelRecord("orders", "gone"))), schemas.StateCancelled)
+	f.commits(f.source.Next)
+	f.passes(due.Add(-500 * time.Millisecond))
+	require.Less(t, f.slot(0).Claimed, due.UnixMilli())
+	f.setBack("DELETE FROM tasks", "INSERT INTO tasks SELECT * FROM backup", fmt.Sprintf("UPDATE sources SET next_offset = %d", next))
+	f.source.Next = next
+	require.Empty(t, f.answers(f.schedule(cancelRecord("orders", "gone"))), "it waits")
+	f.passes(due.Add(time.Second))
+	require.Equal(t, []schemas.State{schemas.StateCancelled}, f.resolved())
+	f.eventually("it goes on", func() bool { return !d.trust.copies.Holds() && f.slot(0).Claimed > due.UnixMilli() })
+	require.Empty(t, orders.copies())
+}
+
+// The producer has a task of which the database forgets even the request. The task's cancel is read again right behind the request, and comes
+// too late: the slot is only taken when the row is there again.
+func TestACancelOfWhatAProducerHasAndTheDatabaseLacks(t *testing.T) {
+	f := newFixture(t, 1, "intake", "orders")
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", Group: "scanners", Read: []string{"intake"}})
+	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
+	d.told(f.schedule(ask("orders", "first", time.Now())).Added)
+	f.eventually("the producer knows the topic", func() bool { return orders.count() == 1 })
+	f.eventually("all is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed })
+	before, next := f.slot(0), f.source.Next
+	f.sql("CREATE TABLE backup AS SELECT * FROM tasks")
+	answer := f.mute("orders")
+	request := ask("orders", "a", time.Now())
+	d.told(f.schedule(request).Added)
+	f.eventually("it is with the producer", func() bool { return d.inside(func(in flight.Figures) int { return in.SentTasks }) == 1 })
+	f.commits(f.source.Next)
+	f.setBack("DELETE FROM tasks", "INSERT INTO tasks SELECT * FROM backup", fmt.Sprintf("UPDATE sources SET next_offset = %d", next),
+		fmt.Sprintf("UPDATE slots SET claimed = %d, done = %d", before.Claimed, before.Done))
+	f.eventually("it has seen that", func() bool { return d.trust.copies.Behind() == 1 && d.owned() == 0 })
+	f.source.Next = next
+	told := f.answers(f.schedule(request, cancelRecord("orders", "a")))
+	f.eventually("the cancel is decided", func() bool { told = append(told, f.resolved()...); return len(told) == 1 })
+	require.Equal(t, []schemas.State{schemas.StateTooLate}, told)
+	answer()
+	f.eventually("it arrives", func() bool { return orders.copies()["a"] > 0 })
+}
+
 // The same, while the slot goes to another dispatcher: its claims come back with it only once a look has told that no request is lacking.
 func TestASlotIsNotGivenAwayBeforeALook(t *testing.T) {
 	for name, lacking := range map[string]int64{"requests are lacking": 1, "none is": 0} {
@@ -265,4 +318,23 @@ func TestAClaimIsOfTheLifeOfTheLastLook(t *testing.T) {
 	require.ErrorIs(t, err, line.ErrLife)
 	require.Equal(t, before, f.slot(0).Claimed)
 	require.True(t, d.trust.copies.Holds(), "it asks")
+}
+
+// While the database is behind, nothing is forgotten: requests that are read again are decided beside what has ended.
+func TestNothingIsForgottenWhileTheDatabaseIsBehind(t *testing.T) {
+	virtually(t, []string{"intake", "orders"}, func(f *fixture, run func(Config, *zap.Logger) *Dispatcher) {
+		orders := f.read("orders")
+		d := run(Config{Group: "scanners", Read: []string{"intake"}, Retention: 10 * time.Minute}, zap.NewNop())
+		time.Sleep(15 * time.Second)
+		f.schedule(ask("orders", "x", time.Now(), schemas.HeaderVersion, "5"))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 1, orders.copies()["x"])
+		f.commits(f.source.Next + 1)
+		time.Sleep(30 * time.Minute)
+		require.True(t, d.trust.copies.Holds())
+		require.Equal(t, []schemas.State{schemas.StateStale}, f.answers(f.schedule(ask("orders", "x", time.Now(), schemas.HeaderVersion, "4"))))
+		time.Sleep(30 * time.Minute)
+		require.Equal(t, 1, orders.copies()["x"])
+		require.Positive(t, counted(d.metrics.retired), "later it is")
+	})
 }

@@ -23,14 +23,15 @@ import (
 // claim and settle loops call fenced.
 type ownership struct {
 	*shared
-	flight flight.Owning
-	trust  *trust
-	sent   *sendlog.Log
-	waits  map[int]wait  // of the owner loop: for slots that are assigned here, by slot
-	asked  bool          // of the owner loop: for another look at what was committed, because the database has forgotten claims
-	unsure bool          // of the owner loop: slots that are being taken were unsure
-	seeing chan struct{} // holds a token while slots are read and taken in: one reading after the other
-	failed atomic.Int32  // readings of entries that failed in a row; any loop that finds a slot lost may read
+	flight  flight.Owning
+	trust   *trust
+	sent    *sendlog.Log
+	waits   map[int]wait // of the owner loop: for slots that are assigned here, by slot
+	asked   bool         // of the owner loop: for another look at what was committed, because the database has forgotten claims
+	askedAt time.Time
+	unsure  bool          // of the owner loop: slots that are being taken were unsure
+	seeing  chan struct{} // holds a token while slots are read and taken in: one reading after the other
+	failed  atomic.Int32  // readings of entries that failed in a row; any loop that finds a slot lost may read
 }
 
 func newOwnership(sh *shared, fl flight.Owning, tr *trust, sent *sendlog.Log) *ownership {
@@ -123,10 +124,15 @@ func (o *ownership) compare(ctx context.Context, slots []store.Slot, before flig
 
 // confirm makes slots sure again: the database was started anew, and has not forgotten a claim of
 // them. An earlier claim confirms as well. A slot that has turned, or is not ours any more, is
-// looked at again.
+// looked at again. Cancels may have waited for the slots: they are decided before the next claim.
 func (o *ownership) confirm(ctx context.Context, slots []flight.Unsure) error {
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
+	if len(slots) == 0 {
+		return nil
+	}
+	o.trust.copies.Settle()
+	defer o.trust.copies.Settle() // a look may have come before the slots were sure
 	for _, s := range slots {
 		err := o.claim(bound, s.Turn, []int{s.Slot.Slot}, []int64{s.From}, s.Epoch, s.Claimed)
 		if errors.Is(err, line.ErrLife) {
@@ -236,16 +242,22 @@ func (o *ownership) rows(ctx context.Context, wanted []int) ([]store.Slot, error
 	return slices.DeleteFunc(slots, func(s store.Slot) bool { _, found := slices.BinarySearch(wanted, s.Slot); return !found }), err
 }
 
+// rereadWithin is how long slots are not taken before the tasks at producers have rows again. The
+// scanners may wait for the slots.
+const rereadWithin = 15 * time.Second
+
 // mustAsk says whether a look at what was committed comes before slots are taken or given away: the
-// database has forgotten claims, and maybe requests as well.
+// database has forgotten claims, and maybe requests as well. Without its row, a task at a producer
+// cannot be put out of reach of the cancel that is read again behind its request.
 func (o *ownership) mustAsk(slots []store.Slot) bool {
 	before := o.asked
 	o.asked = slices.ContainsFunc(slots, o.flight.Forgotten)
 	if o.asked && !before {
+		o.askedAt = time.Now()
 		o.trust.copies.Ask()
 	}
-	asking, _ := o.trust.copies.Verdict()
-	return o.asked && asking
+	asking, behind := o.trust.copies.Verdict()
+	return o.asked && (asking || behind && time.Since(o.askedAt) < rereadWithin && len(o.flight.Had(nil).Sent) > 0)
 }
 
 // had is the knowledge here of slots about to be taken or given away. If the database lacks

@@ -23,13 +23,14 @@ var ErrLife = errors.New("the database was started anew since the last look at i
 // before from, the owner's view of claimed, by slot: a database that was set back has forgotten a
 // claim. Otherwise nothing moves and Claim returns ErrFenced. If all are held, but the turn of one
 // is not the owner's (see handle.Slot), Claim returns ErrTurned; in another life than that of In,
-// ErrLife. The slots are sure from the commit on: see store/life.go. While the number of slots
-// changes, only Acquire makes them sure. A split slot is claimed as far as its tasks stand where
-// they belong. Repeating a claim with the same pos after a lost reply succeeds.
+// ErrLife. An unsure slot stays where it is claimed, and is sure from the commit on: see
+// store/life.go. While the number of slots changes, only Acquire makes slots sure. A split slot is
+// claimed as far as its tasks stand where they belong. Repeating a claim with the same pos after a
+// lost reply succeeds.
 func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, epoch, pos int64) error {
 	err := l.h.Transact(ctx, func(tx *sql.Tx) error {
 		a := append([]any{pos, pos, pos, epoch}, tables.Args(slots)...)
-		a = append(a, epoch, pos, pos)
+		a = append(a, epoch, pos, pos, pos)
 		for i, slot := range slots {
 			a = append(a, slot, from[i])
 		}
@@ -39,7 +40,7 @@ func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, 
 		}
 		a = append(append(a, turn), life...)
 		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN life = "+l.h.Life+" OR doubt > ? THEN doubt ELSE ? END, life_epoch = ?, life = "+l.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+l.h.Conditions.Held+
-			" AND claimed <= ?"+l.h.Conditions.InPlace+" AND (base = target OR NOT "+l.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?"+inLife, a...)
+			" AND claimed <= ?"+l.h.Conditions.InPlace+" AND (claimed = ? OR NOT "+l.h.Unsure("slots")+") AND (base = target OR NOT "+l.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?"+inLife, a...)
 		if err != nil {
 			return err
 		}
