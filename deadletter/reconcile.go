@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
@@ -39,6 +40,10 @@ type Reconcile struct {
 	// Step is called when each step begins. Default: none.
 	Step func(what string)
 }
+
+// othersEnd is how long requests are not read after the naming. Processes of other copies look every
+// two seconds, wait for an answer as long, and deliver until then.
+const othersEnd = 5 * time.Second
 
 // ErrGone means that requests or reports are in neither the database nor Kafka.
 var ErrGone = errors.New("the topics no longer have records that the database has not stored, and their requests and reports are lost: look for a newer backup, or go on with --accept-loss")
@@ -124,6 +129,10 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	r.step("giving this copy of the database a name")
 	named, err := l.name(ctx, client, r, installation)
 	if err != nil {
+		return fail(err)
+	}
+	r.step("waiting until processes of other copies have ended")
+	if err := loop.Rest(ctx, othersEnd); err != nil {
 		return fail(err)
 	}
 	intake.New(l.store).SetEvidence(known)

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,13 +15,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/program"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // smallTeam has Kafka and a database alone, which are all that copies of the database share.
@@ -278,4 +284,72 @@ func TestReconcileNoticesADispatcherStartedMeanwhile(t *testing.T) {
 	require.Equal(t, command.ExitFailed, a.run([]string{"deadletter", "reconcile"}), &errs)
 	require.Contains(t, errs.String(), "dispatchers are at work (in the database): stop early first")
 	require.NotContains(t, errs.String(), "settling what was sent")
+}
+
+// A dispatcher is left on the old database, and `reconcile` reads cancels on the restored one: none of their tasks is delivered after that.
+func TestAForgottenDispatcherEndsBeforeRequestsAreReadAgain(t *testing.T) {
+	t.Parallel()
+	database, broker := filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one")
+	old := smallTeam(t, database, broker, "old")
+	r := notyet(t, old.environ, "", "migrate", "--set", "slots=4")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	c := client(t, broker)
+	_, err := kadm.NewClient(c).CreateTopic(t.Context(), 1, 1, nil, "orders")
+	require.NoError(t, err)
+	scanner, _ := old.process(t, "scanner", "started")
+	forgotten, out := old.process(t, "dispatcher", `"slots":[0,1,2,3]`)
+	old.claimedBefore(t)
+	const n = 600
+	publish := func(i int, name, value string) {
+		rec := &kgo.Record{Topic: "notyet.intake", Key: fmt.Append(nil, i), Headers: recordtest.Headers(schemas.HeaderTopic, "orders", schemas.HeaderID, fmt.Sprint(i), name, value)}
+		require.NoError(t, c.ProduceSync(t.Context(), rec).FirstErr())
+	}
+	began := time.Now().Add(5 * time.Second)
+	for i := range n {
+		publish(i, schemas.HeaderAt, fmt.Sprint(began.Add(time.Duration(i)*50*time.Millisecond).UnixMilli()))
+	}
+	stored := func() (n int) {
+		db, err := sql.Open("sqlite", database)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		require.NoError(t, db.QueryRow("SELECT COALESCE(SUM(next_offset), 0) FROM sources").Scan(&n))
+		return n
+	}
+	require.Eventually(t, func() bool { return stored() >= n }, time.Minute, 100*time.Millisecond)
+	restored := smallTeam(t, backUp(t, database), broker, "restored")
+	ended(t, scanner, syscall.SIGTERM)
+	for i := range n {
+		publish(i, schemas.HeaderOp, "cancel")
+	}
+	r = notyet(t, restored.environ, "", "deadletter", "reconcile")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Error(t, forgotten.Wait())
+	require.Contains(t, out.String(), "another copy of this database")
+	restored.process(t, "scanner", "started") // tells what is in the outbox
+
+	reader, err := kafka.New(kafka.Config{Brokers: []string{broker}}, zap.NewNop(), kgo.ConsumeTopics("orders", schemas.TopicResults), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(t, err)
+	defer reader.Close()
+	cancelled, sent := map[string]int64{}, map[string]int64{}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for all := 0; ctx.Err() == nil && all < n; {
+		reader.PollFetches(ctx).EachRecord(func(rec *kgo.Record) {
+			if rec.Topic == "orders" {
+				sent[recordtest.Header(rec, schemas.HeaderID)] = rec.Timestamp.UnixMilli()
+			} else if e, err := schemas.DecodeEvent(rec); err == nil && e.State == schemas.StateCancelled {
+				cancelled[e.ID] = e.At
+			}
+		})
+		both := maps.Clone(sent)
+		maps.Copy(both, cancelled)
+		all = len(both)
+	}
+	require.NotEmpty(t, sent)
+	require.NotEmpty(t, cancelled)
+	for id, at := range cancelled {
+		if s, delivered := sent[id]; delivered {
+			require.Less(t, s, at, id)
+		}
+	}
 }
