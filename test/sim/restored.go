@@ -172,14 +172,6 @@ func (w *world) judgeRemembered(h *history.History) (judged int) {
 			for i, d := range delivered[old.N] { // what was delivered before that answer is delivered once more
 				copied := slices.ContainsFunc(delivered[old.N][:i], func(c history.Delivery) bool { return c.Key == d.Key && c.Attempt == d.Attempt && c.At <= e.At })
 				if d.At > e.At && !copied {
-					for _, c := range delivered[old.N] {
-						w.note("DBG %s %d: %+v", o.ID, old.N, c)
-					}
-					for _, c := range h.Events {
-						if c.ID == o.ID && c.Topic == o.Topic {
-							w.note("DBG ev %s: %+v", o.ID, c)
-						}
-					}
 					w.find("copies", "%s/%s: request %d was answered %s at %d, before the database was lost, and request %d, accepted at %d and due at %d, was delivered at %d", o.Topic, o.ID, o.N, e.State, e.At, old.N, old.Accepted, old.DueAt(), d.At)
 				}
 			}
