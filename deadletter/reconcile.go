@@ -41,8 +41,8 @@ type Reconcile struct {
 	Step func(what string)
 }
 
-// othersEnd is how long requests are not read after the naming. Processes of other copies look every
-// two seconds, wait for an answer as long, and deliver until then.
+// othersEnd is how long requests are not read after the naming. Processes of other copies look
+// every two seconds, wait for an answer as long, and deliver until then.
 const othersEnd = 5 * time.Second
 
 // ErrGone means that requests or reports are in neither the database nor Kafka.

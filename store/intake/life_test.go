@@ -113,6 +113,7 @@ func TestAClaimInOneLife(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.claim(t0)
 		s.restart()
+		s.claim(t0)
 		first, _, err := s.Stand(s.ctx)
 		require.NoError(t, err)
 		claim := func(slots ...int) error {
@@ -124,7 +125,12 @@ func TestAClaimInOneLife(t *testing.T) {
 		require.ErrorIs(t, claim(0, 77), handle.ErrFenced)
 		require.Equal(t, s.allSlots(), s.unsureSlots())
 		require.EqualValues(t, t0, s.slotRow(1).Claimed)
-		require.NoError(t, s.In(nil).Claim(s.ctx, 0, []int{0, 1}, []int64{0, 0}, s.epoch, t0+1000))
+		anyLife := func(to int64, slots ...int) error {
+			return s.In(nil).Claim(s.ctx, 0, slots, make([]int64, len(slots)), s.epoch, to)
+		}
+		require.ErrorIs(t, anyLife(t0+1000, 0, 1), handle.ErrFenced, "an unsure slot does not move")
+		require.NoError(t, anyLife(t0, 1))
+		require.NoError(t, anyLife(t0+1000, 0, 1))
 	})
 }
 
