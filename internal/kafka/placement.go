@@ -36,11 +36,10 @@ func Elsewhere(r *kgo.Record, n int) bool {
 			schedules = string(h.Value) == schemas.OpSchedule.String()
 		}
 	}
-	key := r.Key
-	if key == nil && !schedules {
-		key = id
+	if r.Key == nil && !schedules {
+		r = &kgo.Record{Key: id, Partition: r.Partition}
 	}
-	return id != nil && key != nil && PartitionOf(key, n) != r.Partition
+	return id != nil && r.Key != nil && byKey.Partition(r, n) != int(r.Partition)
 }
 
 // Of returns the partition of a key, or -1: the record has no key, or nothing with a key was

@@ -40,7 +40,7 @@ func (l Line) Claim(ctx context.Context, turn int64, slots []int, from []int64, 
 		}
 		a = append(append(a, turn), life...)
 		res, err := tx.ExecContext(ctx, "UPDATE slots SET claimed = ?, doubt = CASE WHEN life = "+l.h.Life+" OR doubt > ? THEN doubt ELSE ? END, life_epoch = ?, life = "+l.h.Life+" WHERE slot IN ("+tables.Marks(len(slots))+")"+l.h.Conditions.Held+
-			" AND claimed <= ?"+l.h.Conditions.InPlace+" AND (claimed = ? OR NOT "+l.h.Unsure("slots")+") AND (base = target OR NOT "+l.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?"+inLife, a...)
+			" AND claimed <= ?"+l.h.Conditions.InPlace+" AND (claimed = ? AND base = target OR NOT "+l.h.Unsure("slots")+") AND claimed >= CASE slot"+strings.Repeat(" WHEN ? THEN ?", len(slots))+" END AND turn = ?"+inLife, a...)
 		if err != nil {
 			return err
 		}
