@@ -2,9 +2,9 @@
 // pages come out. Everything shown or changed goes through the API of the same process, with the
 // caller's own role and topics, so that nothing is decided twice.
 //
-// The pages are whole without scripts. The one script refreshes elements marked data-live, and
-// shows the runs of a timer during typing. Nothing is loaded from elsewhere, and the pages' policy
-// (Content-Security-Policy) forbids it.
+// The pages are whole without scripts. The one script says how old a page is, refreshes live pages
+// in place, and shows the runs of a timer during typing. Nothing is loaded from elsewhere, and the
+// pages' policy (Content-Security-Policy) forbids it.
 package console
 
 import (

@@ -333,3 +333,44 @@ func TestTheTasksPageSaysWhatItWaitsFor(t *testing.T) {
 		require.Contains(t, text, "Its target is paused", role)
 	}
 }
+
+// A page that can become old has an age, and its lists have keys, so that the script refreshes it in
+// place. A form has none: the script leaves it as it was typed.
+func TestPagesSayHowOldTheyAre(t *testing.T) {
+	w := newWorld(t, true)
+	w.schedule("orders", "a1", nil)
+	b := w.as("admin")
+	for path, age := range map[string]string{"/": "live", "/targets": "live", "/cluster": "live", taskPath("orders", "a1"): "live", "/find": "still", "/deadletters": "still", "/timers": "still", "/audit": "still"} {
+		_, text := b.get(path)
+		require.Contains(t, text, `<main id="main" data-age="`+age+`">`, path)
+		require.Contains(t, text, `<time id="shown"`, path)
+		require.Equal(t, 1, strings.Count(text, `id="shown"`), path)
+	}
+	_, text := b.get(taskPath("orders", "none"))
+	require.Contains(t, text, `<main id="main">`)
+	_, text = b.post("/task", url.Values{"do": {"cancel"}, "topic": {"orders"}, "id": {"a1"}})
+	require.Contains(t, text, `<main id="main">`)
+}
+
+// A session that has ended leads back to the page, also from a form, and says that nothing changed.
+func TestSignInLeadsBack(t *testing.T) {
+	w := newWorld(t, true)
+	w.schedule("orders", "a1", nil)
+	b := w.browser()
+	resp, _ := b.get("/targets?x=1")
+	require.Equal(t, "/sign-in?next=%2Ftargets%3Fx%3D1", resp.Header.Get("Location"))
+	for referer, next := range map[string]string{w.url + taskPath("orders", "a1"): taskPath("orders", "a1"), "": "/", "https://elsewhere.example//evil.example/": "/"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/task", strings.NewReader("do=cancel&topic=orders&id=a1&confirmed=yes"))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Referer", referer)
+		resp, _ = b.do(req)
+		require.Equal(t, http.StatusSeeOther, resp.StatusCode)
+		to, err := url.Parse(resp.Header.Get("Location"))
+		require.NoError(t, err)
+		require.Equal(t, "/sign-in", to.Path)
+		require.Equal(t, next, to.Query().Get("next"))
+		_, text := b.get(to.String())
+		require.Contains(t, text, "nothing was changed")
+	}
+}

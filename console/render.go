@@ -51,7 +51,8 @@ type shown struct {
 	Caller   access.Caller
 	Operate  bool
 	Admin    bool
-	Signed   bool // in by a session: can sign out
+	Signed   bool   // in by a session: can sign out
+	Age      string // live: the script refreshes the page; still: it shows the page's age; "": a form
 	Version  string
 	Now      time.Time
 	Data     any
@@ -67,6 +68,12 @@ var sections = []section{
 	{Path: "/deadletters", Name: "Dead letters"}, {Path: "/cluster", Name: "Cluster"}, {Path: "/audit", Name: "Audit"},
 }
 
+// ages are of the pages that can become old. A walk through many tasks is not repeated by itself.
+var ages = map[string]string{
+	"overview": "live", "task": "live", "targets": "live", "timer": "live", "cluster": "live",
+	"find": "still", "timers": "still", "deadletters": "still", "deadletter": "still", "audit": "still",
+}
+
 var sectionOf = map[string]string{"/task": "/find", "/timer": "/timers", "/deadletter": "/deadletters"}
 
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v view) {
@@ -78,6 +85,9 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v v
 	s := shown{
 		Title: v.title, Page: v.page, Caller: caller, Operate: caller.May(access.Operate), Admin: caller.May(access.Admin),
 		Signed: signed(r.Context()), Version: c.version, Now: time.Now(), Data: v.data,
+	}
+	if r.Method == http.MethodGet && status == http.StatusOK {
+		s.Age = ages[v.page]
 	}
 	here := r.URL.Path
 	if of, ok := sectionOf[here]; ok {

@@ -125,13 +125,18 @@ func (s *Sessions) file(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/console/", s.files).ServeHTTP(w, r)
 }
 
-// refuse sends a browser without a session to the sign-in page, and from there back.
+// refuse sends a browser without a session to the sign-in page, and from there back: to the same
+// page, or to the one with the form.
 func (s *Sessions) refuse(w http.ResponseWriter, r *http.Request) {
-	next := ""
-	if r.Method == http.MethodGet {
-		next = r.URL.RequestURI()
+	q := url.Values{"next": {r.URL.RequestURI()}}
+	if r.Method != http.MethodGet {
+		q.Set("unchanged", "yes")
+		from, err := url.Parse(r.Referer())
+		if q.Set("next", "/"); err == nil && from.Path != "" {
+			q.Set("next", local(from.RequestURI()))
+		}
 	}
-	http.Redirect(w, r, withNext("/sign-in", next), http.StatusSeeOther)
+	http.Redirect(w, r, "/sign-in?"+q.Encode(), http.StatusSeeOther)
 }
 
 func withNext(path, next string) string {
@@ -232,7 +237,11 @@ func (s *Sessions) form(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/", http.StatusSeeOther)
 		return
 	}
-	s.show(w, http.StatusOK, signInForm{Next: local(r.FormValue("next"))})
+	f := signInForm{Next: local(r.FormValue("next"))}
+	if r.FormValue("unchanged") != "" {
+		f.Wrong = "You were signed out, and nothing was changed. Sign in to go back to the form."
+	}
+	s.show(w, http.StatusOK, f)
 }
 
 func (s *Sessions) show(w http.ResponseWriter, status int, f signInForm) {

@@ -1,26 +1,100 @@
-// The pages are whole without this script. It refreshes what is marked data-live, shows a timer's runs while it is typed, and goes on
-// with what is done in pages.
+// The pages are whole without this script. It says how old a page is and refreshes it in place, shows
+// a timer's runs while it is typed, and goes on with work that is done in pages.
 "use strict";
 
-const refreshEvery = 5000;
+const refreshEvery = 5000, oldAfter = 15000;
+const main = document.querySelector("main"), shown = document.getElementById("shown");
+const age = document.getElementById("age"), gone = document.getElementById("gone");
+const kind = main.dataset.age; // live: it is refreshed; still: it only says its age
+let shownAt = Date.now(), signedOut = false, why = "", told = "", turn = 0;
+
+const key = (node) => node.id || node.dataset?.key || "";
+
+function drop(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
+}
+
+// patch makes old equal to fresh, and keeps every element that stays: marks, scroll and focus too.
+// Elements with an id or data-key stay themselves wherever they are; others go by their order.
+function patch(old, fresh) {
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  if (old === document.activeElement && old.matches("input, select, textarea")) return;
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  if (old.hasAttribute("data-kept")) return;
+  const keyed = new Map([...old.children].filter(key).map((child) => [key(child), child]));
+  const staying = new Set([...fresh.children].map(key).filter((k) => keyed.has(k)));
+  let at = old.firstChild;
+  for (const next of [...fresh.childNodes]) {
+    let same = keyed.get(key(next));
+    if (same) while (at && at !== same && !staying.has(key(at))) at = drop(at);
+    if (!key(next) && at && !key(at)) same = at;
+    if (same?.nodeName !== next.nodeName) {
+      old.insertBefore(next, at);
+      continue;
+    }
+    if (same === at) at = at.nextSibling;
+    else old.insertBefore(same, at);
+    patch(same, next);
+  }
+  while (at) at = drop(at);
+}
 
 async function refresh() {
-  if (document.hidden || document.activeElement?.closest("form")) return;
-  const live = document.querySelectorAll("[data-live][id]");
-  if (live.length === 0) return;
-  const answer = await fetch(location.href, { headers: { Accept: "text/html", "Notyet-Refresh": "1" }, redirect: "error" });
+  if (kind !== "live" || document.hidden) return;
+  const ask = { headers: { Accept: "text/html", "Notyet-Refresh": "1" }, redirect: "manual", signal: AbortSignal.timeout(10000) };
+  why = "No answer from this service";
+  const answer = await fetch(location.href, ask);
+  signedOut = answer.type === "opaqueredirect" || answer.status === 401;
+  why = `The service answers ${answer.status}`;
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const old of live) {
-    const now = fresh.getElementById(old.id);
-    if (now && now.outerHTML !== old.outerHTML) old.replaceWith(document.adoptNode(now));
-  }
+  if (fresh.querySelector("main")?.dataset.age !== kind) return;
+  patch(main, fresh.querySelector("main"));
+  patch(shown, fresh.getElementById("shown"));
+  shownAt = Date.now();
 }
 
 function keepFresh() {
-  setTimeout(() => refresh().catch(() => {}).finally(keepFresh), refreshEvery);
+  refresh().catch(() => {}).finally(() => {
+    tell();
+    clearTimeout(turn);
+    turn = setTimeout(keepFresh, refreshEvery);
+  });
 }
-keepFresh();
+
+// tell says how old the page is. A page that nobody refreshes any more says so in a red bar.
+function tell() {
+  const ms = Date.now() - shownAt, s = Math.round(ms / 1000), ago = s < 120 ? `${s} s ago` : `${Math.round(s / 60)} min ago`;
+  const old = kind === "live" && ms > oldAfter;
+  age.textContent = kind === "live" && !old && !signedOut ? `live, ${ago}` : `as of ${ago}`;
+  document.body.classList.toggle("old", old || signedOut);
+  const state = signedOut ? "out" : old ? why : "";
+  if (state === told) return; // a bar that changes is read aloud
+  told = state;
+  gone.hidden = state === "";
+  if (signedOut) {
+    const link = document.createElement("a");
+    link.href = "/sign-in?next=" + encodeURIComponent(location.pathname + location.search);
+    link.textContent = "Sign in";
+    gone.replaceChildren("You are signed out · ", link, ". This page is as of " + shown.textContent + ".");
+  } else {
+    gone.textContent = why + ": this page is as of " + shown.textContent + ". It is asked again every 5 s.";
+  }
+}
+
+if (kind) {
+  age.hidden = false;
+  tell();
+  setInterval(tell, 1000);
+  turn = setTimeout(keepFresh, refreshEvery);
+  document.addEventListener("visibilitychange", () => document.hidden || keepFresh());
+}
 
 const form = document.querySelector("form[data-preview]");
 if (form) {

@@ -287,7 +287,6 @@ func TestRefreshAndNoScript(t *testing.T) {
 	p.signIn(tokens["operate"])
 	p.open(taskPage("shop.orders", "order-1"))
 	p.seesIn("#task-state", "pending")
-	eval[any](p, "void document.activeElement?.blur()") // a page does not refresh under somebody's hands
 	require.Less(t, s.call(t, "POST", "/tasks/cancel?wait=5s", fields{"topic": "shop.orders", "id": "order-1"}, nil), 300)
 	p.seesIn("#task-state", "cancelled")
 

@@ -1,0 +1,107 @@
+package browser
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	footer    = `document.getElementById("shown").textContent`
+	remember  = `window.before = ` + footer
+	refreshed = `window.before !== ` + footer
+)
+
+// A refresh changes texts in place: marks, the focus, typed text and scrolled tables stay.
+func TestARefreshTakesNothingAway(t *testing.T) {
+	s := startStack(t)
+	s.schedule(t, "shop.orders", "order-1", nil)
+	p := newTab(t, s.base, "")
+	p.phone()
+	p.signIn(tokens["operate"])
+	p.open("/cluster")
+	p.seesIn("#age", "live")
+	eval[any](p, `void (window.row = document.querySelector("#services tbody tr"), document.getElementById("slots").scrollLeft = 60,
+		getSelection().selectAllChildren(document.querySelector("#services tbody td")), window.marked = getSelection().toString(), `+remember+`)`)
+	p.eventually("the page is not refreshed", refreshed)
+	require.True(t, eval[bool](p, `row.isConnected && marked !== "" && getSelection().toString() === marked`), "the mark stays")
+	require.EqualValues(t, 60, eval[float64](p, `document.getElementById("slots").scrollLeft`), "the table stays where it was scrolled to")
+
+	p.open("/")
+	p.do(chromedp.SendKeys(chromedp.CSS("main input[name=topic]"), "shop"))
+	eval[any](p, "void ("+remember+")")
+	p.eventually("a page with the focus in a form stands still", refreshed)
+	require.Equal(t, "shop", eval[string](p, `document.activeElement.name === "topic" ? document.activeElement.value : "the focus has gone"`))
+
+	// Rows that come and go leave the others what they are: a button with the focus is not another's.
+	p.open("/targets")
+	for _, topic := range []string{"shop.b", "shop.c"} {
+		require.Equal(t, 200, s.call(t, "PATCH", "/targets/"+topic, fields{"paused": true}, nil))
+	}
+	p.seesIn("#targets", "shop.c")
+	eval[any](p, `void (window.focused = document.querySelector('[data-key="shop.c"] button')).focus()`)
+	require.Equal(t, 200, s.call(t, "PATCH", "/targets/shop.a", fields{"paused": true}, nil))
+	require.Equal(t, 200, s.call(t, "PATCH", "/targets/shop.b", fields{"paused": false}, nil))
+	p.seesIn("#targets", "shop.a")
+	require.True(t, eval[bool](p, `document.activeElement === focused && focused.closest("tr").innerText.startsWith("shop.c")`))
+	require.Equal(t, "shop.a,shop.c", eval[string](p, `[...document.querySelectorAll("#targets tbody tr")].map((row) => row.cells[0].innerText).join()`))
+}
+
+// A page says within 15 s that its service is gone, and then that it is back.
+func TestAPageSaysThatItsServiceIsGone(t *testing.T) {
+	s := startStack(t)
+	to, err := url.Parse(s.base)
+	require.NoError(t, err)
+	service := httputil.NewSingleHostReverseProxy(to)
+	var away atomic.Bool
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		service.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	p := newTab(t, proxy.URL, "ERR_EMPTY_RESPONSE")
+	p.signIn(tokens["read"])
+	p.open("/")
+	p.seesIn("#age", "live")
+	away.Store(true)
+	gone := time.Now()
+	p.seesIn("#gone", "No answer from this service: this page is as of")
+	require.Less(t, time.Since(gone), 17*time.Second, "15 s after the last answer, and a second to see it")
+	p.seesIn("#age", "as of 1")
+	away.Store(false)
+	p.seesIn("#age", "live")
+	p.lacks("No answer")
+}
+
+// A session that ended elsewhere is told, and signing in leads back.
+func TestAPageSaysThatItsSessionHasEnded(t *testing.T) {
+	s := startStack(t)
+	s.schedule(t, "shop.orders", "order-1", nil)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	p.open(taskPage("shop.orders", "order-1"))
+	p.seesIn("#age", "live")
+	eval[any](p, `void fetch("/sign-out", { method: "POST", redirect: "manual" })`)
+	p.seesIn("#gone", "You are signed out · Sign in")
+	p.click("#gone a")
+	p.do(chromedp.SendKeys(chromedp.CSS("#token"), tokens["operate"]))
+	p.click("#sign-in")
+	p.seesIn("#task-state", "pending")
+
+	eval[any](p, `void fetch("/sign-out", { method: "POST", redirect: "manual" })`)
+	p.seesIn("#gone", "You are signed out")
+	p.click("#cancel")
+	p.do(chromedp.SendKeys(chromedp.CSS("#token"), tokens["operate"]))
+	p.sees("nothing was changed")
+	p.click("#sign-in")
+	p.seesIn("#task-state", "pending")
+}
