@@ -37,7 +37,10 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 	}
 	pages, err := os.ReadDir(runbooks)
 	require.NoError(t, err)
+	index, err := os.ReadFile("../../docs/not-arrived.md")
+	require.NoError(t, err)
 	for _, p := range pages {
 		require.True(t, alerts[strings.TrimSuffix(p.Name(), ".md")], "%s is about no alert", p.Name())
+		require.Contains(t, string(index), "(runbooks/"+p.Name()+")", "no symptom leads to it")
 	}
 }
