@@ -13,30 +13,30 @@ import (
 // Callback configures HTTP callbacks: the permitted URLs, and the calls. All scanners and
 // dispatchers need the same settings.
 type Callback struct {
-	// Enabled turns callbacks on. Default false: each request for one is rejected. "notyet dev"
-	// turns callbacks on, http and loopback included.
+	// Enabled turns callbacks on. Otherwise requests for them are rejected. Default false.
 	Enabled bool `key:"enabled"`
-	// AllowHTTP also allows http URLs. Default false: https only.
+	// AllowHTTP allows http beside https. Default false.
 	AllowHTTP bool `key:"allow-http"`
-	// AllowedHosts are patterns (path.Match) for a URL's host: hooks.example.com, *.example.com.
-	// * is every host. Default every host, with a warning.
+	// AllowedHosts are the hosts that may be called, such as *.example.com. Default every host,
+	// with a warning.
 	AllowedHosts []string `key:"allowed-hosts" restricts:"write patterns; * is every host"`
-	// AllowedNetworks are exceptions to the refusal of loopback, private, link-local and reserved
-	// addresses, such as 10.1.0.0/16. Default none.
+	// AllowedNetworks are private or reserved networks that may be called all the same, such as
+	// 10.1.0.0/16. Default none.
 	AllowedNetworks []string `key:"allowed-networks"`
-	// AllowedPorts are the permitted ports, or *. Default every port, with a warning.
+	// AllowedPorts are the ports that may be called. Default every port, with a warning.
 	AllowedPorts []string `key:"allowed-ports" restricts:"write ports; * is every port"`
-	// Secrets is a YAML file, a list of {origin, secrets: [whsec_…]}. Requests to the listed
-	// origins are signed. A changed file is read again. Default none.
+	// Secrets is a YAML file of the secrets that sign requests: a list of {origin, secrets:
+	// [whsec_…]}. Default none.
 	Secrets string `key:"secrets" secret:"in file"`
-	// MaxInFlight is the most requests to one origin at a time, of all dispatchers together, by
-	// their slots, at least one each. Default 64.
+	// MaxInFlight is the most requests to one origin at a time, of all dispatchers together.
+	// Default 64.
 	MaxInFlight int `key:"max-in-flight" live:"yes"`
-	// MaxInFlightTotal is likewise the most to all origins, of each dispatcher. Default 2048.
+	// MaxInFlightTotal is the most requests of one dispatcher at a time. Default 2048.
 	MaxInFlightTotal int `key:"max-in-flight-total" live:"yes"`
-	// MaxTimeout is the most time of one request, also if the task asks for more. Default 5m.
+	// MaxTimeout is the most time for one request. Default 5m.
 	MaxTimeout time.Duration `key:"max-timeout" live:"yes"`
-	// CA is a PEM file of authorities to trust in addition to the system's. Default none.
+	// CA is a PEM file of authorities to trust beside the system's. A change needs a restart. Default
+	// none.
 	CA string `key:"ca"`
 }
 

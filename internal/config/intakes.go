@@ -11,34 +11,29 @@ import (
 
 // Intakes are the topics of requests, and their common settings.
 type Intakes struct {
-	// Topics are names. In the file an entry can also be a mapping with topic, target,
-	// allowed-targets, max-delay, max-value-bytes, aliases and quotas: {topic: orders.later,
-	// target: orders}. Default notyet.intake.
+	// Topics are the intake topics. In the file an entry can have settings of its own: {topic:
+	// orders.later, target: orders}. Default notyet.intake.
 	Topics []Intake `key:"topics"`
-	// AllowedTargets are patterns (path.Match). A target topic must match one, for every op: a
-	// writer without the right to schedule for a topic may not cancel, stop, fire or replace there
-	// either. Default every topic, with a warning by scanners; * means the same without the
-	// warning. Of an HTTP callback the origin is compared: https://*.shop.example. The * alone
-	// allows no callback.
+	// AllowedTargets are patterns for target topics and origins of callbacks, such as billing.*
+	// or https://*.shop.example. Requests for others are rejected. Default every one, with a
+	// warning.
 	AllowedTargets []string `key:"allowed-targets" live:"some" restricts:"write patterns; * allows every topic, https://* every HTTP callback"`
-	// MaxDelay is the horizon; requests beyond are rejected. Default 10 years.
+	// MaxDelay is how far ahead a due time may be. Default 87672h (10 years).
 	MaxDelay time.Duration `key:"max-delay" live:"yes"`
-	// MaxValueBytes is the largest value. Default 1MiB, at most 8MiB.
+	// MaxValueBytes is the largest value of a request, at most 8MiB. Default 1MiB.
 	MaxValueBytes Size `key:"max-value-bytes" live:"yes"`
-	// Aliases are other schedulers with understood records: etf1, nats. Default none.
+	// Aliases are other schedulers whose records are understood: etf1, nats. Default none.
 	Aliases []string `key:"aliases" live:"yes"`
-	// RequestsPerSecond is the quota of each intake, 1 to 1000000, of all scanners together.
-	// Default none.
+	// RequestsPerSecond is the most requests of one intake in a second. Default none.
 	RequestsPerSecond int `key:"requests-per-second" live:"number" restricts:"write a number"`
-	// PendingTasks is likewise the quota of pending tasks, 1 to 1000000000. Default none.
+	// PendingTasks is the most pending tasks of one intake. Default none.
 	PendingTasks int `key:"pending-tasks" live:"number" restricts:"write a number"`
-	// PendingBytes is likewise the quota of the bytes of pending tasks: keys, values and headers.
-	// At least max-value-bytes, at most 1024GiB. Default none.
+	// PendingBytes is the most bytes of one intake's pending tasks. Default none.
 	PendingBytes Size `key:"pending-bytes" live:"number" restricts:"write a number"`
-	// Beyond is the fate of requests beyond a quota: wait or reject. Default wait.
+	// Beyond says what happens to requests beyond these three: wait or reject. Default wait.
 	Beyond string `key:"beyond"`
-	// UnknownTargets is the quota of names of missing target topics, among the tasks and timers of
-	// each intake topic, 1 to 10000. Requests beyond are rejected. Default 100.
+	// UnknownTargets is the most names of missing target topics of one intake. Further ones are
+	// rejected. Default 100.
 	UnknownTargets int `key:"unknown-targets" live:"number" restricts:"write a number"`
 }
 

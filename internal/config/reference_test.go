@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,23 +20,31 @@ var update = flag.Bool("update", false, "rewrite docs/settings-reference.md")
 
 const reference = "../../docs/settings-reference.md"
 
+const head = `# All settings
+
+[Settings](settings.md) names the usual ones. A key without a default is not set. Values have units: durations as 400ms, 4s or 168h, sizes as 256MiB. Services take over keys marked *live* at SIGHUP. A changed file with a secret, certificate or tokens is read again without it. Where a list restricts, * allows all.
+`
+
+// goName is a word of the source, such as AllowHTTP. These names come from outside.
+var (
+	goName  = regexp.MustCompile(`\b[A-Z]+[a-z]+[A-Z]\w*`)
+	outside = strings.NewReplacer("OpenID", "", "ZooKeeper", "", "JWTs", "")
+)
+
 // The page names every setting, with what its comment in the source says.
 func TestReference(t *testing.T) {
 	comments := commentsOfFields(t)
 	var out strings.Builder
-	out.WriteString("# All settings\n\nEach key with its unit and default, if there is one, from the comments of the source (`go test ./internal/config -run TestReference -update`). [Settings](settings.md) names the usual ones. Services take the live ones over at SIGHUP.\n")
+	out.WriteString(head)
 	section, servers := ".", 0
 	var tls []string
 	for _, f := range fields {
 		owner, name := fieldOf(f)
 		about := comments[owner+"."+name]
 		require.NotEmpty(t, about, "%s.%s says nothing: give it a comment with its unit and default", owner, name)
-		about = strings.TrimSuffix(about, " Default none.")
-		for _, verb := range []string{" is ", " are "} { // the key has the name
-			about = strings.TrimPrefix(about, name+verb)
-		}
+		about = forUsers(t, owner, name, about)
 		if f.live {
-			about += " Live."
+			about += " *Live.*"
 		}
 		head, rest, _ := strings.Cut(f.key, ".")
 		switch {
@@ -63,6 +72,19 @@ func TestReference(t *testing.T) {
 	page, err := os.ReadFile(reference)
 	require.NoError(t, err)
 	require.Equal(t, out.String(), string(page), "write it anew with -update")
+}
+
+// forUsers drops the field's name, which the key has, and the verb behind it.
+func forUsers(t *testing.T, owner, name, about string) string {
+	about = strings.TrimSuffix(about, " Default none.")
+	for _, verb := range []string{"is ", "are ", ""} {
+		if rest, ok := strings.CutPrefix(about, name+" "+verb); ok {
+			about = rest
+			break
+		}
+	}
+	require.NotRegexp(t, goName, outside.Replace(about), "%s.%s names something of the source", owner, name)
+	return about
 }
 
 // fieldOf is the struct that has a setting, and its name there.
