@@ -35,8 +35,8 @@ type Callback struct {
 	MaxInFlightTotal int `key:"max-in-flight-total" live:"yes"`
 	// MaxTimeout is the most time for one request. Default 5m.
 	MaxTimeout time.Duration `key:"max-timeout" live:"yes"`
-	// CA is a PEM file of authorities to trust beside the system's. A change needs a restart. Default
-	// none.
+	// CA is a PEM file of authorities to trust beside the system's. A change needs a restart.
+	// Default none.
 	CA string `key:"ca"`
 }
 

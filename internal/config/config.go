@@ -287,8 +287,7 @@ type Ops struct {
 
 // Topic is one of notyet's own topics.
 type Topic struct {
-	// Topic is the name. Default notyet.reports, notyet.results, notyet.cancels and
-	// notyet.wakes.
+	// Topic is the name. Default notyet., and the first part of the key.
 	Topic string `key:"topic"`
 }
 

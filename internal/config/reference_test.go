@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite docs/settings-reference.md")
 
 const reference = "../../docs/settings-reference.md"
 
-const head = `# All settings
+const intro = `# All settings
 
 [Settings](settings.md) names the usual ones. A key without a default is not set. Values have units: durations as 400ms, 4s or 168h, sizes as 256MiB. Services take over keys marked *live* at SIGHUP. A changed file with a secret, certificate or tokens is read again without it. Where a list restricts, * allows all.
 `
@@ -35,7 +35,7 @@ var (
 func TestReference(t *testing.T) {
 	comments := commentsOfFields(t)
 	var out strings.Builder
-	out.WriteString(head)
+	out.WriteString(intro)
 	section, servers := ".", 0
 	var tls []string
 	for _, f := range fields {
@@ -50,6 +50,8 @@ func TestReference(t *testing.T) {
 		switch {
 		case !strings.Contains(f.key, "."):
 			head = "others"
+		case owner == "Topic":
+			about, head = "the name. Default notyet."+head+".", "other topics"
 		case owner == "TLS" && head != "kafka": // the same for each server: said once
 			servers++
 			continue
