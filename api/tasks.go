@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -135,6 +136,7 @@ func (t *Tasks) withhold() {
 // TaskFilter selects tasks to list.
 type TaskFilter struct {
 	Topic    string  `query:"topic"     doc:"only this target topic"`
+	ID       string  `query:"id"        doc:"the tasks with this id, of all targets that have tasks and in any state; topic alone may stand beside it"`
 	IDPrefix string  `query:"id-prefix" doc:"only ids that begin so"`
 	Tag      string  `query:"tag"       doc:"only tasks with this tag; the order is then that of due times, and those that come again, wait for a report or are held are last"`
 	State    string  `query:"state"     doc:"only tasks in this state; one of ended tasks implies ended" enum:"pending,claimed,waiting_report,waiting_retry,delivered,succeeded,cancelled,stopped,dead"`
@@ -178,6 +180,9 @@ func (l *Local) Task(ctx context.Context, topic, id string) (Task, error) {
 
 // Tasks returns a page of tasks: the next due first, or the last ended first.
 func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
+	if f.ID != "" {
+		return l.tasksWithID(ctx, f)
+	}
 	after, err := parseCursor(f.Cursor, f.Tag)
 	if err == nil {
 		err = checkTag(f.Tag)
@@ -198,6 +203,25 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 		out.Tasks = append(out.Tasks, newTask(v, f.Content))
 	}
 	return out, nil
+}
+
+func (l *Local) tasksWithID(ctx context.Context, f TaskFilter) (Tasks, error) {
+	if f.IDPrefix+f.Tag+f.State+f.Cursor != "" || f.Ended || f.Content || f.From != (Instant{}) || f.To != (Instant{}) {
+		return Tasks{}, wrong("id", f.ID, "stands beside other filters: topic alone may, leave out the others")
+	}
+	if topic := schemas.TargetName(f.Topic); topic != "" {
+		v, err := look.New(l.store).Get(ctx, topic, f.ID)
+		if errors.Is(err, look.ErrNotFound) {
+			return Tasks{Tasks: []Task{}}, nil
+		}
+		return Tasks{Tasks: []Task{newTask(v, false)}}, err
+	}
+	found, err := listing(ctx, l, func(ctx context.Context) ([]look.View, error) { return look.New(l.store).Find(ctx, f.ID, f.Allowed) })
+	out := Tasks{Tasks: make([]Task, 0, len(found))}
+	for _, v := range found {
+		out.Tasks = append(out.Tasks, newTask(v, false))
+	}
+	return out, err
 }
 
 // Task returns one task with content, or look.ErrNotFound.

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -58,6 +60,35 @@ func TestScheduleCarriesTheCallersTrace(t *testing.T) {
 			require.Equal(t, c.want, got.Headers)
 		})
 	}
+}
+
+// An id alone is found in each of the caller's topics, in whatever state, and says nothing of others.
+func TestTasksWithAnID(t *testing.T) {
+	w := newWorld(t)
+	for _, topic := range []string{"orders", "bills", "https://shop.example"} {
+		w.schedule(topic, "in.a/3/762", time.Now().Add(time.Hour).UnixMilli(), nil, nil)
+	}
+	w.schedule("orders", "in.a/3/7621", time.Now().Add(time.Hour).UnixMilli(), nil, nil)
+	for token, want := range map[string][]string{"read": {"bills", "https://shop.example", "orders"}, "read of orders": {"orders"}, "admin of bills": {"bills"}} {
+		code, text := w.as(token, "GET", "/api/v1/tasks?id=in.a/3/762", "")
+		require.Equal(t, 200, code, text)
+		var page Tasks
+		require.NoError(t, json.Unmarshal([]byte(text), &page))
+		var topics []string
+		for _, found := range page.Tasks {
+			require.Equal(t, "in.a/3/762", found.ID)
+			topics = append(topics, found.Topic)
+		}
+		require.Equal(t, want, topics, token)
+		require.Empty(t, page.Cursor)
+	}
+	for path, code := range map[string]int{"?id=none": 200, "?id=in.a/3/762&topic=orders": 200, "?id=none&topic=orders": 200, "?id=a&tag=b": 422, "?id=a&state=dead": 422, "?id=a&ended=true": 422, "?id=": 422} {
+		got, text := w.as("admin", "GET", "/api/v1/tasks"+path, "")
+		require.Equal(t, code, got, text)
+		require.Equal(t, path == "?id=in.a/3/762&topic=orders", strings.Contains(text, `"state":"pending"`), text)
+	}
+	code, text := w.as("read of orders", "GET", "/api/v1/tasks?id=in.a/3/762&topic=bills", "")
+	require.Equal(t, 403, code, text)
 }
 
 // published returns the first n records of the intake.

@@ -27,6 +27,7 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -102,12 +103,29 @@ func (w *world) writeTokens(roles ...access.Role) {
 
 func (w *world) schedule(topic, id string, value []byte) {
 	w.t.Helper()
+	w.apply(w.request(topic, id, value))
+}
+
+// end cancels a task.
+func (w *world) end(topic, id string) {
+	w.t.Helper()
+	c := w.request(topic, id, nil)
+	c.Request.Op = schemas.OpCancel
+	w.apply(c)
+}
+
+func (w *world) request(topic, id string, value []byte) task.Change {
 	c := task.Change{Seq: task.Seq(w.source.ID, w.next), Request: &schemas.Request{
 		Topic: topic, ID: id, GivenID: true, Due: time.Now().Add(time.Hour).UnixMilli(), Accepted: time.Now().UnixMilli(), Version: -1, Value: value, Settings: schemas.DefaultSettings(),
 	}}
-	_, err := intake.New(w.store).Apply(w.t.Context(), intake.Batch{Advance: []intake.Advance{{Source: w.source.ID, From: w.next, To: w.next + 1}}, Changes: []task.Change{c}}, store.At(time.Now().UnixMilli()))
-	require.NoError(w.t, err)
 	w.next++
+	return c
+}
+
+func (w *world) apply(changes ...task.Change) {
+	w.t.Helper()
+	_, err := intake.New(w.store).Apply(w.t.Context(), intake.Batch{Advance: []intake.Advance{{Source: w.source.ID, From: w.next - int64(len(changes)), To: w.next}}, Changes: changes}, store.At(time.Now().UnixMilli()))
+	require.NoError(w.t, err)
 }
 
 // browser keeps cookies and does not follow redirects.
@@ -243,6 +261,77 @@ func TestFindGoesToTheTask(t *testing.T) {
 	require.Contains(t, text, "No task is like that")
 	_, text = b.get("/find?q=nothing")
 	require.Contains(t, text, "No task is like that")
+}
+
+// "None" is said of what was looked through: ended tasks too, and each meaning of the text.
+func TestFindLooksThroughEverything(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("read")
+	for _, id := range []string{"o-17", "notyet.intake/3/762", "sent"} {
+		w.schedule("orders", id, nil)
+	}
+	for n := range 8 {
+		w.schedule("reports", fmt.Sprintf("daily@%d", n), nil)
+	}
+	w.schedule("reports", "daily@to-come", nil)
+	w.schedule("reports", "sent", nil)
+	w.schedule("notyet.intake", "3/9", nil)
+	w.end("orders", "o-17")
+	w.end("orders", "sent")
+	for n := range 8 {
+		w.end("reports", fmt.Sprintf("daily@%d", n))
+	}
+
+	for q, to := range map[string]string{
+		"o-17":                taskPath("orders", "o-17"), // it has ended, and no topic was typed
+		"notyet.intake/3/762": taskPath("orders", "notyet.intake/3/762"),
+		"notyet.intake/3/9":   taskPath("notyet.intake", "3/9"),
+		"orders o-17":         taskPath("orders", "o-17"),
+	} {
+		resp, text := b.get("/find?" + url.Values{"q": {q}}.Encode())
+		require.Equal(t, http.StatusSeeOther, resp.StatusCode, "%s: %s", q, text)
+		require.Equal(t, to, resp.Header.Get("Location"), q)
+	}
+	_, text := b.get("/find?q=sent")
+	require.Contains(t, text, "With this id")
+	require.Equal(t, 2, strings.Count(text, ">sent</a>"), "of both targets")
+	_, text = b.get("/find?q=notyet.intake/3")
+	require.Contains(t, text, ">notyet.intake/3/762</a>")
+	require.Contains(t, text, ">3/9</a>")
+	_, text = b.get("/find?" + url.Values{"topic": {"reports"}, "q": {"daily@"}}.Encode())
+	require.Equal(t, 9, strings.Count(text, ">daily@"), "those of its runs that have ended, and those to come")
+	_, text = b.get("/find?" + url.Values{"topic": {"reports"}, "q": {"daily@"}, "state": {"pending"}}.Encode())
+	require.Equal(t, 1, strings.Count(text, ">daily@"))
+}
+
+// A page that has not looked through everything does not say "none", and goes on where it ended.
+func TestFindGoesOnToTheEnd(t *testing.T) {
+	w := newWorld(t, true)
+	for range 11 {
+		var many []task.Change
+		for range look.ListExamined / 5 {
+			many = append(many, w.request("orders", fmt.Sprintf("o-%05d", w.next), nil))
+		}
+		w.apply(many...)
+	}
+	w.schedule("orders", "the-last", nil)
+	b := w.as("read")
+	resp, _ := b.get("/find?q=the-last")
+	require.Equal(t, taskPath("orders", "the-last"), resp.Header.Get("Location"), "an id is found at once, however many tasks there are")
+	for q, found := range map[string]bool{"the-la": true, "nowhere": false} {
+		for path, pages := "/find?q="+q, 0; path != ""; pages++ {
+			require.Less(t, pages, 10)
+			_, text := b.get(path)
+			m := regexp.MustCompile(`class="button" href="(/find[^"]+)"`).FindStringSubmatch(text)
+			if path = ""; m != nil {
+				path = strings.ReplaceAll(m[1], "&amp;", "&")
+				require.NotContains(t, text, `id="none"`)
+				continue
+			}
+			require.Equal(t, found, strings.Contains(text, ">the-last</a>"))
+			require.Equal(t, !found, strings.Contains(text, `id="none"`))
+		}
+	}
 }
 
 func TestListsPage(t *testing.T) {

@@ -3,7 +3,9 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/notyet/notyet/api"
 )
@@ -11,67 +13,135 @@ import (
 type findData struct {
 	Q, Topic, Tag, State string
 	Ended                bool
-	Tasks                []api.Task
-	Next                 string // the next page; empty: none
+	Named                []api.Task // several with the typed id
+	Lists                []foundList
+	None                 bool // all was looked through
 	Asked                bool
 	States               []string
 }
 
+// foundList is a page of the tasks to come, or of those that have ended.
+type foundList struct {
+	Ended bool
+	Topic string // the target that was read from the text
+	Tasks []api.Task
+	Next  string // the next page; empty: all were looked through
+}
+
+// taskStates are the states of tasks to come, and behind openStates those of ended ones.
 var taskStates = []string{"pending", "claimed", "waiting_report", "waiting_retry", "delivered", "succeeded", "cancelled", "stopped", "dead"}
 
-// find looks for a task by topic and id. Without such a task, or without a topic, the tasks are
-// listed whose id begins with the text.
+const openStates = 4
+
+// walkFor is how long a page looks for the first task of its lists.
+const walkFor = 500 * time.Millisecond
+
+// find goes to the task with the typed id, or shows all that have the id. Without one it lists the
+// tasks whose id begins with the text: those to come, and those that have ended.
 func (c *Console) find(r *http.Request) (view, error) {
 	d := &findData{Q: strings.TrimSpace(r.FormValue("q")), Topic: strings.TrimSpace(r.FormValue("topic")), Tag: strings.TrimSpace(r.FormValue("tag")), State: r.FormValue("state"), Ended: r.FormValue("ended") != "", States: taskStates}
 	v := view{page: "find", title: "Find a task", data: d}
-	d.Asked = d.Q != "" || d.Topic != "" || d.Tag != "" || d.State != "" || d.Ended || r.FormValue("cursor") != ""
+	goesOn := r.FormValue("cursor") != ""
+	d.Asked = d.Q != "" || d.Topic != "" || d.Tag != "" || d.State != "" || d.Ended || goesOn
 	if !d.Asked {
 		return v, nil
 	}
-	prefix := d.Q
-	if topic, id := d.named(); id != "" && r.FormValue("cursor") == "" {
-		var t api.Task
-		err := c.inside.get(r.Context(), "/task", url.Values{"topic": {topic}, "id": {id}}, &t)
-		if err == nil {
-			return view{to: taskPath(topic, id)}, nil
+	readings := []reading{{d.Topic, d.Q}}
+	if topic, id := split(d.Q); d.Topic == "" && topic != "" && !goesOn {
+		readings = append(readings, reading{topic, id})
+	}
+	for _, read := range readings {
+		if read.text == "" || goesOn {
+			continue
 		}
-		if d.Topic == "" && isNotFound(err) {
-			d.Topic, prefix = topic, id
-		} else if !isNotFound(err) {
+		var page api.Tasks
+		if err := c.inside.get(r.Context(), "/tasks", url.Values{"id": {read.text}, "topic": {read.topic}}, &page); err != nil && !read.isNone(d, err) {
 			return v, err
 		}
+		d.Named = append(d.Named, page.Tasks...)
 	}
-	q := url.Values{"limit": {"50"}, "topic": {d.Topic}, "id-prefix": {prefix}, "tag": {d.Tag}, "state": {d.State}, "cursor": {r.FormValue("cursor")}}
-	if d.Ended {
-		q.Set("ended", "true")
+	if len(d.Named) == 1 {
+		return view{to: taskPath(d.Named[0].Topic, d.Named[0].ID)}, nil
+	} else if len(d.Named) > 0 {
+		return v, nil
 	}
-	var page api.Tasks
-	if err := c.inside.get(r.Context(), "/tasks", q, &page); err != nil {
-		return v, err
+	d.None = true
+	until := time.Now().Add(walkFor)
+	for _, read := range readings {
+		for _, ended := range d.lists(goesOn) {
+			l, err := c.walk(r, d, read, ended, until)
+			if err != nil && !read.isNone(d, err) {
+				return v, err
+			} else if err == nil {
+				d.Lists, d.None = append(d.Lists, l), d.None && len(l.Tasks) == 0 && l.Next == ""
+			}
+		}
 	}
-	d.Tasks = page.Tasks
-	d.Next = next(r, "/find", page.Cursor, "q", "topic", "tag", "state", "ended")
 	return v, nil
 }
 
-// named splits the typed text into a topic and an id: with a topic of its own, "topic id", or
-// "topic/id". An origin of callbacks has slashes itself.
-func (d *findData) named() (topic, id string) {
-	if d.Topic != "" {
-		return d.Topic, d.Q
+// lists says whether to list ended tasks, those to come, or both.
+func (d *findData) lists(goesOn bool) []bool {
+	if i := slices.Index(taskStates, d.State); i >= 0 {
+		return []bool{i >= openStates}
 	}
-	if topic, id, ok := strings.Cut(d.Q, " "); ok {
+	if d.Ended || goesOn {
+		return []bool{d.Ended}
+	}
+	return []bool{false, true}
+}
+
+// reading is what a typed text may stand for: an id or its beginning, of all targets or of one. An
+// id of notyet's own looks like a target and an id, so the text has both meanings.
+type reading struct{ topic, text string }
+
+// isNone tells whether an error only says that the text does not begin with a target of the caller.
+func (read reading) isNone(d *findData, err error) bool {
+	status := asProblem(err).Status
+	return read.topic != d.Topic && (status == http.StatusForbidden || status == http.StatusUnprocessableEntity)
+}
+
+// walk reads pages until there is a task, or the time is over.
+func (c *Console) walk(r *http.Request, d *findData, read reading, ended bool, until time.Time) (foundList, error) {
+	l, cursor := foundList{Ended: ended}, r.FormValue("cursor")
+	if read.topic != d.Topic {
+		l.Topic = read.topic
+	}
+	for {
+		q := url.Values{"limit": {"50"}, "topic": {read.topic}, "id-prefix": {read.text}, "tag": {d.Tag}, "state": {d.State}, "cursor": {cursor}}
+		if ended {
+			q.Set("ended", "true")
+		}
+		var page api.Tasks
+		if err := c.inside.get(r.Context(), "/tasks", q, &page); err != nil {
+			return l, err
+		}
+		l.Tasks, cursor = page.Tasks, page.Cursor
+		if len(l.Tasks) == 0 && cursor != "" && time.Now().Before(until) {
+			continue
+		}
+		fields := url.Values{"q": {read.text}, "topic": {read.topic}, "tag": {d.Tag}, "state": {d.State}}
+		if ended {
+			fields.Set("ended", "on")
+		}
+		l.Next = nextPage("/find", cursor, fields)
+		return l, nil
+	}
+}
+
+// split reads a text as "topic id", or "topic/id". An origin of callbacks has slashes itself.
+func split(text string) (topic, id string) {
+	if topic, id, ok := strings.Cut(text, " "); ok {
 		return topic, strings.TrimSpace(id)
 	}
-	if strings.Contains(d.Q, "://") {
-		at := strings.Index(d.Q, "://") + 3
-		if i := strings.IndexByte(d.Q[at:], '/'); i >= 0 {
-			return d.Q[:at+i], d.Q[at+i+1:]
-		}
-		return "", ""
+	host := 0
+	if at := strings.Index(text, "://"); at >= 0 {
+		host = at + len("://")
 	}
-	topic, id, _ = strings.Cut(d.Q, "/")
-	return topic, id
+	if i := strings.IndexByte(text[host:], '/'); i >= 0 {
+		return text[:host+i], text[host+i+1:]
+	}
+	return "", ""
 }
 
 func taskPath(topic, id string) string {
@@ -86,12 +156,20 @@ func set(q url.Values, name, value string) {
 
 // next is the path of the next page, with the named fields of this one.
 func next(r *http.Request, path, cursor string, fields ...string) string {
+	q := url.Values{}
+	for _, f := range fields {
+		q.Set(f, r.FormValue(f))
+	}
+	return nextPage(path, cursor, q)
+}
+
+func nextPage(path, cursor string, fields url.Values) string {
 	if cursor == "" {
 		return ""
 	}
 	q := url.Values{"cursor": {cursor}}
-	for _, f := range fields {
-		set(q, f, r.FormValue(f))
+	for name := range fields {
+		set(q, name, fields.Get(name))
 	}
 	return path + "?" + q.Encode()
 }

@@ -38,12 +38,6 @@ func asProblem(err error) *Problem {
 	return &Problem{Status: http.StatusInternalServerError, Title: "The page cannot be made", Detail: err.Error()}
 }
 
-// isNotFound tells whether the API knows no such thing.
-func isNotFound(err error) bool {
-	var p *Problem
-	return errors.As(err, &p) && p.Status == http.StatusNotFound
-}
-
 // get leaves out empty values: fields of a form that were not filled in.
 func (in *inside) get(ctx context.Context, path string, q url.Values, into any) error {
 	maps.DeleteFunc(q, func(_ string, values []string) bool { return values[0] == "" })

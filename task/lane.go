@@ -38,6 +38,9 @@ func lane(target uint32, c Class) Lane { return Lane(target)<<8 | Lane(c) }
 
 const targetBits = 0x7fffff
 
+// MaxLane is the highest lane that a row may have.
+const MaxLane = targetBits<<8 | 0xff
+
 // LaneKey is an installation's key of the hash in its lanes. Without the key, nobody finds a topic
 // in another one's lanes.
 type LaneKey [16]byte

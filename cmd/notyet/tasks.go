@@ -77,6 +77,7 @@ func eventLine(e api.TaskEvent) string {
 type listCmd struct {
 	asking
 	ofTarget
+	ID      string `help:"The tasks with this id, of all targets and in any state." name:"id" placeholder:"ID"`
 	Prefix  string `help:"Only tasks whose id begins with this text." name:"id-prefix" placeholder:"TEXT"`
 	Tag     string `help:"Only tasks with this tag, in order of due time." placeholder:"TAG"`
 	State   string `help:"Only tasks in this state, such as pending, waiting_retry or dead." placeholder:"STATE"`
@@ -93,6 +94,7 @@ func (listCmd) Help() string {
 Examples:
   notyet list orders -n 20
   notyet list --from 24h
+  notyet list --id 4711
   notyet list --ended --json | jq '.[] | select(.state == "dead")'`
 }
 
@@ -104,7 +106,7 @@ func (c *listCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	f := api.TaskFilter{Topic: c.Topic, IDPrefix: c.Prefix, Tag: c.Tag, State: c.State, From: from, To: to, Ended: c.Ended, Content: c.Content}
+	f := api.TaskFilter{Topic: c.Topic, ID: c.ID, IDPrefix: c.Prefix, Tag: c.Tag, State: c.State, From: from, To: to, Ended: c.Ended, Content: c.Content}
 	return show(a, c.asking, func(b *backend) ([]api.Task, error) {
 		return listed(c.Limit, func(room int, cursor string) ([]api.Task, string, error) {
 			f.Limit, f.Cursor = room, cursor

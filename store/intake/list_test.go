@@ -125,3 +125,40 @@ func TestListFilters(t *testing.T) {
 		require.Empty(t, ids(look.ListFilter{Allowed: func(topic string) bool { return topic != target }}))
 	})
 }
+
+// An id alone is looked for under the names of all targets, in whatever state its tasks are.
+func TestFindOfEveryTarget(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		var all []any
+		for i := range 150 {
+			r := s.schedule("4711", in(time.Duration(1+i)*time.Second))
+			r.Topic = fmt.Sprintf("t%03d", i)
+			all = append(all, r)
+			for n := range 5 {
+				r := s.schedule(fmt.Sprint("other-", n))
+				r.Topic = fmt.Sprintf("t%03d", i)
+				all = append(all, r)
+			}
+		}
+		s.do(all...)
+		gone := s.cancel("4711")
+		gone.Topic = "t001"
+		s.do(gone)
+		s.deliver(t0 + 1000)
+
+		found, err := look.New(s.Store).Find(s.ctx, "4711", nil)
+		require.NoError(t, err)
+		require.Len(t, found, 150)
+		for i, v := range found {
+			require.Equal(t, fmt.Sprintf("t%03d", i), v.Topic)
+			require.Equal(t, map[int]string{0: "delivered", 1: "cancelled"}[i], map[bool]string{true: v.State}[i < 2])
+		}
+		found, err = look.New(s.Store).Find(s.ctx, "4711", func(topic string) bool { return topic == "t077" })
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, "pending", found[0].State)
+		found, err = look.New(s.Store).Find(s.ctx, "471", nil)
+		require.NoError(t, err)
+		require.Empty(t, found)
+	})
+}

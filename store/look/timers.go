@@ -109,20 +109,23 @@ type Run struct {
 
 // GetRuns reads the tasks of a topic with these ids, without their bodies.
 func (r Reader) GetRuns(ctx context.Context, topic string, ids []string) (map[string]Run, error) {
-	type seen struct {
-		task task.Task
-		slot handle.Slot
-		kind sql.NullString
-	}
+	runs, err := r.runs(ctx, tables.Idents(ids, func(id string) [16]byte { return task.Ident(topic, id) }))
 	out := make(map[string]Run, len(ids))
-	rows, err := tables.FetchIn(ctx, r.h.Reads(), func(r *sql.Rows, v *seen) error {
-		return tables.ScanTaskAnd(r, &v.task, &v.slot.Claimed, &v.slot.Done, &v.kind)
-	},
-		"SELECT "+tables.TaskHead+"'', COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0),"+
-			" (SELECT d.kind FROM dead_letters d WHERE d.seq = tasks.seq ORDER BY d.replay DESC LIMIT 1) FROM tasks WHERE ident",
-		tables.Idents(ids, func(id string) [16]byte { return task.Ident(topic, id) }), "")
-	for _, v := range rows {
-		out[v.task.ID] = Run{View: viewOf(&v.task, v.slot), Place: v.task.Pos, Dead: v.kind.String, Dropped: v.task.WasDropped() && !v.kind.Valid}
+	for _, v := range runs {
+		out[v.ID] = v
 	}
 	return out, wrap.Err(err, "reading %d runs", len(ids))
+}
+
+func (r Reader) runs(ctx context.Context, idents []any) ([]Run, error) {
+	return tables.FetchIn(ctx, r.h.Reads(), func(r *sql.Rows, v *Run) error {
+		var t task.Task
+		var slot handle.Slot
+		var kind sql.NullString
+		err := tables.ScanTaskAnd(r, &t, &slot.Claimed, &slot.Done, &kind)
+		*v = Run{View: viewOf(&t, slot), Place: t.Pos, Dead: kind.String, Dropped: t.WasDropped() && !kind.Valid}
+		return err
+	},
+		"SELECT "+tables.TaskHead+"'', COALESCE((SELECT claimed FROM slots s WHERE s.slot = tasks.slot), 0), COALESCE((SELECT done FROM slots s WHERE s.slot = tasks.slot), 0),"+
+			" (SELECT d.kind FROM dead_letters d WHERE d.seq = tasks.seq ORDER BY d.replay DESC LIMIT 1) FROM tasks WHERE ident", idents, "")
 }
