@@ -156,6 +156,9 @@ const shortestProbe = 10 * time.Second
 // giveUpAfter is how long the producers try with a record.
 func (c Config) giveUpAfter() time.Duration { return max(3*c.UnresponsiveAfter, 3*time.Second) }
 
+// lastAnswer is for how long a probe waits for an answer beyond its time.
+const lastAnswer = 2 * time.Second
+
 // probe sends one task to a silent outlet, and waits until an outlet would be called silent again,
 // or found missing.
 func (s *sender) probe(ctx context.Context, one flight.Sendable) {
@@ -166,16 +169,23 @@ func (s *sender) probe(ctx context.Context, one flight.Sendable) {
 		s.answered(one.Task, one.Record, fmt.Errorf("%w: %w", kafka.ErrNotSent, err))
 		return
 	}
-	bound, cancel := context.WithTimeout(ctx, max(s.cfg.UnresponsiveAfter, shortestProbe))
-	defer cancel()
-	stop := context.AfterFunc(bound, client.Close) // nothing else ends a send that is under way
-	var r *kgo.Record
-	r, err = client.ProduceSync(context.Background(), one.Record).First()
-	stop()
-	client.Close()
+	r, err := produceWithin(ctx, client, one.Record, max(s.cfg.UnresponsiveAfter, shortestProbe), lastAnswer)
 	if ctx.Err() == nil {
 		s.answeredBy(one.Task, r, lost.Judge(err, 0), true)
 	}
+}
+
+// produceWithin tries with a record until patience is over, and ends the client. A request under
+// way at the end is waited for: the target may take the record at that moment, and another producer
+// would write it once more.
+func produceWithin(ctx context.Context, client *kgo.Client, record *kgo.Record, patience, answer time.Duration) (*kgo.Record, error) {
+	defer client.Close()
+	bound, cancel := context.WithTimeout(ctx, patience+answer)
+	defer cancel()
+	defer context.AfterFunc(bound, client.Close)() // nothing else ends a request without an answer
+	tries, enough := context.WithTimeout(context.Background(), patience)
+	defer enough()
+	return client.ProduceSync(tries, record).First()
 }
 
 // probed counts a probe that is over.

@@ -7,8 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/letters"
@@ -129,5 +131,42 @@ func (f *fixture) fire(topic, prefix string, n int) {
 	for i := range n {
 		f.schedule(&kgo.Record{Topic: "intake", Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 			{Key: schemas.HeaderOp, Value: []byte("fire")}, {Key: schemas.HeaderTopic, Value: []byte(topic)}, {Key: schemas.HeaderID, Value: []byte(fmt.Sprint(prefix, i))}}})
+	}
+}
+
+// A target that takes a record in the last moment of a question is heard: otherwise the record is
+// written once more. One that says nothing ends the question.
+func TestQuestionHearsAnAnswerUnderWay(t *testing.T) {
+	const patience = 2 * time.Second
+	for name, c := range map[string]struct {
+		answers bool
+		within  time.Duration
+	}{"answered": {true, bound}, "never": {false, tick}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 1, "orders")
+			orders := f.read("orders")
+			began, answer := time.Now(), make(chan struct{})
+			f.cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+				f.cluster.SleepControl(func() { <-answer })
+				return nil, nil, false
+			})
+			client, err := kafka.NewSoloProducer(f.kafka, zap.NewNop())
+			require.NoError(t, err)
+			said := make(chan error, 1)
+			go func() {
+				_, err := produceWithin(t.Context(), client, &kgo.Record{Topic: "orders", Value: []byte("v")}, patience, c.within)
+				said <- err
+			}()
+			f.passes(began.Add(patience + 10*tick))
+			if c.answers {
+				require.Empty(t, said, "it waits")
+				close(answer)
+				require.NoError(t, <-said)
+				f.eventually("it is there", func() bool { return orders.count() == 1 })
+				return
+			}
+			require.Error(t, <-said)
+			close(answer)
+		})
 	}
 }
