@@ -84,7 +84,7 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	register(s, operate, "backfill-timer", post, aTimer+"/backfill",
 		"Make those runs of a timer in a range that do not exist, the oldest first; while there is next, send it again; at most "+strconv.Itoa(MostBackfilled)+" runs", s.backfillTimer)
 
-	register(s, read, "list-deadletters", get, letters, "List dead letters in the order of their ids", dead.list, s.onePage)
+	register(s, read, "list-deadletters", get, letters, "List dead letters in the order of their ids, or the latest first", dead.list, s.onePage)
 	register(s, read, "count-deadletters", get, letters+"/count", "Count dead letters", dead.countPage)
 	register(s, read, "get-deadletter", get, letters+"/{id}", "Show a dead letter with its content", dead.get, s.oneThing)
 	register(s, operate, "replay-deadletters", post, letters+"/replay", "Replay one page of dead letters; go on after next", dead.replay)

@@ -56,7 +56,7 @@ func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error
 
 // Letters implements deadletter.Source.
 func (c *Client) Letters(ctx context.Context, f letters.Filter, cursor string, content bool) (deadletter.Letters, error) {
-	return get[deadletter.Letters](ctx, c, "/deadletters", listLettersInput{newLetterFilter(f), f.Limit, cursor, content}, nil)
+	return get[deadletter.Letters](ctx, c, "/deadletters", listLettersInput{newLetterFilter(f), f.Newest, f.Limit, cursor, content}, nil)
 }
 
 // CountLetters counts the letters of a filter.
@@ -95,6 +95,7 @@ func (l *Letters) withhold() {
 
 type listLettersInput struct {
 	LetterFilter
+	Newest  bool   `query:"newest"  doc:"the latest first, on all pages"`
 	Limit   int    `query:"limit"   default:"100"                        maximum:"1000"   minimum:"1"`
 	Cursor  string `query:"cursor"  doc:"that of the page before"        maxLength:"1000"`
 	Content bool   `query:"content" doc:"with key, value and headers"`
@@ -123,11 +124,16 @@ type letterHandlers struct {
 }
 
 func (h letterHandlers) list(ctx context.Context, in *listLettersInput) (out Letters, err error) {
-	err = h.cursors.page(ctx, "deadletters", &in.Cursor, &out.Cursor, func() error {
+	list := "deadletters"
+	if in.Newest {
+		list = "newest deadletters" // a cursor goes one way
+	}
+	err = h.cursors.page(ctx, list, &in.Cursor, &out.Cursor, func() error {
 		if err := checkTag(in.Tag); err != nil {
 			return err
 		}
 		f := in.store(in.Limit, 0)
+		f.Newest = in.Newest
 		if caller := access.From(ctx); !caller.AllTopics() {
 			f.Allowed = func(topic string) bool { return withinLetters(caller, topic) == nil }
 		}

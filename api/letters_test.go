@@ -33,6 +33,9 @@ func TestDeadLettersByCursor(t *testing.T) {
 		"the last page is full":  {"read", "limit=3", [][]string{{"0", "1", "2"}, {"3", "4", "5"}}},
 		"those of a topic":       {"read of orders", "limit=2&topic=orders", [][]string{{"3", "4"}, {"5"}}},
 		"those that may be seen": {"read of orders", "limit=2", [][]string{{"3", "4"}, {"5"}}},
+		"the latest first":       {"read", "limit=4&newest=true", [][]string{{"5", "4", "3", "2"}, {"1", "0"}}},
+		"the latest of a topic":  {"read of orders", "limit=2&newest=true&topic=orders", [][]string{{"5", "4"}, {"3"}}},
+		"the latest of a caller": {"read of orders", "limit=2&newest=true", [][]string{{"5", "4"}, {"3"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pages [][]string
@@ -62,6 +65,13 @@ func TestDeadLettersByCursor(t *testing.T) {
 	found, err := deadletter.Collect(t.Context(), w.client, letters.Filter{}, 5)
 	require.NoError(t, err)
 	require.Len(t, found, 5)
+	found, err = deadletter.Collect(t.Context(), w.client, letters.Filter{Newest: true}, 5)
+	require.NoError(t, err)
+	require.Equal(t, "5", found[0].TaskID)
+	page, err := w.client.Letters(t.Context(), letters.Filter{Newest: true, Limit: 2}, "", false)
+	require.NoError(t, err)
+	code, answer := w.do("GET", "/api/v1/deadletters?cursor="+page.Cursor, "")
+	require.Equal(t, 422, code, "a cursor goes one way: %s", answer)
 }
 
 func TestIDsOfDeadLettersAreBounded(t *testing.T) {

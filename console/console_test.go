@@ -334,6 +334,37 @@ func TestFindGoesOnToTheEnd(t *testing.T) {
 	}
 }
 
+// Tonight's dead letters are on the first page, and the next page begins where it ended although
+// others die meanwhile.
+func TestDeadLettersOfTonightComeFirst(t *testing.T) {
+	w := newWorld(t, true)
+	die := func(from, to int) {
+		for i := from; i < to; i++ {
+			seq := task.Seq(w.source.ID, w.next)
+			w.next++
+			w.apply(task.Change{Seq: seq, Rejected: &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprintf("o-%03d", i), Reason: "bad"}})
+		}
+	}
+	die(0, 120)
+	b, path := w.as("read"), "/deadletters"
+	var seen []string
+	for path != "" {
+		_, text := b.get(path)
+		for _, m := range regexp.MustCompile(`<td>(o-\d+)</td>`).FindAllStringSubmatch(text, -1) {
+			seen = append(seen, m[1])
+		}
+		die(200+len(seen), 203+len(seen))
+		m := regexp.MustCompile(`id="next" class="button" href="([^"]+)"`).FindStringSubmatch(text)
+		if path = ""; m != nil {
+			path = strings.ReplaceAll(m[1], "&amp;", "&")
+		}
+	}
+	require.Len(t, seen, 120)
+	for i, id := range seen {
+		require.Equal(t, fmt.Sprintf("o-%03d", 119-i), id)
+	}
+}
+
 func TestListsPage(t *testing.T) {
 	w := newWorld(t, true)
 	for i := range 120 {

@@ -60,6 +60,7 @@ func (c *Console) letters(r *http.Request) (view, error) {
 	d := &lettersData{Filter: readFilter(r), Kinds: letterKinds}
 	q := d.Filter.query()
 	q.Set("limit", "50")
+	q.Set("newest", "true")
 	set(q, "cursor", r.FormValue("cursor"))
 	var page api.Letters
 	err := c.inside.get(r.Context(), "/deadletters", q, &page)

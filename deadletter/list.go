@@ -10,7 +10,7 @@ import (
 	"github.com/notyet/notyet/store/letters"
 )
 
-// Letters is a page of dead letters in the order of ids.
+// Letters is a page of dead letters in the order of ids, or the latest first.
 type Letters struct {
 	Letters []Letter `json:"deadletters"`
 	Cursor  string   `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
@@ -27,10 +27,10 @@ type Source interface {
 func (l *Local) Letters(ctx context.Context, f letters.Filter, cursor string, content bool) (Letters, error) {
 	if cursor != "" {
 		after, err := strconv.ParseInt(cursor, 10, 64)
-		if err != nil || after <= 0 || strconv.FormatInt(after, 10) != cursor {
+		if err != nil || after <= 1 && (after < 1 || f.Newest) || strconv.FormatInt(after, 10) != cursor {
 			return Letters{}, &FieldError{"cursor", cursor, "is none that a list has answered: give back the one of the page before, or leave it out"}
 		}
-		f.After = after
+		f = f.Behind(after)
 	}
 	read := letters.New(l.store).Select
 	if content {

@@ -38,7 +38,7 @@ type letterFilter struct {
 	Since    string `group:"Filter" help:"Died at or after: RFC 3339, Unix milliseconds, or a duration ago (24h)." placeholder:"TIME"`
 	Until    string `group:"Filter" help:"Died before." placeholder:"TIME"`
 	Replayed bool   `group:"Filter" help:"Include replayed letters."`
-	Limit    *int   `group:"Filter" help:"At most this many, the oldest first." placeholder:"N" short:"n"`
+	Limit    *int   `group:"Filter" help:"At most this many, the oldest first unless asked otherwise." placeholder:"N" short:"n"`
 }
 
 func (f *letterFilter) filter(ids []int64) (letters.Filter, error) {
@@ -83,13 +83,17 @@ func (c *letterChoice) chosen() (letters.Filter, error) {
 	return out, nil
 }
 
-type deadListCmd struct{ letterFilter }
+type deadListCmd struct {
+	letterFilter
+	Newest bool `help:"The latest first."`
+}
 
 func (deadListCmd) Help() string {
 	return whereFrom + `
 
 Examples:
   notyet deadletter list -t orders --since 24h
+  notyet deadletter list --newest -n 20
   notyet deadletter list --kind rejected --json | jq -r '.[].reason'`
 }
 
@@ -98,7 +102,7 @@ func (c *deadListCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	f.Limit = cmp.Or(f.Limit, 100)
+	f.Limit, f.Newest = cmp.Or(f.Limit, 100), c.Newest
 	return show(a, c.asking, func(b *backend) ([]deadletter.Letter, error) { return deadletter.Collect(a.Ctx, b, f, f.Limit) }, func(found []deadletter.Letter) {
 		table(a, "no dead letters", []any{"ID", "DIED", "KIND", "TOPIC", "TASK", "ATTEMPT", "REASON"}, found, func(l deadletter.Letter) []any {
 			state := l.Kind

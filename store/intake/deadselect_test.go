@@ -105,6 +105,44 @@ func TestWhereAPageEndsSaysNothingAboutOthers(t *testing.T) {
 	})
 }
 
+// The pages of the latest letters are the whole list the other way round, whatever the filter and
+// whatever comes meanwhile.
+func TestNewestLettersFirst(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for i := range 40 {
+			kind, topic := []string{schemas.KindDead, schemas.KindExpired}[i%2], []string{"orders", "bills", "carts"}[i%3]
+			s.letter(task.DeadLetter{Kind: kind, Topic: topic, TaskID: fmt.Sprint(i % 5), Reason: fmt.Sprint("reason ", i%4)})
+		}
+		for _, f := range []letters.Filter{{}, {Kind: schemas.KindDead}, {Topic: "orders"}, {TaskID: "1"}, {Topic: "bills", TaskID: "1"}, {Reason: "reason 2"}, {Replayed: true}, {Since: t0}, {Until: s.now + 1},
+			{IDs: []int64{3, 17, 9}}, {Allowed: func(topic string) bool { return topic == "carts" }}} {
+			f.Limit = 1000
+			want, err := lettertest.All(s.ctx, s.dead, f)
+			require.NoError(t, err)
+			require.NotEmpty(t, want)
+			f.Newest, f.Limit = true, 3
+			var got []int64
+			for {
+				page, err := s.dead.Select(s.ctx, f)
+				require.NoError(t, err)
+				read, err := s.dead.Read(s.ctx, page.IDs, false)
+				require.NoError(t, err)
+				for _, l := range read {
+					got = append(got, l.ID)
+				}
+				if page.Next == 0 {
+					break
+				}
+				s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: "later", TaskID: "1", Reason: "reason 2"})
+				f = f.Behind(page.Next)
+			}
+			require.Len(t, got, len(want), "%+v", f)
+			for i, l := range want {
+				require.Equal(t, l.ID, got[len(got)-1-i], "%+v", f)
+			}
+		}
+	})
+}
+
 func TestCountingLettersEndsInTime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.letters(letters.Counted+5, "orders", "r")

@@ -4,6 +4,7 @@ package letters
 
 import (
 	"context"
+	"slices"
 
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
@@ -29,13 +30,14 @@ type Filter struct {
 	Until    int64  // died before, Unix ms; 0: no bound
 	Replayed bool   // also those that were replayed
 	After    int64  // only ids above it: pages go in the order of ids
+	Newest   bool   // Select goes from UpTo down instead, and the next page is up to below Page.Next
 	UpTo     int64  // only ids up to it, see Last; 0: no bound
 	Limit    int    // 0: 100
 	// Allowed tells whether a letter of the topic may be seen. nil: all.
 	Allowed func(topic string) bool
 }
 
-// Read returns the existing letters with the given ids, in the order of ids.
+// Read returns the existing letters with the given ids, which rise or fall, in their order.
 func (ls Letters) Read(ctx context.Context, ids []int64, body bool) (out []task.DeadLetter, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -45,5 +47,8 @@ func (ls Letters) Read(ctx context.Context, ids []int64, body bool) (out []task.
 		query = query.Omit("body")
 	}
 	err = tables.Timely(query.Find(&out).Error)
+	if ids[0] > ids[len(ids)-1] {
+		slices.Reverse(out)
+	}
 	return out, wrap.Err(err, "reading %d dead letters", len(ids))
 }

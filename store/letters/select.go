@@ -18,7 +18,7 @@ const (
 	Counted  = 10_000 // letters that one statement counts
 )
 
-// Page is a page of dead letters. The next one begins after the id Next; 0: this was the last. A
+// Page is a page of dead letters. The next one begins behind the id Next; 0: this was the last. A
 // page can be short or empty without being the last: looking at excluded letters is limited too.
 type Page struct {
 	IDs  []int64
@@ -59,10 +59,19 @@ func (ls Letters) Select(ctx context.Context, f Filter) (page Page, err error) {
 			return page, nil
 		}
 		looked += n
-		f.After = next
+		f, page.Next = f.Behind(next), next
 	}
-	page.Next = f.After
 	return page, nil
+}
+
+// Behind is the filter of the page behind an id.
+func (f Filter) Behind(id int64) Filter {
+	if f.Newest {
+		f.UpTo = id - 1
+	} else {
+		f.After = id
+	}
+	return f
 }
 
 type head struct {
@@ -90,6 +99,9 @@ func (ls Letters) stretch(ctx context.Context, f Filter, n int) (rows []head, ne
 	if !tagged && len(rows) == n {
 		next = rows[n-1].id
 	}
+	if f.Newest && next == 1 { // ids begin at 1
+		next = 0
+	}
 	return rows, next, err
 }
 
@@ -102,7 +114,7 @@ func (ls Letters) tagged(ctx context.Context, f Filter, n int) ([]int64, error) 
 	if len(f.IDs) > 0 {
 		where, a = where+" AND pos IN ("+tables.Marks(len(f.IDs))+")", append(a, tables.Args(f.IDs)...)
 	}
-	return tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT pos FROM tags WHERE "+where+" ORDER BY pos LIMIT ?", append(a, n)...)
+	return tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, id *int64) error { return r.Scan(id) }, "SELECT pos FROM tags WHERE "+where+" ORDER BY pos"+f.order()+" LIMIT ?", append(a, n)...)
 }
 
 // PageQuery reads the id and topic of the next n letters, and whether the filter selects each.
@@ -126,7 +138,14 @@ func (ls Letters) query(f Filter, columns string) (query string, a []any) {
 	if index != "" {
 		table = ls.h.Dialect.Use(table, index)
 	}
-	return "SELECT " + columns + " FROM " + table + " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY id LIMIT ?", a
+	return "SELECT " + columns + " FROM " + table + " WHERE " + strings.Join(conditions, " AND ") + " ORDER BY id" + f.order() + " LIMIT ?", a
+}
+
+func (f Filter) order() string {
+	if f.Newest {
+		return " DESC"
+	}
+	return ""
 }
 
 type condition struct {
@@ -210,7 +229,7 @@ func (ls Letters) Count(ctx context.Context, f Filter, within time.Duration) (n,
 	if f, err = ls.skipOld(ctx, f); err != nil {
 		return 0, 0, err
 	}
-	if f.Tag != "" {
+	if f.Newest = false; f.Tag != "" {
 		return ls.countTagged(ctx, f, within)
 	}
 	type part struct{ looked, last, n int64 }
