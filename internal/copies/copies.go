@@ -6,6 +6,8 @@
 // stored one, unless the database was set back. Kafka is asked first: a scanner that stores between
 // the two questions only raises the stored offset. Only a known offset of a known partition is
 // evidence; otherwise the verdict stays.
+//
+// Named finds that a command has given another copy of the database a newer name.
 package copies
 
 import (

@@ -50,7 +50,7 @@ var arrows = map[string][]string{
 	"internal/access":   {"internal/reload", "internal/loop", "internal/share"},
 	"internal/ops":      {"internal/access", "internal/defaults", "internal/reload", "internal/share"},
 	"internal/kafka":    {"schemas", "internal/defaults", "internal/loop", "internal/wrap"},
-	"internal/copies":   {"internal/kafka"},
+	"internal/copies":   {"internal/kafka", "internal/loop"},
 	"internal/tracing":  {},
 	"internal/embedded": {"internal/kafka"},
 	"test/arch":         {},

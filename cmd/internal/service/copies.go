@@ -2,16 +2,15 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/command"
+	"github.com/notyet/notyet/internal/copies"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/scanner"
@@ -19,8 +18,10 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// copyEvery is the pause between two looks at the group's copy of the database.
-const copyEvery = 2 * time.Second
+// named is the name of this process's copy of the database, for comparisons by a client.
+func (s *Service) named(client *kgo.Client) copies.Named {
+	return copies.Named{Client: client, Group: s.cfg.Scanner.Group, Topics: s.cfg.ReadTopics(), Installation: s.installation, Began: s.copy, Now: admin.New(s.store).Copy, Log: s.log}
+}
 
 // watchCopies has the service end when a command has given another copy of the database a newer
 // name.
@@ -34,17 +35,7 @@ func (s *Service) watchCopies() {
 			return err
 		}
 		defer client.Close()
-		for warned := false; ctx.Err() == nil; loop.Rest(ctx, copyEvery) {
-			err := s.compareCopies(ctx, client)
-			if errors.Is(err, kafka.ErrOlderCopy) {
-				return err
-			}
-			if err != nil && !warned && ctx.Err() == nil {
-				warned = true
-				s.log.Warn("whether another copy of the database has taken the place of this one is not known; the service goes on. Dispatchers need the right Describe on the scanners' group and topics", zap.String("group", s.cfg.Scanner.Group), zap.Error(err))
-			}
-		}
-		return nil
+		return s.named(client).Run(ctx)
 	})
 }
 
@@ -78,33 +69,4 @@ func (s *Service) checkStrangers(client *kgo.Client) error {
 		}
 	}
 	return nil
-}
-
-// compareCopies returns kafka.ErrOlderCopy if the scanners' group names another copy of the
-// database, and this one is not newer, or if the database has another name than at the start. The
-// group is read first: names are written there first.
-func (s *Service) compareCopies(ctx context.Context, client *kgo.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, copyEvery)
-	defer cancel()
-	group, err := kafka.GroupClaim(ctx, client, s.cfg.Scanner.Group, s.cfg.ReadTopics()...)
-	if err != nil {
-		return err
-	}
-	return s.replaced(ctx, group)
-}
-
-// replaced is compareCopies for a known claim of the group.
-func (s *Service) replaced(ctx context.Context, group kafka.Claim) error {
-	ours := kafka.Claim{Installation: s.installation}
-	name, err := admin.New(s.store).Copy(ctx)
-	if err == nil {
-		ours.Copy, err = kafka.ParseCopy(name)
-	}
-	if err != nil {
-		return err
-	}
-	if err := group.Replaces(ours, s.cfg.Scanner.Group); err != nil || name == s.copy {
-		return err
-	}
-	return fmt.Errorf("%w: this process began with copy %q, and mysql.dsn leads to copy %q now: start it again", kafka.ErrOlderCopy, s.copy, name)
 }

@@ -199,7 +199,7 @@ func (s *Service) onKafka(run func(ctx context.Context) error) func(ctx context.
 		for ctx.Err() == nil {
 			err := CheckKafka(ctx, s.store, client, false)
 			if err == nil {
-				if err := s.compareCopies(ctx, client); errors.Is(err, kafka.ErrOlderCopy) {
+				if err := s.named(client).Compare(ctx); errors.Is(err, kafka.ErrOlderCopy) {
 					return err
 				}
 				break
@@ -232,7 +232,7 @@ func (s *Service) checkGroup() error {
 		return fmt.Errorf("the consumer group %s belongs to installation %s, and the database (mysql.dsn) is %s: set scanner.group, intake.topics, reports.topic and results.topic to names of this installation's own; if the other one is gone for good, delete the group", group, owner, s.installation)
 	}
 	if err == nil {
-		err = s.replaced(ctx, claim)
+		err = s.named(client).Replaced(ctx, claim)
 	}
 	if errors.Is(err, kafka.ErrOlderCopy) {
 		return err
