@@ -31,8 +31,9 @@ type Reconcile struct {
 	DryRun bool
 	// AcceptLoss goes on although Kafka no longer has offsets that the database has not stored.
 	AcceptLoss bool
-	// CatchUp stores the requests on the topics, from the offsets in the database on. Required.
-	CatchUp func(ctx context.Context, topics []string) error
+	// CatchUp stores the requests on the topics, from the offsets in the database on, and of some
+	// partitions only up to an offset. Required.
+	CatchUp func(ctx context.Context, topics []string, until kafka.Offsets) error
 	// Intake and Reports are the scanners' topics, read in this order. Required.
 	Intake, Reports []string
 	// Group is the scanners' group. Required.
@@ -66,6 +67,8 @@ type Reconciled struct {
 	// Gone counts the offsets that neither the database nor Kafka has: their requests and reports
 	// are lost.
 	Gone int64 `json:"gone"`
+	// OtherLogs are partitions that are read on as other sources.
+	OtherLogs []OtherLog `json:"other_logs,omitempty"`
 	// Unsent counts the proven tasks still to send, by the database, when the run began.
 	Unsent int `json:"unsent"`
 	// Left counts the proven tasks still to send at the end: 0, except in a dry run.
@@ -114,7 +117,7 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 		}
 	}
 	out.Proven = len(known.proven())
-	if err := l.measure(ctx, client, r, known, &out); err != nil {
+	if err := l.measure(ctx, client, kcfg, r, known, &out); err != nil {
 		return fail(err)
 	}
 	if out.Gone > 0 && !r.AcceptLoss {
@@ -140,10 +143,10 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 		what string
 		do   func() error
 	}{
-		{"reading the intake again", func() error { return r.CatchUp(ctx, r.Intake) }},
+		{"reading the intake again", func() error { return l.readAgain(ctx, r, r.Intake, out.OtherLogs) }},
 		{"making the runs of timers again that were sent", func() error { return l.restoreRuns(ctx, known) }},
 		{"settling what was sent", func() error { return l.settleSent(ctx, known) }},
-		{"reading the reports again", func() error { return r.CatchUp(ctx, r.Reports) }},
+		{"reading the reports again", func() error { return l.readAgain(ctx, r, r.Reports, out.OtherLogs) }},
 		{"looking whether another copy has a name by now", func() error { return r.compareCopies(ctx, client, named) }},
 	} {
 		r.step(step.what)
@@ -229,31 +232,25 @@ func (l *Local) settleSent(ctx context.Context, known *evidence) error {
 }
 
 // measure compares the evidence with the present database.
-func (l *Local) measure(ctx context.Context, client *kgo.Client, r Reconcile, known *evidence, out *Reconciled) error {
-	sources, err := intake.New(l.store).DeliverySources(ctx)
+func (l *Local) measure(ctx context.Context, client *kgo.Client, kcfg kafka.Config, r Reconcile, known *evidence, out *Reconciled) error {
+	in, err := l.readLogs(ctx, client, r)
 	if err != nil {
 		return err
 	}
-	topics := append(slices.Clone(r.Intake), r.Reports...)
-	starts, err := kafka.Starts(ctx, client, topics...)
-	if err != nil {
-		return err
-	}
-	ends, err := kafka.Ends(ctx, client, topics...)
-	if err != nil {
+	if out.OtherLogs, out.Gone, err = l.otherLogs(ctx, kcfg, known, in); err != nil {
 		return err
 	}
 	next, stored := map[int]int64{}, kafka.Offsets{}
-	for _, src := range sources {
+	for _, src := range in.sources {
 		next[src.ID] = src.Next
 		if src.Retired == 0 {
 			stored.Set(src.Topic, src.Partition, src.Next)
 		}
 	}
-	for topic, parts := range ends {
+	for topic, parts := range in.ends {
 		for part, end := range parts {
-			at, first := stored[topic][part], starts[topic][part]
-			out.Gone += max(first-at, 0)
+			at, first := stored[topic][part], in.starts[topic][part]
+			out.Gone += max(first-at, 0) + max(in.committed[topic][part].At-max(end, at), 0)
 			out.Unread += max(end-max(first, at), 0)
 		}
 	}

@@ -34,6 +34,7 @@ type sent struct {
 	proven int32 // the newest attempt with an answer, counted over all replays; 0: none
 	noted  int32 // the newest attempt
 	topic  uint32
+	id     uint64 // hash
 }
 
 func newEvidence() *evidence {
@@ -75,7 +76,7 @@ func (e *evidence) note(entry sendlog.Entry) {
 			s.taken = entry.At
 		}
 		s.noted = max(s.noted, in.Attempt)
-		s.topic = e.topic(in.Topic)
+		s.topic, s.id = e.topic(in.Topic), xxhash.Sum64String(in.ID)
 		e.tasks[subject] = s
 		if task.IsRun(in.Seq) {
 			e.runs[in.Seq] = intake.SentRun{Seq: in.Seq, Topic: in.Topic, ID: in.ID}

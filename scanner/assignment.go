@@ -103,30 +103,33 @@ func (a *assignment) begin(ctx context.Context, offsets map[string]map[int32]kgo
 // compareCopies has the commits name the database's copy, unless the group names a newer one. No
 // command names a copy while the group has this member, so the answer holds until it has left. A
 // command names it with all topics, so the new ones are enough: another may be out of reach.
-func (a *assignment) compareCopies(ctx context.Context, topics []string) error {
+//
+// It returns what the group has noted, from before the database is read.
+func (a *assignment) compareCopies(ctx context.Context, topics []string) (map[string]map[int32]kafka.Committed, error) {
 	ours := a.commits.claims()
 	if ours.Installation == "" {
-		return nil
+		return nil, nil
 	}
-	group, err := kafka.GroupClaim(ctx, a.client, a.group, topics...)
+	noted, err := kafka.GroupOffsets(ctx, a.client, a.group, topics...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	name, err := a.admin.Copy(ctx)
 	if err == nil {
 		ours.Copy, err = kafka.ParseCopy(name)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a.commits.of(ours)
-	return group.Replaces(ours, a.group)
+	return noted, kafka.ClaimOf(noted).Replaces(ours, a.group)
 }
 
 // lookUp reads what the database knows of new partitions, and returns where each begins in Kafka.
 func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (kafka.Offsets, error) {
 	topics := slices.Collect(maps.Keys(offsets))
-	if err := a.compareCopies(ctx, topics); err != nil {
+	noted, err := a.compareCopies(ctx, topics)
+	if err != nil {
 		return nil, err
 	}
 	ids, err := kafka.TopicIDs(ctx, a.client, topics...)
@@ -142,7 +145,7 @@ func (a *assignment) lookUp(ctx context.Context, offsets map[string]map[int32]kg
 	if err != nil {
 		return nil, err
 	}
-	a.parts.assign(offsets, ids, known)
+	a.parts.assign(offsets, noted, ids, known)
 	begins, err := kafka.Starts(ctx, a.client, topics...)
 	_, unknown := a.parts.sourcesOf(offsets)
 	for _, key := range unknown {

@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +17,17 @@ import (
 // scanner stops. Now and then, CatchUp calls progress with the number of offsets left.
 func (s *Scanner) CatchUp(ctx context.Context, progress func(left int64)) error {
 	ends, err := kafka.Ends(ctx, s.asks, s.cfg.Read...)
+	for topic, parts := range s.cfg.Until {
+		for part, to := range parts {
+			if end, there := ends[topic][part]; there {
+				ends.Set(topic, part, min(end, to))
+			}
+		}
+	}
 	left := int64(0)
+	if err == nil {
+		err = s.sameLogs(ctx)
+	}
 	if err == nil {
 		_, left, err = s.left(ctx, ends)
 	}
@@ -39,6 +50,17 @@ func (s *Scanner) CatchUp(ctx context.Context, progress func(left int64)) error 
 		return fmt.Errorf("catching up: %w", err)
 	}
 	return <-ran
+}
+
+// sameLogs fails if a log is not the one that is stored, also where nothing is to be read.
+func (s *Scanner) sameLogs(ctx context.Context) error {
+	all, err := (&Operator{Kafka: s.asks, Store: s.deps.Store, Topics: s.cfg.Read}).Partitions(ctx)
+	for _, p := range all {
+		if p.State == StateDiverged {
+			err = errors.Join(err, fmt.Errorf("%s/%d is not read any further: %s; run `notyet intake restart`", p.Topic, p.Partition, p.Detail))
+		}
+	}
+	return err
 }
 
 func (s *Scanner) awaitEnds(ctx context.Context, ends kafka.Offsets, progress func(int64), ran chan error) error {

@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -65,7 +66,7 @@ func (c *checker) check(ctx context.Context) {
 		c.metrics.reread.Add(float64(forgotten.to - forgotten.from))
 		warnForgotten(c.log, key, forgotten)
 	}
-	mine := c.parts.adopt(inUse)
+	mine := slices.DeleteFunc(c.parts.adopt(inUse), func(src intake.Source) bool { return !c.remembered(src) })
 	c.parts.readOnNew(drained)
 	if len(mine) == 0 {
 		return
@@ -98,6 +99,9 @@ func (c *checker) check(ctx context.Context) {
 // checkBegun halts newly assigned partitions with another log than the stored one. Where Kafka does
 // not answer, the partition begins: check asks again, and each record is compared.
 func (c *checker) checkBegun(ctx context.Context, sources []intake.Source) {
+	for _, src := range sources {
+		c.remembered(src)
+	}
 	if len(sources) == 0 {
 		return
 	}
@@ -125,8 +129,24 @@ func logDeleted(log *zap.Logger, key partitionKey, next, start int64) {
 		zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("next_offset", next), zap.Int64("log_start", start))
 }
 
+// remembered halts a partition of which the database has forgotten a restart: false.
+func (c *checker) remembered(src intake.Source) bool {
+	key := partitionKey{src.Topic, src.Partition}
+	_, of := c.parts.source(key)
+	if _, until := c.parts.until[key.topic][key.partition]; until || src.Generation >= of.N {
+		return true
+	}
+	c.halt(key, forgot(src, of.N))
+	return false
+}
+
 func (c *checker) halt(key partitionKey, why halt) {
 	if !c.parts.halt(key, why) {
+		return
+	}
+	if why.forgotten {
+		c.log.Error("the database has forgotten that an intake partition was restarted, and is older: nothing more is read of it, run `notyet deadletter reconcile`, or `notyet intake restart` (docs/recovery.md)",
+			zap.String("topic", key.topic), zap.Int32("partition", key.partition), zap.Int64("next_offset", why.next), zap.String("reason", why.why))
 		return
 	}
 	if why.unknown {

@@ -29,12 +29,13 @@ type commits struct {
 	whose kafka.Claim                          // that the commits name; without an installation: none. assignment writes its copy
 	due   map[string]map[int32]kgo.EpochOffset // stored and not yet committed: workers add them, commit takes them
 	told  map[partitionKey]int64               // of each assigned partition, the highest offset that Kafka has or is to have
+	noted map[partitionKey]int                 // the restarts that its offset names
 
 	ends map[partitionKey]int64 // of partitions of which Kafka has a higher offset, where their logs ended; lower's
 }
 
 func newCommits(parts *partitions, installation string, log *zap.Logger) *commits {
-	return &commits{parts: parts, whose: kafka.Claim{Installation: installation}, log: log, due: map[string]map[int32]kgo.EpochOffset{}, told: map[partitionKey]int64{}, ends: map[partitionKey]int64{}}
+	return &commits{parts: parts, whose: kafka.Claim{Installation: installation}, log: log, due: map[string]map[int32]kgo.EpochOffset{}, told: map[partitionKey]int64{}, noted: map[partitionKey]int{}, ends: map[partitionKey]int64{}}
 }
 
 // note adds the offset of a stored partition to the next commit. After the database was set back,
@@ -134,13 +135,22 @@ func (c *commits) forget(gone map[string][]int32) {
 		for _, part := range parts {
 			delete(c.due[topic], part)
 			delete(c.told, partitionKey{topic, part})
+			delete(c.noted, partitionKey{topic, part})
 		}
 	}
 }
 
+// take also commits restarts that no offset names yet: they count before anything more is stored.
 func (c *commits) take() (map[string]map[int32]kgo.EpochOffset, kafka.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for key, at := range c.told {
+		_, of := c.parts.source(key)
+		if _, due := c.due[key.topic][key.partition]; of.N > c.noted[key] && !due {
+			c.set(key, kgo.EpochOffset{Epoch: -1, Offset: at})
+		}
+		c.noted[key] = of.N
+	}
 	offsets := c.due
 	c.due = map[string]map[int32]kgo.EpochOffset{}
 	return offsets, c.whose
@@ -176,7 +186,10 @@ func (c *commits) commit(ctx context.Context, group *kgo.Client) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if whose.Installation != "" {
-		ctx = kafka.ClaimGroup(ctx, whose)
+		ctx = kafka.ClaimGroup(ctx, whose, func(topic string, partition int32) kafka.Restarts {
+			_, of := c.parts.source(partitionKey{topic, partition})
+			return of
+		})
 	}
 	group.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, said *kmsg.OffsetCommitResponse, err error) {
 		if err == nil {

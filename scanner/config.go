@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/internal/defaults"
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 )
 
@@ -22,6 +23,8 @@ type Config struct {
 	Cancels string
 	// Read are the topics to read, out of the above. Default all.
 	Read []string
+	// Until are offsets of partitions from which on CatchUp stores nothing. Default none.
+	Until kafka.Offsets
 	// Results is the topic for events. Default notyet.results.
 	Results string
 	// Limits of a request.

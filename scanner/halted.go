@@ -3,6 +3,8 @@ package scanner
 import (
 	"fmt"
 	"sync"
+
+	"github.com/notyet/notyet/store/intake"
 )
 
 type halt struct {
@@ -13,7 +15,18 @@ type halt struct {
 	why    string
 	proven bool // by a record that was read
 	// unknown: Kafka does not say whether the log is the stored one.
-	unknown bool
+	unknown   bool
+	forgotten bool // the database has forgotten a restart
+}
+
+// forgot halts a partition of which the database knows fewer restarts than there were. Records that
+// it would store get the delivery keys of lost ones, and consumers take them for copies.
+func forgot(src intake.Source, restarts int) halt {
+	return halt{source: src.ID, next: src.Next, same: -1, end: -1, why: forgotten(src.Generation, restarts), proven: true, forgotten: true}
+}
+
+func forgotten(known, restarts int) string {
+	return fmt.Sprintf("it was restarted %d times, and the database knows %d of them", restarts, known)
 }
 
 // halted holds the partitions with another log than the stored one. Earlier records are still
@@ -68,6 +81,8 @@ func (h *halted) ready() (err error) {
 		problem := "its log is not the one that was stored"
 		if why.unknown {
 			problem = "Kafka does not say whether its log is the one that was stored"
+		} else if why.forgotten {
+			problem = "the database has forgotten its restart"
 		}
 		err = fmt.Errorf("%s/%d is not read any further, %s: %s; see `notyet intake status`", key.topic, key.partition, problem, why)
 	})

@@ -97,7 +97,8 @@ func (p *partitions) fallBack(before map[partitionKey]intake.Source, inUse []int
 	return out
 }
 
-// replaced tells whether src, after a restart, is a new source. If so, src is read on.
+// replaced tells whether src, after a restart, is a new source. If so, src is read on. The source
+// of before a restart comes back in a database that was set back: its partition halts.
 func (p *partitions) replaced(key partitionKey, src intake.Source) bool {
 	p.mu.Lock()
 	before := p.sources[key]
@@ -105,6 +106,15 @@ func (p *partitions) replaced(key partitionKey, src intake.Source) bool {
 		p.mu.Unlock()
 		return false
 	}
+	if src.Generation < p.restarts[key] {
+		p.sources[key] = &src
+		p.endReading(key)
+		p.halted.set(key, forgot(src, p.restarts[key]))
+		p.wake()
+		p.mu.Unlock()
+		return true
+	}
+	p.restarts[key] = src.Generation
 	p.earlier[key] = append(p.earlier[key], before.ID) // its pending events are still to be published
 	p.mu.Unlock()
 	p.log.Info("an intake partition was restarted by an operator", zap.String("topic", src.Topic), zap.Int32("partition", src.Partition), zap.Int64("offset", src.Next))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -44,7 +45,7 @@ type Partition struct {
 	SameUpTo *int64 `json:"same_up_to,omitempty"`
 	Restarts int    `json:"restarts"`
 
-	source  intake.Source // ID 0: there is none
+	source  intake.Source // ID 0: there is none. Its generation is the restarts that anybody knows
 	topicID [16]byte
 }
 
@@ -60,13 +61,18 @@ type Operator struct {
 	Kafka  *kgo.Client
 	Store  *store.Store
 	Topics []string // intake and reports
+	Group  string   // of the scanners
 	Quick  bool     // leaves out the comparison with last stored records, which reads a batch of each partition
 	Name   string   // who it is, for what is left behind
 }
 
 // Partitions returns where all partitions stand, in order of topic names.
 func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
-	known, err := intake.New(o.Store).Sources(ctx) // before Kafka is asked, whose logs only grow
+	noted, err := o.noted(ctx) // before the database is asked, which knows of a restart first
+	if err != nil {
+		return nil, err
+	}
+	known, err := intake.New(o.Store).Sources(ctx) // before Kafka is asked for logs, which only grow
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +113,7 @@ func (o *Operator) Partitions(ctx context.Context) ([]Partition, error) {
 				return nil, err
 			}
 		}
+		p.remember(noted[src.Topic][src.Partition])
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b Partition) int {
@@ -144,6 +151,32 @@ func stand(src intake.Source, log kafka.Extent, there bool) Partition {
 		p.State, p.Detail = StateUnsure, fmt.Sprintf("Kafka does not know leader epoch %d, of which the last stored record is", src.Epoch.Number)
 	}
 	return p
+}
+
+// noted returns what scanners have committed. Without a group, and for a quick look, nothing.
+func (o *Operator) noted(ctx context.Context) (map[string]map[int32]kafka.Committed, error) {
+	if o.Group == "" || o.Quick {
+		return nil, nil
+	}
+	return kafka.GroupOffsets(ctx, o.Kafka, o.Group, o.Topics...)
+}
+
+// remember compares the restarts that the database knows with those that scanners noted. A log that
+// ends before what they committed has lost records since, and is restarted once more.
+func (p *Partition) remember(noted kafka.Committed) {
+	of := noted.Restarts()
+	if of.N <= p.source.Generation || of.TopicID != p.topicID || p.source.ID == 0 || p.End < 0 {
+		return
+	}
+	if p.State != StateDiverged {
+		same := min(p.Next, p.End)
+		p.State, p.Detail, p.SameUpTo = StateDiverged, "", &same
+	}
+	p.Detail = strings.TrimPrefix(p.Detail+"; "+forgotten(p.source.Generation, of.N), "; ")
+	p.source.Generation = of.N - 1
+	if p.End < noted.At {
+		p.source.Generation = of.N
+	}
 }
 
 func lostFrom(same int64) string {

@@ -20,18 +20,20 @@ type partitions struct {
 	topicIDs map[string][16]byte             // of the topics that the client reads; assignment writes them, recreated forgets them
 	sources  map[partitionKey]*intake.Source // of the assigned partitions; nil: not asked for yet. assignment, worker and checker write them
 	earlier  map[partitionKey][]int          // sources of earlier topics of the same name, as of the last assignment; the results' leftovers are theirs too
+	restarts map[partitionKey]int            // how often each assigned one was restarted, by the group's offsets and by the database
 	revoked  map[partitionKey]int            // how often each was revoked
 	readingSet
 }
 
 func newPartitions(log *zap.Logger) *partitions {
 	return &partitions{
-		log: log, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*intake.Source{}, earlier: map[partitionKey][]int{}, revoked: map[partitionKey]int{},
+		log: log, topicIDs: map[string][16]byte{}, sources: map[partitionKey]*intake.Source{}, earlier: map[partitionKey][]int{}, restarts: map[partitionKey]int{}, revoked: map[partitionKey]int{},
 		readingSet: readingSet{readings: map[partitionKey]*reading{}, again: map[partitionKey]int64{}, skip: map[partitionKey]int64{}, wake: func() {}},
 	}
 }
 
-func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[string][16]byte, known []intake.Source) {
+// assign takes newly assigned partitions in, with what the group noted and what the database knows.
+func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, noted map[string]map[int32]kafka.Committed, ids map[string][16]byte, known []intake.Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for topic, id := range ids {
@@ -41,8 +43,12 @@ func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[str
 	}
 	for topic, parts := range offsets {
 		for part := range parts {
-			p.sources[partitionKey{topic, part}] = nil
-			delete(p.earlier, partitionKey{topic, part})
+			key := partitionKey{topic, part}
+			p.sources[key] = nil
+			delete(p.earlier, key)
+			if r := noted[topic][part].Restarts(); r.TopicID == p.topicIDs[topic] {
+				p.restarts[key] = max(p.restarts[key], r.N)
+			}
 		}
 	}
 	for _, src := range known {
@@ -51,6 +57,7 @@ func (p *partitions) assign(offsets map[string]map[int32]kgo.Offset, ids map[str
 		case !assigned:
 		case src.TopicID == p.topicIDs[src.Topic] && src.Retired == 0:
 			p.sources[key] = &src
+			p.restarts[key] = max(p.restarts[key], src.Generation)
 		default:
 			p.earlier[key] = append(p.earlier[key], src.ID)
 		}
@@ -94,10 +101,12 @@ func (p *partitions) queued() (n int) {
 	return n
 }
 
-func (p *partitions) source(key partitionKey) (*intake.Source, [16]byte) {
+// source returns the source of a partition; nil: the database knew none. It also returns the topic,
+// and how often the partition was restarted.
+func (p *partitions) source(key partitionKey) (*intake.Source, kafka.Restarts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.sources[key], p.topicIDs[key.topic]
+	return p.sources[key], kafka.Restarts{TopicID: p.topicIDs[key.topic], N: p.restarts[key]}
 }
 
 func (p *partitions) reading(key partitionKey) *reading {
@@ -174,6 +183,7 @@ func (p *partitions) drop(gone map[string][]int32) {
 // The caller of dropOne holds the lock.
 func (p *partitions) dropOne(key partitionKey) {
 	delete(p.sources, key)
+	delete(p.restarts, key)
 	p.revoked[key]++
 	p.endReading(key)
 	p.halted.clear(key)

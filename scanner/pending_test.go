@@ -247,7 +247,7 @@ func TestAPartitionThatComesIsCounted(t *testing.T) {
 		p.store(d, 0, 4, tasks(4))
 		again := partitionKey{noisy, 1}
 		p.parts.drop(map[string][]int32{noisy: {1}})
-		p.parts.assign(map[string]map[int32]kgo.Offset{noisy: {1: kgo.NewOffset()}}, nil, nil)
+		p.parts.assign(map[string]map[int32]kgo.Offset{noisy: {1: kgo.NewOffset()}}, nil, nil, nil)
 		p.parts.begun(again, 0)
 		d.pending[1] = tasks(3) // by the other scanner
 		p.divide()

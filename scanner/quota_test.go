@@ -256,7 +256,7 @@ func TestAPartitionThatLeavesIsNotAwaited(t *testing.T) {
 		p.expect()
 		require.Zero(t, p.fit(large, records))
 		p.parts.drop(map[string][]int32{noisy: {1}})
-		p.parts.assign(map[string]map[int32]kgo.Offset{noisy: {1: kgo.NewOffset()}}, nil, nil)
+		p.parts.assign(map[string]map[int32]kgo.Offset{noisy: {1: kgo.NewOffset()}}, nil, nil, nil)
 		p.parts.begun(large, 0)
 		p.release()
 		p.expect()

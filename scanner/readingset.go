@@ -4,12 +4,15 @@ import (
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/internal/kafka"
 )
 
 // readingSet is how this process reads the assigned partitions, under the lock of partitions.
 type readingSet struct {
 	readings map[partitionKey]*reading // assignment and poller begin them
 	again    map[partitionKey]int64    // partitions to be read again, from these offsets: worker and checker write them, the poller takes them
+	until    kafka.Offsets             // Config.Until
 	skip     map[partitionKey]int64    // partitions to be read on from these offsets, behind what cannot be read; the poller's
 	wake     context.CancelFunc        // ends the poll that is under way
 	halted   halted                    // changed under the lock only; others read it without
@@ -22,6 +25,9 @@ func (s *readingSet) begun(key partitionKey, first int64) *reading {
 		r.paid.Store(before.paid.Load())
 		r.decided.Store(before.decided.Load())
 		r.unanswered.Store(before.unanswered.Load())
+	}
+	if to, ends := s.until[key.topic][key.partition]; ends {
+		r.until.Store(to)
 	}
 	s.endReading(key)
 	s.readings[key] = r

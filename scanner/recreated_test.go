@@ -44,13 +44,13 @@ func TestARecreatedIntakeIsReadFromItsStart(t *testing.T) {
 func TestARecreatedIntakeIsNoticedAfterAnAssignment(t *testing.T) {
 	p := newPartitions(zap.NewNop())
 	old, now := map[string][16]byte{"in": {1}}, map[string][16]byte{"in": {2}}
-	p.assign(map[string]map[int32]kgo.Offset{"in": {0: {}}}, old, nil)
-	p.assign(map[string]map[int32]kgo.Offset{"in": {1: {}}}, now, []intake.Source{{ID: 17, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 5}})
+	p.assign(map[string]map[int32]kgo.Offset{"in": {0: {}}}, nil, old, nil)
+	p.assign(map[string]map[int32]kgo.Offset{"in": {1: {}}}, nil, now, []intake.Source{{ID: 17, Topic: "in", TopicID: [16]byte{1}, Partition: 1, Next: 5}})
 	require.Equal(t, []string{"in"}, p.otherTopics(now))
-	src, id := p.source(partitionKey{"in", 1})
-	require.Equal(t, [16]byte{1}, id)
+	src, of := p.source(partitionKey{"in", 1})
+	require.Equal(t, kafka.Restarts{TopicID: [16]byte{1}}, of)
 	require.EqualValues(t, 5, src.Next)
 	p.forget([]string{"in"})
-	p.assign(map[string]map[int32]kgo.Offset{"in": {0: {}}}, now, nil)
+	p.assign(map[string]map[int32]kgo.Offset{"in": {0: {}}}, nil, now, nil)
 	require.Empty(t, p.otherTopics(now))
 }

@@ -75,6 +75,7 @@ type Scanner struct {
 func New(deps Deps, cfg Config) (*Scanner, error) {
 	deps.Kafka.Now = deps.Store.Clock().Now
 	s := &Scanner{cfg: cfg.withDefaults(), deps: deps, clock: deps.Store.Clock(), parts: newPartitions(deps.Log)}
+	s.parts.until = s.cfg.Until
 	decompressor, err := kafka.InspectionDecompressor()
 	if err != nil {
 		return nil, err

@@ -277,14 +277,14 @@ func (w *worker) catchUp(ctx context.Context, covered []coverage) error {
 // source returns the source of a reading's partition. On first use it makes a source that begins
 // where the reading did. False: there is none, and the reading has ended.
 func (w *worker) source(ctx context.Context, r *reading) (intake.Source, bool, error) {
-	src, id := w.parts.source(r.key)
+	src, of := w.parts.source(r.key)
 	if src != nil {
 		return *src, true, nil
 	}
 	if r.ended.Load() {
 		return intake.Source{}, false, nil
 	}
-	made, err := w.intake.Source(ctx, r.key.topic, id, r.key.partition, r.first)
+	made, err := w.intake.SourceAfter(ctx, r.key.topic, of.TopicID, r.key.partition, r.first, of.N)
 	if err != nil {
 		return intake.Source{}, false, err
 	}
@@ -299,8 +299,8 @@ func (w *worker) reread(ctx context.Context, r *reading, at int64) error {
 	if r.ended.Load() {
 		return nil // somebody has seen to it, or it is another scanner's
 	}
-	_, id := w.parts.source(r.key)
-	src, found, err := w.intake.FindSource(ctx, r.key.topic, id, r.key.partition)
+	_, of := w.parts.source(r.key)
+	src, found, err := w.intake.FindSource(ctx, r.key.topic, of.TopicID, r.key.partition)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (a *app) operate(s command.Settings, more command.Servers, f func(*scanner.
 		return err
 	}
 	defer client.Close()
-	return f(&scanner.Operator{Kafka: client, Store: st, Topics: cfg.ReadTopics(), Name: operator()})
+	return f(&scanner.Operator{Kafka: client, Store: st, Topics: cfg.ReadTopics(), Group: cfg.Scanner.Group, Name: operator()})
 }
 
 const operatesDirectly = `Reads Kafka and the database, so it needs kafka.brokers and mysql.dsn. Scanners may run meanwhile; they notice changes within seconds.`
@@ -47,7 +47,8 @@ func (intakeStatusCmd) Help() string {
 NEXT is the first offset that is not stored, START and END are the limits of Kafka's log. States:
   ok           the stored records match the log
   new          nothing is stored yet
-  diverged     the log lost records that are stored, and is not read any further: see notyet intake restart
+  diverged     the log lost records that are stored, or the database has forgotten a restart; it is not read any further: see
+               notyet intake restart
   unsure       Kafka does not know the leader epoch of what is stored, so it cannot be compared; reading continues
   stands       a scanner has tried one batch from NEXT on for a minute; the reason is shown: see notyet intake skip
   expired      records were deleted before they were stored: the retention is too short
@@ -152,7 +153,7 @@ func (intakeRestartCmd) Help() string {
 
 For a diverged partition: Kafka lost records that are stored, usually by an unclean leader election, and gave their offsets to
 other records. Stored tasks stay and are delivered. The partition continues at the offset where the two logs diverged; records from
-there on are stored as new requests. The command fails for a partition that is not diverged, and so does repeating it. See
+there on are stored as new requests. Likewise if the database is restored to before a restart. The command fails for a partition that is not diverged, and so does repeating it. See
 docs/recovery.md.
 
 Every scanner and dispatcher must have this version or a later one. Asks for confirmation on a terminal.

@@ -142,7 +142,7 @@ func TestMigrateTakesTheClaimedInstallation(t *testing.T) {
 			}
 			require.Eventually(t, joined, time.Minute, 10*time.Millisecond)
 			if c.claim {
-				member.CommitOffsetsSync(kafka.ClaimGroup(t.Context(), kafka.Claim{Installation: id}), map[string]map[int32]kgo.EpochOffset{"notyet.intake": {0: {Epoch: -1}}}, nil)
+				member.CommitOffsetsSync(kafka.ClaimGroup(t.Context(), kafka.Claim{Installation: id}, func(string, int32) (none kafka.Restarts) { return none }), map[string]map[int32]kgo.EpochOffset{"notyet.intake": {0: {Epoch: -1}}}, nil)
 			}
 			if !c.at {
 				require.NoError(t, member.LeaveGroupContext(t.Context()))

@@ -100,10 +100,10 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (none deadle
 	if err != nil {
 		return none, err
 	}
-	r.CatchUp = func(ctx context.Context, topics []string) error {
+	r.CatchUp = func(ctx context.Context, topics []string, until kafka.Offsets) error {
 		scfg := service.CatchUpConfig(cfg)
 		scfg.Installation = installation
-		scfg.Read = topics
+		scfg.Read, scfg.Until = topics, until
 		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: prometheus.NewRegistry(), Log: log}, scfg)
 		if err != nil {
 			return err
@@ -204,6 +204,7 @@ func (c *deadReconcileCmd) tell(a *app, r deadletter.Reconciled) {
 		{r.Found, "of those are on their topics"},
 		{r.Unread, "records of the intake and of reports were not in the database"},
 		{r.Gone, "records of the intake and of reports were in neither the database nor Kafka: they are lost"},
+		{len(r.OtherLogs), "partitions have another log than that of their deliveries, and get delivery keys of another source"},
 		{r.UnreadProven, "of those made tasks that were sent: " + settled},
 		{r.Unsent, "tasks in the database were sent: " + settled},
 		{r.Again, "tasks in doubt will be sent again, with the delivery key they had"},

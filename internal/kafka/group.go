@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -109,7 +110,38 @@ func (c Claim) Replaces(ours Claim, group string) error {
 const (
 	claimPrefix = "notyet installation "
 	copyPrefix  = "notyet copy "
+	// restartsPrefix stands before the claim on a partition that was restarted. Versions before it
+	// take the note for no claim.
+	restartsPrefix = "notyet restarts "
 )
+
+// Restarts is how often operators have restarted a partition of a topic as another source. A
+// database that has fewer was set back. The zero Restarts: never.
+type Restarts struct {
+	TopicID [16]byte
+	N       int
+}
+
+// cutRestarts returns the restarts that a note names, and the claim behind them.
+func cutRestarts(note string) (r Restarts, claim string) {
+	rest, restarted := strings.CutPrefix(note, restartsPrefix)
+	of, rest, _ := strings.Cut(rest, " ")
+	n, claim, _ := strings.Cut(rest, " ")
+	id, err := hex.DecodeString(of)
+	if r.N, _ = strconv.Atoi(n); !restarted || err != nil || len(id) != len(r.TopicID) || r.N < 1 {
+		return Restarts{}, note
+	}
+	copy(r.TopicID[:], id)
+	return r, claim
+}
+
+// note is the metadata of a partition's offset.
+func (c Claim) note(r Restarts) string {
+	if r.N == 0 {
+		return c.String()
+	}
+	return fmt.Sprintf("%s%x %d %s", restartsPrefix, r.TopicID, r.N, c)
+}
 
 func (c Claim) String() string {
 	if c.Copy.N == 0 {
@@ -119,6 +151,7 @@ func (c Claim) String() string {
 }
 
 func parseClaim(note string) (c Claim, ok bool) {
+	_, note = cutRestarts(note)
 	if id, claimed := strings.CutPrefix(note, claimPrefix); claimed {
 		return Claim{Installation: id}, true
 	}
@@ -131,13 +164,13 @@ func parseClaim(note string) (c Claim, ok bool) {
 	return c, err == nil
 }
 
-// ClaimGroup marks the commits under the context.
-func ClaimGroup(ctx context.Context, c Claim) context.Context {
-	note := c.String()
+// ClaimGroup marks the commits under the context, with the restarts of each partition.
+func ClaimGroup(ctx context.Context, c Claim, restarts func(topic string, partition int32) Restarts) context.Context {
 	return kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
-		for t := range req.Topics {
-			for p := range req.Topics[t].Partitions {
-				req.Topics[t].Partitions[p].Metadata = &note
+		for _, t := range req.Topics {
+			for p := range t.Partitions {
+				note := c.note(restarts(t.Topic, t.Partitions[p].Partition))
+				t.Partitions[p].Metadata = &note
 			}
 		}
 		return nil
@@ -147,12 +180,12 @@ func ClaimGroup(ctx context.Context, c Claim) context.Context {
 // GroupClaim returns who has claimed a group's offsets of topics; the zero Claim: nobody has.
 func GroupClaim(ctx context.Context, client *kgo.Client, group string, topics ...string) (Claim, error) {
 	committed, err := GroupOffsets(ctx, client, group, topics...)
-	return claimOf(committed), err
+	return ClaimOf(committed), err
 }
 
-// claimOf returns, of two installations, the one that committed the first partition, and of its
+// ClaimOf returns, of two installations, the one that committed the first partition, and of its
 // copies the newest.
-func claimOf(committed map[string]map[int32]Committed) (out Claim) {
+func ClaimOf(committed map[string]map[int32]Committed) (out Claim) {
 	for _, topic := range slices.Sorted(maps.Keys(committed)) {
 		for _, part := range slices.Sorted(maps.Keys(committed[topic])) {
 			c, claimed := parseClaim(committed[topic][part].Note)
@@ -165,7 +198,7 @@ func claimOf(committed map[string]map[int32]Committed) (out Claim) {
 	return out
 }
 
-// TakeGroup claims all partitions of topics in a group without members, whose offsets stay.
+// TakeGroup claims all partitions of topics in a group without members. Offsets and restarts stay.
 func TakeGroup(ctx context.Context, client *kgo.Client, group string, c Claim, topics ...string) error {
 	fail := func(err error) error { return fmt.Errorf("claiming group %s: %w", group, err) }
 	committed, err := GroupOffsets(ctx, client, group, topics...)
@@ -180,7 +213,8 @@ func TakeGroup(ctx context.Context, client *kgo.Client, group string, c Claim, t
 	offsets := kadm.Offsets{}
 	for _, t := range listed {
 		for part := range t.Partitions {
-			offsets.Add(kadm.Offset{Topic: t.Topic, Partition: part, At: committed[t.Topic][part].At, LeaderEpoch: -1, Metadata: c.String()})
+			was := committed[t.Topic][part]
+			offsets.Add(kadm.Offset{Topic: t.Topic, Partition: part, At: was.At, LeaderEpoch: -1, Metadata: c.note(was.Restarts())})
 		}
 	}
 	taken, err := admin.CommitOffsets(ctx, group, offsets)
@@ -200,6 +234,12 @@ func TakeGroup(ctx context.Context, client *kgo.Client, group string, c Claim, t
 type Committed struct {
 	At   int64
 	Note string
+}
+
+// Restarts returns how often the partition had been restarted by then.
+func (c Committed) Restarts() Restarts {
+	r, _ := cutRestarts(c.Note)
+	return r
 }
 
 // GroupOffsets returns what a group has committed of topics. Partitions without a commit and

@@ -115,11 +115,13 @@ func claims(t *testing.T, cfg kafka.Config) {
 	commit(other, 0, 1, "notyet installation else")
 	commit(in, 0, 5, "member-1")
 	require.Zero(t, claim(), "an older version's, and another topic's")
-	for _, bad := range []string{"notyet copy shop x abc", "notyet copy shop", "notyet copy"} {
+	restarted := kafka.Restarts{TopicID: [16]byte{1, 15: 2}, N: 3}
+	restarts := "notyet restarts 01000000000000000000000000000002 3 "
+	for _, bad := range []string{"notyet copy shop x abc", "notyet copy shop", "notyet copy", restarts + "notyet copy", "notyet restarts 01 3 notyet installation shop", strings.Replace(restarts, "3", "x", 1) + "notyet installation shop"} {
 		commit(in, 0, 5, bad)
 		require.Zero(t, claim(), bad)
 	}
-	commit(in, 1, 17, "notyet installation shop")
+	commit(in, 1, 17, restarts+"notyet installation shop")
 	require.Equal(t, shop, claim())
 	commit(reports, 0, 5, "notyet copy shop 2 abc ann@host at noon")
 	require.Equal(t, named, claim())
@@ -132,10 +134,13 @@ func claims(t *testing.T, cfg kafka.Config) {
 	require.NoError(t, err)
 	note := "notyet copy shop 3 abc ann@host at noon"
 	require.Equal(t, map[string]map[int32]kafka.Committed{
-		in:      {0: {At: 5, Note: note}, 1: {At: 17, Note: note}, 2: {At: 0, Note: note}},
+		in:      {0: {At: 5, Note: note}, 1: {At: 17, Note: restarts + note}, 2: {At: 0, Note: note}},
 		reports: {0: {At: 5, Note: note}, 1: {At: 5, Note: note}, 2: {At: 0, Note: note}},
 		other:   {0: {At: 1, Note: "notyet installation else"}},
 	}, committed)
+	require.Equal(t, restarted, committed[in][1].Restarts(), "who takes the group over keeps them")
+	require.Zero(t, committed[in][0].Restarts())
+	require.Equal(t, named, claim())
 
 	member, err := kafka.NewConsumerGroup(cfg, g, []string{in}, zap.NewNop())
 	require.NoError(t, err)

@@ -123,13 +123,18 @@ func findSource(ctx context.Context, q dialect.Querier, topic string, topicID [1
 
 // Source reads a partition's source. A new partition's source begins at offset first.
 func (in Intake) Source(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64) (Source, error) {
+	return in.SourceAfter(ctx, topic, topicID, partition, first, 0)
+}
+
+// SourceAfter is Source, of a partition with restarts that the database may have forgotten.
+func (in Intake) SourceAfter(ctx context.Context, topic string, topicID [16]byte, partition int32, first int64, restarts int) (Source, error) {
 	var src Source
 	err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
 		var found bool
 		if src, found, err = findSource(ctx, tx, topic, topicID, partition); err != nil || found {
 			return err
 		}
-		src = Source{Topic: topic, TopicID: topicID, Partition: partition, Next: first, Epoch: Epoch{Number: -1}, Proof: Proof{At: -1}}
+		src = Source{Topic: topic, TopicID: topicID, Partition: partition, Next: first, Epoch: Epoch{Number: -1}, Proof: Proof{At: -1}, Generation: restarts}
 		return insertSource(ctx, tx, &src)
 	})
 	return src, wrap.Err(err, "reading the source of %s/%d", topic, partition)

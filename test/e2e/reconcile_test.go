@@ -26,6 +26,7 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/recordtest"
 )
 
@@ -56,8 +57,8 @@ func (s *stack) reconcile(r deadletter.Reconcile) deadletter.Reconciled {
 
 func (s *stack) tryReconcile(r deadletter.Reconcile) (deadletter.Reconciled, error) {
 	r.Intake, r.Reports, r.Group = []string{s.intake}, []string{s.reports}, s.name
-	r.CatchUp = func(ctx context.Context, topics []string) error {
-		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results, Read: topics})
+	r.CatchUp = func(ctx context.Context, topics []string, until kafka.Offsets) error {
+		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results, Read: topics, Until: until})
 		if err != nil {
 			return err
 		}
@@ -110,6 +111,60 @@ func TestReconcileCountsWhatIsGone(t *testing.T) {
 		s.publish(keyed(request(s.intake, target, schemas.HeaderID, "new", schemas.HeaderAt, later), "new", "v"))
 		require.EqualValues(t, 1, s.reconcile(deadletter.Reconcile{AcceptLoss: true}).Unread)
 		require.Equal(t, "pending", s.state(target, "new"))
+	})
+}
+
+// TestReconcileOfALogThatIsOlderToo: Kafka came back without its last records as well, and gave their
+// offsets to others. By the send logs, the lost ones were delivered: the others get delivery keys
+// of their own. What is the same in both logs is settled as ever.
+func TestReconcileOfALogThatIsOlderToo(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		target, dir, lost := s.name+".target", t.TempDir(), t.TempDir()
+		s.topics(1, target)
+		ask := func(id, at string) *kgo.Record {
+			r := keyed(request(s.intake, target, schemas.HeaderID, id, schemas.HeaderAt, at), "one key", "v")
+			return r
+		}
+		sc, d := s.scanner(), s.dispatcherAt("d1", dir)
+		s.publish(ask("before", inMillis(0)))
+		s.await(target, 1)
+		require.Eventually(t, func() bool { return s.state(target, "before") == "delivered" }, time.Minute, 10*time.Millisecond)
+		b := s.backUp()
+		s.publish(ask("same", inMillis(0)))
+		s.await(target, 2)
+		require.Eventually(t, func() bool { return s.state(target, "same") == "delivered" }, time.Minute, 10*time.Millisecond)
+		sc.shutdown(t)
+		d.shutdown(t)
+		s.restore(b)
+		s.publish(ask("new", inMillis(time.Hour)))
+
+		// Another dispatcher delivered what the log had at the offset of the new record, and behind.
+		all, err := intake.New(s.store).Sources(t.Context())
+		require.NoError(t, err)
+		src := all[slices.IndexFunc(all, func(src intake.Source) bool { return src.Topic == s.intake && src.Next == 1 })]
+		sent, err := sendlog.Open(lost, sendlog.Config{}, s.log)
+		require.NoError(t, err)
+		for offset := int64(2); offset < 7; offset++ {
+			require.NoError(t, sent.AppendIntents(t.Context(), []sendlog.Intent{{Seq: task.Seq(src.ID, offset), Attempt: 1, Topic: target, ID: fmt.Sprint("lost-", offset)}}))
+			require.NoError(t, sent.AppendOutcomes(t.Context(), []sendlog.Outcome{{Seq: task.Seq(src.ID, offset), Attempt: 1, Acked: true, At: time.Now().UnixMilli()}}))
+		}
+		require.NoError(t, sent.Close())
+		logs := []string{dir, lost}
+		other := []deadletter.OtherLog{{Topic: s.intake, Partition: src.Partition, From: 2, Restarts: 1}}
+		plan, err := s.tryReconcile(deadletter.Reconcile{Logs: logs})
+		require.ErrorIs(t, err, deadletter.ErrGone)
+		require.Equal(t, other, plan.OtherLogs)
+		require.EqualValues(t, 5, plan.Gone)
+		done := s.reconcile(deadletter.Reconcile{Logs: logs, AcceptLoss: true})
+		require.Equal(t, other, done.OtherLogs)
+		require.Equal(t, "succeeded", s.state(target, "same"))
+		require.Equal(t, "pending", s.state(target, "new"))
+		now, _, err := intake.New(s.store).FindSource(t.Context(), s.intake, src.TopicID, src.Partition)
+		require.NoError(t, err)
+		require.Equal(t, 1, now.Generation)
+		require.EqualValues(t, 3, now.Next)
+		require.NotEqual(t, src.DeliveryKey(2, 1), now.DeliveryKey(2, 1))
+		require.Empty(t, s.reconcile(deadletter.Reconcile{Logs: logs}).OtherLogs, "once is enough")
 	})
 }
 
