@@ -387,9 +387,9 @@ func TestPauseAndResume(t *testing.T) {
 	w := newWorld(t, true)
 	b := w.as("operate")
 	form := url.Values{"do": {"pause"}, "topic": {"orders"}}
-	resp, text := b.post("/targets", form)
+	resp, text := b.get("/targets?do=pause&topic=orders&confirmed=yes")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.Contains(t, text, `<strong id="named">orders</strong>`)
+	require.Contains(t, text, `<strong id="named">orders</strong>`, "an address alone confirms nothing")
 	_, text = b.get("/targets")
 	require.NotContains(t, text, "paused</span>", "nothing without a confirmation")
 	form.Set("confirmed", "yes")

@@ -57,6 +57,9 @@ func (f letterFilter) String() string {
 }
 
 func (c *Console) letters(r *http.Request) (view, error) {
+	if r.FormValue("do") != "" {
+		return c.changeLetters(r)
+	}
 	d := &lettersData{Filter: readFilter(r), Kinds: letterKinds}
 	q := d.Filter.query()
 	q.Set("limit", "50")
@@ -98,7 +101,7 @@ type progress struct {
 
 // changeLetters counts the letters of a filter, and then replays or purges a page at a time.
 func (c *Console) changeLetters(r *http.Request) (view, error) {
-	p := progress{Do: r.PostFormValue("do"), Filter: readFilter(r)}
+	p := progress{Do: r.FormValue("do"), Filter: readFilter(r)}
 	switch p.Do {
 	case "replay":
 		p.What = "Replay"
@@ -112,7 +115,7 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 	}
 	p.Name = p.Filter.String()
 	p.Total, p.Done, p.After, p.UpTo = whole(r, "total"), whole(r, "done"), whole(r, "after"), whole(r, "up_to")
-	if r.PostFormValue("confirmed") == "" {
+	if !confirmed(r) {
 		var n api.Count
 		if err := c.inside.get(r.Context(), "/deadletters/count", p.Filter.query(), &n); err != nil {
 			return view{}, err

@@ -39,7 +39,7 @@ func TestAMoveUndoesNoNewerVersion(t *testing.T) {
 	req = req.WithContext(access.With(req.Context(), access.Caller{Name: "ann", Role: access.Operate, Topics: access.Everything}))
 	rec := httptest.NewRecorder()
 	mux.ServeHTTP(rec, req)
-	require.Equal(t, 200, rec.Code, rec.Body.String())
+	require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body.String())
 	require.EqualValues(t, 7, sent["version"], "so that version 8, if it came first, makes this request stale")
 }
 

@@ -41,7 +41,9 @@ type view struct {
 	title string
 	data  any
 	to    string // redirect there instead
-	bare  bool   // only the content, for the script
+	// outcome is shown by the page at to. nil: nothing is to be said.
+	outcome *outcome
+	bare    bool // only the content, for the script
 }
 
 type shown struct {
@@ -55,6 +57,7 @@ type shown struct {
 	Age      string // live: the script refreshes the page; still: it shows the page's age; "": a form
 	Version  string
 	Now      time.Time
+	Outcome  *outcome
 	Data     any
 }
 
@@ -78,13 +81,16 @@ var sectionOf = map[string]string{"/task": "/find", "/timer": "/timers", "/deadl
 
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v view) {
 	if v.to != "" {
+		if v.outcome != nil {
+			v.to = v.outcome.leave(w, r, v.to)
+		}
 		http.Redirect(w, r, v.to, http.StatusSeeOther)
 		return
 	}
 	caller := access.From(r.Context())
 	s := shown{
 		Title: v.title, Page: v.page, Caller: caller, Operate: caller.May(access.Operate), Admin: caller.May(access.Admin),
-		Signed: signed(r.Context()), Version: c.version, Now: time.Now(), Data: v.data,
+		Signed: signed(r.Context()), Version: c.version, Now: time.Now(), Outcome: leftOutcome(r), Data: v.data,
 	}
 	if r.Method == http.MethodGet && status == http.StatusOK {
 		s.Age = ages[v.page]

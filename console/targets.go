@@ -6,25 +6,34 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/access"
 )
 
 func (c *Console) targets(r *http.Request) (view, error) {
+	if r.FormValue("do") != "" {
+		return c.changeTarget(r)
+	}
 	var d api.Targets
 	err := c.inside.get(r.Context(), "/targets", nil, &d)
 	return view{page: "targets", title: "Targets", data: d}, err
 }
 
-var targetActions = map[string]string{"pause": "Pause", "resume": "Resume", "limit": "Limit"}
+var targetActions = map[string]string{"pause": "Pause this target", "resume": "Resume this target", "limit": "Limit this target"}
+
+var targetDone = map[string]string{"pause": "paused", "resume": "resumed", "limit": "limited"}
 
 // changeTarget pauses, resumes or limits a target, after a confirmation with the name.
 func (c *Console) changeTarget(r *http.Request) (view, error) {
-	topic, do := strings.TrimSpace(r.PostFormValue("topic")), r.PostFormValue("do")
+	topic, do := strings.TrimSpace(r.FormValue("topic")), r.FormValue("do")
 	what, known := targetActions[do]
 	if !known {
 		return view{}, badForm("do", "is none of pause, resume and limit")
 	}
 	if topic == "" {
 		return view{}, badForm("topic", "is empty: name the target topic, or the origin of callbacks")
+	}
+	if err := needs(r, access.Operate); err != nil {
+		return view{}, err
 	}
 	paused := do == "pause"
 	ch, detail := api.TargetChange{Paused: &paused}, ""
@@ -45,12 +54,12 @@ func (c *Console) changeTarget(r *http.Request) (view, error) {
 		ch.Rate, ch.MaxInFlight = &rate, &whole
 		detail = "Rate: " + limit(rate, "tasks a second") + ". In flight: " + limit(flight, "records") + "."
 	}
-	if r.PostFormValue("confirmed") == "" {
+	if !confirmed(r) {
 		return view{page: "confirm", title: what, data: confirmation{What: what, Name: topic, Path: "/targets", Back: "/targets", Danger: paused, Detail: detail,
-			Fields: []field{{"do", do}, {"topic", topic}, {"rate", r.PostFormValue("rate")}, {"max_in_flight", r.PostFormValue("max_in_flight")}}}}, nil
+			Fields: []field{{"do", do}, {"topic", topic}, {"rate", r.FormValue("rate")}, {"max_in_flight", r.FormValue("max_in_flight")}}}}, nil
 	}
 	_, err := c.inside.call(r.Context(), http.MethodPatch, "/targets/"+api.Segment(topic), ch, nil)
-	return view{to: "/targets"}, err
+	return view{to: "/targets", outcome: &outcome{Text: topic + ": " + targetDone[do]}}, err
 }
 
 func limit(n float64, unit string) string {
@@ -62,7 +71,7 @@ func limit(n float64, unit string) string {
 
 // number reads a field; empty is 0.
 func number(r *http.Request, name string) (float64, error) {
-	text := strings.TrimSpace(r.PostFormValue(name))
+	text := strings.TrimSpace(r.FormValue(name))
 	if text == "" {
 		return 0, nil
 	}

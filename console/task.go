@@ -23,7 +23,6 @@ type taskData struct {
 	Content *content
 	Line    []moment
 	Open    bool // can still be changed
-	Done    *outcome
 }
 
 // moment is a point of a task's time line.
@@ -35,6 +34,9 @@ type moment struct {
 }
 
 func (c *Console) task(r *http.Request) (view, error) {
+	if r.FormValue("do") != "" {
+		return c.changeTask(r)
+	}
 	topic, id := r.FormValue("topic"), r.FormValue("id")
 	d := &taskData{}
 	if err := c.inside.get(r.Context(), "/task", url.Values{"topic": {topic}, "id": {id}}, &d.Task); err != nil {
@@ -72,30 +74,18 @@ func line(t *api.Task) []moment {
 	return out
 }
 
-// confirmation asks once more, and names the thing.
-type confirmation struct {
-	What, Name string
-	Path       string
-	Fields     []field
-	Back       string
-	Danger     bool
-	Detail     string
-}
-
 type field struct{ Name, Value string }
-
-type outcome struct {
-	Text string
-	Bad  bool
-	Back string
-}
 
 const answerWait = "5s"
 
-var taskActions = map[string]string{"cancel": "Cancel", "stop": "Stop", "fire": "Deliver now", "move": "Move"}
+// taskActions are the deeds, and what is on the button beside.
+var taskActions = map[string][2]string{
+	"cancel": {"Cancel this task", "Keep it"}, "stop": {"Stop this task", "Keep it"}, "fire": {"Deliver this task now"}, "move": {"Move this task"},
+}
 
+// changeTask asks with what the task is now, and then cancels, stops, fires or moves it.
 func (c *Console) changeTask(r *http.Request) (view, error) {
-	do, topic, id, at := r.PostFormValue("do"), r.PostFormValue("topic"), r.PostFormValue("id"), strings.TrimSpace(r.PostFormValue("at"))
+	do, topic, id, at := r.FormValue("do"), r.FormValue("topic"), r.FormValue("id"), strings.TrimSpace(r.FormValue("at"))
 	what, known := taskActions[do]
 	if !known {
 		return view{}, badForm("do", "is none of cancel, stop, fire and move")
@@ -103,28 +93,34 @@ func (c *Console) changeTask(r *http.Request) (view, error) {
 	if err := needs(r, access.Operate); err != nil {
 		return view{}, err
 	}
-	back := taskPath(topic, id)
-	if r.PostFormValue("confirmed") == "" {
-		conf := confirmation{What: what, Name: topic + " " + id, Path: "/task", Back: back, Danger: do == "cancel" || do == "stop",
-			Fields: []field{{"do", do}, {"topic", topic}, {"id", id}, {"at", at}}}
-		if do == "move" {
-			conf.Detail = "New due time: " + at
-		}
-		return view{page: "confirm", title: what, data: conf}, nil
-	}
 	var t api.Task
 	if err := c.inside.get(r.Context(), "/task", url.Values{"topic": {topic}, "id": {id}}, &t); err != nil {
 		return view{}, err
 	}
-	var e api.Event
-	var status int
-	var err error
+	var again map[string]any
 	if do == "move" {
-		status, err = c.move(r, &t, at)
-	} else {
-		status, err = c.inside.call(r.Context(), http.MethodPost, "/tasks/"+do+"?wait="+answerWait, target(&t), &e)
+		var err error
+		if again, err = moved(&t, at); err != nil {
+			return view{}, err
+		}
 	}
-	return view{page: "outcome", title: what, data: newOutcome(status, e, back, do == "move")}, err
+	back := taskPath(topic, id)
+	if !confirmed(r) {
+		conf := confirmation{What: what[0], Keep: what[1], Name: topic + " " + id, Path: "/task", Back: back, Danger: do == "cancel" || do == "stop",
+			Fields: []field{{"do", do}, {"topic", topic}, {"id", id}, {"at", at}}}
+		conf.Detail = "It is " + t.State + ", due at " + utc(t.Due) + ", " + relative(time.Until(time.UnixMilli(t.Due))) + "."
+		if do == "move" {
+			conf.Changes = []replaced{{"Due", utc(t.Due), again["at"].(string)}}
+		}
+		return view{page: "confirm", title: what[0], data: conf}, nil
+	}
+	if do == "move" {
+		_, err := c.inside.call(r.Context(), http.MethodPost, "/tasks", again, nil)
+		return view{to: back, outcome: &outcome{Text: "The request with the new due time is in the intake. It takes effect when a scanner has stored it, a moment later."}}, err
+	}
+	var e api.Event
+	status, err := c.inside.call(r.Context(), http.MethodPost, "/tasks/"+do+"?wait="+answerWait, target(&t), &e)
+	return view{to: back, outcome: newOutcome(status, e)}, err
 }
 
 // target names a task with its key, to keep the request in order with the task's others.
@@ -140,18 +136,18 @@ func target(t *api.Task) api.Target {
 // behind the delivery it would deliver the task once more.
 const moveMargin = 30 * time.Second
 
-// move schedules the same task again with another due time.
-func (c *Console) move(r *http.Request, t *api.Task, at string) (int, error) {
+// moved is the request that schedules the same task again with another due time.
+func moved(t *api.Task, at string) (map[string]any, error) {
 	if t.State != "pending" || time.Until(time.UnixMilli(t.Due)) < moveMargin {
-		return 0, badForm("id", fmt.Sprintf("the task is %s, due at %s: only one that is pending and due in %v or later can be moved. Cancel it, and schedule it again if that says cancelled",
+		return nil, badForm("id", fmt.Sprintf("the task is %s, due at %s: only one that is pending and due in %v or later can be moved. Cancel it, and schedule it again if that says cancelled",
 			t.State, time.UnixMilli(t.Due).UTC().Format(time.RFC3339), moveMargin))
 	}
 	if t.Content == nil || t.Settings == nil {
-		return 0, badForm("id", "the task's content is not kept any more, or may not be read: schedule it again")
+		return nil, badForm("id", "the task's content is not kept any more, or may not be read: schedule it again")
 	}
 	when, err := parseWhen(at)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	attempts := int64(t.Settings.MaxAttempts)
 	s := map[string]any{
@@ -168,7 +164,7 @@ func (c *Console) move(r *http.Request, t *api.Task, at string) (int, error) {
 		s["version"] = *t.Version
 	}
 	maps.DeleteFunc(s, empty)
-	return c.inside.call(r.Context(), http.MethodPost, "/tasks", s, nil)
+	return s, nil
 }
 
 // parseWhen reads a time in UTC as a browser's form sends it, RFC 3339, or Unix ms.
@@ -186,22 +182,6 @@ func parseWhen(text string) (string, error) {
 
 func badForm(field, problem string) error {
 	return &Problem{Status: http.StatusUnprocessableEntity, Title: "The form cannot be used", Detail: field + " " + problem}
-}
-
-// newOutcome names the winner. Without an answer in time, the request is on the way.
-func newOutcome(status int, e api.Event, back string, moved bool) outcome {
-	if status == http.StatusAccepted || e.State == "" {
-		if moved {
-			return outcome{Text: "The request with the new due time is in the intake. It takes effect when a scanner has stored it, a moment later.", Back: back}
-		}
-		return outcome{Text: "Kafka has the request. The answer did not come within " + answerWait + ": look at the task again.", Back: back}
-	}
-	text := "Answer: " + string(e.State)
-	if e.Reason != "" {
-		text += ". " + e.Reason
-	}
-	bad := e.State == schemas.StateTooLate || e.State == schemas.StateRejected || e.State == schemas.StateNotFound
-	return outcome{Text: text, Bad: bad, Back: back}
 }
 
 // content is the shown part of key, value and headers.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/access"
 )
 
 type timersData struct {
@@ -42,6 +43,9 @@ type timerData struct {
 }
 
 func (c *Console) timer(r *http.Request) (view, error) {
+	if r.FormValue("do") != "" {
+		return c.changeTimer(r)
+	}
 	d := timerData{}
 	topic, id := r.FormValue("topic"), r.FormValue("id")
 	if err := c.inside.get(r.Context(), timerAPI(topic, id), nil, &d.Timer); err != nil {
@@ -85,8 +89,8 @@ func (c *Console) runs(r *http.Request, definition map[string]any) previewData {
 }
 
 func readTimer(r *http.Request) timerForm {
-	trim := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	return timerForm{Topic: trim("topic"), ID: trim("id"), Cron: trim("cron"), Every: trim("every"), Timezone: trim("timezone"), Key: r.PostFormValue("key"), Value: r.PostFormValue("value")}
+	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
+	return timerForm{Topic: trim("topic"), ID: trim("id"), Cron: trim("cron"), Every: trim("every"), Timezone: trim("timezone"), Key: r.FormValue("key"), Value: r.FormValue("value")}
 }
 
 // definition leaves out the form's initial zone beside a typed interval.
@@ -97,14 +101,14 @@ func (f timerForm) definition() map[string]any {
 	return map[string]any{"cron": f.Cron, "every": f.Every, "timezone": f.Timezone}
 }
 
-var timerActions = map[string]string{"set": "Set timer", "enable": "Enable timer", "disable": "Disable timer", "delete": "Delete timer"}
+var timerActions = map[string]string{"set": "Set this timer", "enable": "Enable this timer", "disable": "Disable this timer", "delete": "Delete this timer"}
 
 // changeTimer sets, enables, disables or deletes a timer, after a confirmation with the name. A new
 // timer's confirmation shows the runs.
 func (c *Console) changeTimer(r *http.Request) (view, error) {
-	f, do := readTimer(r), r.PostFormValue("do")
+	f, do := readTimer(r), r.FormValue("do")
 	if do != "set" { // nobody typed the name: blanks at its ends are part of it
-		f.Topic, f.ID = r.PostFormValue("topic"), r.PostFormValue("id")
+		f.Topic, f.ID = r.FormValue("topic"), r.FormValue("id")
 	}
 	what, known := timerActions[do]
 	if !known {
@@ -113,8 +117,15 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	if f.Topic == "" || f.ID == "" {
 		return view{}, badForm("topic and id", "name a timer: both are needed")
 	}
-	if r.PostFormValue("confirmed") == "" {
-		conf := confirmation{What: what, Name: f.Topic + " " + f.ID, Path: "/timer", Back: "/timers", Danger: do == "delete",
+	if err := needs(r, access.Operate); err != nil {
+		return view{}, err
+	}
+	back := timerPath(f.Topic, f.ID)
+	if do == "set" {
+		back = "/timers"
+	}
+	if !confirmed(r) {
+		conf := confirmation{What: what, Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Danger: do == "delete",
 			Fields: []field{{"do", do}, {"topic", f.Topic}, {"id", f.ID}}}
 		if do == "set" {
 			f.Preview = c.runs(r, f.definition())
@@ -144,11 +155,13 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	default:
 		status, err = c.inside.call(r.Context(), http.MethodPost, path+"/"+do+"?wait="+answerWait, nil, &e)
 	}
-	back := timerPath(f.Topic, f.ID)
-	if do == "delete" {
+	switch do {
+	case "set":
+		back = timerPath(f.Topic, f.ID)
+	case "delete":
 		back = "/timers"
 	}
-	return view{page: "outcome", title: what, data: newOutcome(status, e, back, false)}, err
+	return view{to: back, outcome: newOutcome(status, e)}, err
 }
 
 func empty(_ string, v any) bool { return v == "" }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/internal/access"
 )
 
 // The timers "nightly" and "nightly " are two.
@@ -26,9 +28,10 @@ func TestBlanksAreAPartOfATimersID(t *testing.T) {
 	post := func(form url.Values) string {
 		req := httptest.NewRequest(http.MethodPost, "/timer", strings.NewReader(form.Encode()))
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req = req.WithContext(access.With(req.Context(), access.Caller{Name: "ann", Role: access.Operate, Topics: access.Everything}))
 		rec := httptest.NewRecorder()
 		mux.ServeHTTP(rec, req)
-		require.Equal(t, 200, rec.Code, rec.Body.String())
+		require.Less(t, rec.Code, 400, rec.Body.String())
 		return rec.Body.String()
 	}
 	form := url.Values{"do": {"delete"}, "topic": {"orders"}, "id": {"nightly "}}

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"regexp"
 	"testing"
@@ -13,14 +14,16 @@ import (
 	"github.com/notyet/notyet/internal/command"
 )
 
-// post sends a form of the console, confirmed.
+// post sends a form of the console, confirmed, and returns the page that it leads to.
 func (d *dev) post(t *testing.T, path string, fields ...string) string {
 	t.Helper()
 	form := url.Values{"confirmed": {"yes"}}
 	for i := 0; i < len(fields); i += 2 {
 		form.Set(fields[i], fields[i+1])
 	}
-	resp, err := http.PostForm("http://"+d.http+path, form) //nolint:noctx // a test's
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	resp, err := (&http.Client{Jar: jar}).PostForm("http://"+d.http+path, form) //nolint:noctx // a test's
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)

@@ -121,3 +121,7 @@ if (more) {
   const going = setTimeout(() => more.requestSubmit(), 300);
   document.getElementById("stop").addEventListener("click", () => clearTimeout(going));
 }
+
+// A question that came with a form too large for an address would be asked for again by Back.
+const question = document.querySelector("form[data-back]");
+if (question && !location.search) history.replaceState(null, "", question.dataset.back);

@@ -97,11 +97,51 @@ func TestAPageSaysThatItsSessionHasEnded(t *testing.T) {
 	p.click("#sign-in")
 	p.seesIn("#task-state", "pending")
 
-	eval[any](p, `void fetch("/sign-out", { method: "POST", redirect: "manual" })`)
-	p.seesIn("#gone", "You are signed out")
 	p.click("#cancel")
-	p.do(chromedp.SendKeys(chromedp.CSS("#token"), tokens["operate"]))
+	p.sees("Keep it")
+	eval[any](p, `void fetch("/sign-out", { method: "POST", redirect: "manual" }).then(() => { window.out = true })`)
+	p.eventually("the session does not end", "window.out === true")
+	p.click("#confirm")
 	p.sees("nothing was changed")
+	p.do(chromedp.SendKeys(chromedp.CSS("#token"), tokens["operate"]))
 	p.click("#sign-in")
-	p.seesIn("#task-state", "pending")
+	p.seesIn("#question", "Cancel this task")
+	require.Equal(t, "pending", s.state(t, "shop.orders", "order-1"))
+}
+
+// Back and a reload after a change send nothing again, and lead to pages that the browser can show.
+func TestBackAndReloadSendNothing(t *testing.T) {
+	s := startStack(t)
+	for _, id := range []string{"order-1", "order-2"} {
+		s.schedule(t, "shop.orders", id, nil)
+	}
+	changes := func() int { return len(s.audit(t)) }
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	p.open(taskPage("shop.orders", "order-1"))
+	p.click("#cancel")
+	p.sees("Keep it")
+	p.click("#confirm")
+	p.seesIn("#outcome", "cancelled")
+	before := changes()
+	p.do(chromedp.Reload())
+	p.seesIn("#outcome", "cancelled")
+	eval[any](p, "void history.back()")
+	p.seesIn("#question", "Cancel this task")
+	eval[any](p, "void history.back()")
+	p.seesIn("#task-state", "cancelled")
+	p.lacks("Answer:")
+
+	p.open("/timers")
+	for name, value := range map[string]string{"topic": "shop.reports", "id": "nightly", "every": "1h", "value": "much"} {
+		eval[any](p, `void (document.querySelector("form[data-preview] [name=`+name+`]").value = "`+value+`")`)
+	}
+	p.click("#set")
+	p.click("#confirm")
+	p.seesIn("#outcome", "timer_set")
+	p.do(chromedp.Reload())
+	p.seesIn("#outcome", "timer_set")
+	eval[any](p, "void history.back()")
+	p.sees("Set a timer")
+	require.Equal(t, before+1, changes(), "the timer was set once")
 }

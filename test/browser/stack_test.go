@@ -132,3 +132,13 @@ func (s *stack) firstLetter(t *testing.T) string {
 	require.NotEmpty(t, page.Letters)
 	return strconv.FormatInt(page.Letters[0].ID, 10)
 }
+
+// audit is who changed what.
+func (s *stack) audit(t *testing.T) []any {
+	t.Helper()
+	var page struct {
+		Entries []any `json:"audit"`
+	}
+	require.Equal(t, http.StatusOK, s.call(t, "GET", "/audit?limit=1000", nil, &page))
+	return page.Entries
+}
