@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Runs stock Kafka clients against a running notyet: each schedules, cancels and consumes by headers alone, and checks what it gets.
+# In Python and Java it also reports.
 #
 #   examples/clients/run.sh [kcat|python|java|node]…      none means all
 #
 #   NOTYET_KAFKA_BROKERS   127.0.0.1:9092, where notyet dev listens
 #   NOTYET_INTAKE          notyet.intake
+#   NOTYET_REPORTS         notyet.reports
 #   NOTYET_RESULTS         notyet.results
 #   NOTYET_TARGET          notyet-clients-check    made by the Python, Java and Node clients if it is not there
 #
@@ -48,6 +50,7 @@ run_python() {
   lib=$cache/python-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-$(digest "$here/requirements.txt")
   once "$lib" fetch_python || return
   PYTHONPATH=$lib python3 "$here/client.py"
+  PYTHONPATH=$lib python3 "$here/consumer.py"
 }
 
 fetch_java() {
@@ -62,6 +65,7 @@ run_java() {
   lib=$cache/java-$(digest "$here/java/pom.xml")
   once "$lib" fetch_java || return
   java -cp "$lib/*" "$here/java/Client.java"
+  java --enable-native-access=ALL-UNNAMED -cp "$lib/*" "$here/java/Reporting.java"
 }
 
 fetch_node() {

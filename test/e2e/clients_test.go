@@ -24,7 +24,7 @@ func TestStockClients(t *testing.T) {
 		s.dispatcher("clients")
 		for _, client := range []string{"kcat", "python", "java", "node"} {
 			t.Run(client, func(t *testing.T) {
-				s.example(t, "../../examples/clients", []string{"NOTYET_RESULTS=" + s.results, "NOTYET_TARGET=" + target, "NOTYET_INTAKE=" + s.intake}, "./run.sh", client)
+				s.example(t, "../../examples/clients", []string{"NOTYET_RESULTS=" + s.results, "NOTYET_REPORTS=" + s.reports, "NOTYET_TARGET=" + target, "NOTYET_INTAKE=" + s.intake}, "./run.sh", client)
 			})
 		}
 	})
