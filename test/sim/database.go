@@ -113,7 +113,7 @@ type dbConn struct {
 	real   realConn
 	life   int64
 	tx     driver.Tx
-	locked bool
+	locked chan struct{} // the lock that it has; nil: none
 	broken bool
 	closed bool
 }
@@ -158,9 +158,9 @@ func (c *dbConn) abandon() {
 }
 
 func (c *dbConn) unlock() {
-	if c.locked {
-		c.locked = false
-		<-c.d.write
+	if c.locked != nil {
+		<-c.locked
+		c.locked = nil
 	}
 }
 
@@ -168,9 +168,10 @@ func (c *dbConn) unlock() {
 func (c *dbConn) lock(ctx context.Context) error {
 	timer := time.NewTimer(lockPatience)
 	defer timer.Stop()
+	write := c.d.write
 	select {
-	case c.d.write <- struct{}{}:
-		c.locked = true
+	case write <- struct{}{}:
+		c.locked = write
 		return nil
 	case <-ctx.Done():
 		c.abandon()
@@ -230,7 +231,7 @@ func (c *dbConn) call(ctx context.Context, effect func() error, lasting bool) (h
 // answered waits while the server is frozen, as long as anybody would. A server that this process alone has lost goes on: it ends a
 // transaction that is silent for long.
 func (c *dbConn) answered(ctx context.Context, answers bool) bool {
-	if c.locked && c.d.lostBy(c.p) {
+	if c.locked != nil && c.d.lostBy(c.p) {
 		idle, cancel := context.WithTimeout(ctx, idleTimeout)
 		defer cancel()
 		if c.d.awaitAnswer(idle, c.p, answers) {
@@ -284,7 +285,7 @@ func (c *dbConn) gaveUp(ctx context.Context, effect func() error, lasting bool) 
 		return cause(ctx)
 	}
 	real := *c // the server's end of the connection
-	c.tx, c.locked, c.closed = nil, false, true
+	c.tx, c.locked, c.closed = nil, nil, true
 	go func() {
 		c.d.await(c.p, false, nil, nil)
 		if !real.outlived() {
@@ -299,7 +300,7 @@ func (c *dbConn) gaveUp(ctx context.Context, effect func() error, lasting bool) 
 // gate is the process's. A transaction that is silent for long is ended by the server. One whose context ends returns, though its
 // process is paused: database/sql waits for that under a lock, for which virtual time does not wait.
 func (c *dbConn) gate(ctx context.Context) error {
-	if !c.locked && c.tx == nil {
+	if c.locked == nil && c.tx == nil {
 		return c.p.gate()
 	}
 	idle, cancel := context.WithTimeout(ctx, idleTimeout)

@@ -25,6 +25,7 @@
 //	edges.go      transactions on the intake, offsets committed to Kafka, runs that wait for reports
 //	setback.go    a database that forgets its last commits
 //	restored.go   a database of which an older state is put in
+//	beside.go     a copy of the database beside the original
 //	cutlog.go     a log that forgets its end, and numbers its leaders as before
 //	older.go      a member of an earlier release
 //	truth.go      who had which slot when, what was in doubt then, who sent what

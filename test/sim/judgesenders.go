@@ -40,9 +40,12 @@ func (w *world) judgeSenders(h *history.History) {
 			continue // it is found elsewhere
 		}
 		s := sending{arrival: a, d: d, by: w.truth.producer(a.r.ProducerID), from: a.r.Timestamp, slot: slots.Of(a.r.Topic, a.r.Key, d.ID, w.slots)}
-		if len(w.growth) > 0 { // its slot changes
+		switch {
+		case s.by != nil && s.by.apart && s.from.UnixMilli() >= w.kept.gone:
+			w.judgeApart(s)
+		case len(w.growth) > 0: // its slot changes
 			s.slot = -1
-		} else {
+		default:
 			w.judgeSender(s)
 		}
 		byKey[d.Key] = append(byKey[d.Key], s)

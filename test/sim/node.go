@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type node struct {
 	busy  busyLock   // held by whoever is breaking it
 	runs  int        // process starts
 	disk  *server    // of its send log
+	apart *database  // its own: see beside.go; nil: everybody's
 }
 
 // running is one process start.
@@ -39,6 +41,7 @@ type running struct {
 	stop   context.CancelFunc
 	done   chan error
 	gauges atomic.Pointer[prometheus.Registry] // of the latest run
+	works  atomic.Bool                         // with a database whose copy is compared
 }
 
 func (n *node) start() {
@@ -47,6 +50,7 @@ func (n *node) start() {
 	}
 	n.runs++
 	r := &running{process: newProcess(n.name), client: fmt.Sprintf("%s.%d", n.name, n.runs), done: make(chan error, 1)}
+	r.apart = n.apart != nil
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	n.up = r
 	n.w.note("%s starts", n.name)
@@ -68,8 +72,8 @@ func (n *node) supervise(r *running) error {
 }
 
 func (n *node) serve(r *running) (err error) {
-	w, log := n.w, n.w.story.logger(n.name)
-	st, err := store.Open(r.ctx, store.Config{Connector: w.db.of(r.process), MaxConns: 8, Clock: w.db.clock, Life: lifeOf}, log)
+	w, log, db := n.w, n.w.story.logger(n.name), cmp.Or(n.apart, n.w.db)
+	st, err := store.Open(r.ctx, store.Config{Connector: db.of(r.process), MaxConns: 8, Clock: w.db.clock, Life: lifeOf}, log)
 	if err != nil {
 		return err
 	}
@@ -80,6 +84,11 @@ func (n *node) serve(r *running) (err error) {
 	}
 	defer ix.Close()
 	kcfg := kafka.Config{ClientID: r.client, MaxBufferedRecords: w.small, Dial: w.through(r.process, w.kafkaSrv, 10*time.Second, w.network.DialContext)}
+	g, err := n.guarded(r, kcfg, st, log)
+	if err != nil {
+		return err
+	}
+	defer g.close()
 	if n.scans {
 		reg := prometheus.NewRegistry()
 		r.gauges.Store(reg)
@@ -87,12 +96,12 @@ func (n *node) serve(r *running) (err error) {
 		if err != nil {
 			return err
 		}
-		return s.Run(r.ctx)
+		return g.run(r.ctx, s.Run)
 	}
-	return n.dispatch(r, kcfg, st, ix, log)
+	return n.dispatch(r, g, kcfg, st, ix, log)
 }
 
-func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispatcher.Index, log *zap.Logger) error {
+func (n *node) dispatch(r *running, g *guard, kcfg kafka.Config, st *store.Store, ix dispatcher.Index, log *zap.Logger) error {
 	// The gate also holds a frozen process, whose own time should stand still. And a log whose patience ends is left open: its files
 	// end with the process, which here goes on.
 	const patience = time.Hour
@@ -127,7 +136,7 @@ func (n *node) dispatch(r *running, kcfg kafka.Config, st *store.Store, ix dispa
 	if err != nil {
 		return err
 	}
-	return d.Run(r.ctx)
+	return g.run(r.ctx, d.Run)
 }
 
 func (n *node) sendlog() string { return filepath.Join(n.w.dir, n.name) }

@@ -11,7 +11,8 @@ import (
 // process is the outside of a scanner or dispatcher: everything that it does passes its gates. Dead, nothing of it acts any
 // more; paused, its calls wait.
 type process struct {
-	name string
+	name  string
+	apart bool // with a database of its own
 
 	mu     sync.Mutex
 	dead   chan struct{}

@@ -25,6 +25,7 @@ type restored struct {
 	yes    bool
 	killed bool          // dispatchers are, instead of stopped; a scanner may be committing: see edge
 	late   time.Duration // how much later than dispatchers scanners start; below 0: dispatchers start later
+	beside staying
 }
 
 func (p *plan) restore() {
@@ -33,7 +34,7 @@ func (p *plan) restore() {
 		return
 	}
 	p.setback.from, p.setback.lost = time.Second+time.Duration(r.Int64N(int64(3*time.Second))), pick(r, 2*time.Second, 4*time.Second, 8*time.Second)
-	p.setback.held, p.setback.restored = false, restored{true, r.IntN(2) == 0, pick(r, -6*time.Second, -time.Second, 0, 4*time.Second, 12*time.Second)}
+	p.setback.held, p.setback.restored = false, restored{yes: true, killed: r.IntN(2) == 0, late: pick(r, -6*time.Second, -time.Second, 0, 4*time.Second, 12*time.Second)}
 }
 
 // remembered is what Kafka knew of the database when that was lost.
@@ -42,6 +43,7 @@ type remembered struct {
 	known     []intake.Source // that the database has in its older state
 	doubts    map[name]bool   // tasks that were claimed in that state: they may have been sent, and are sent again
 	gone      int64           // ms
+	back      int64           // likewise, of a copy beside the original
 }
 
 // knew tells whether dispatchers can see that the database lacks a request: its partition is one that the database knows, and has been
@@ -102,20 +104,28 @@ func (w *world) restoreTrouble() trouble {
 		var all sync.WaitGroup
 		for _, n := range w.nodes {
 			all.Go(func() {
-				n.busy.Lock()
-				if how.killed && !n.scans {
+				switch n.busy.Lock(); {
+				case n == w.stays && how.beside == besideRuns:
+				case how.killed && !n.scans:
 					n.kill()
-				} else {
+				default:
 					n.stop()
 				}
 			})
 		}
 		all.Wait()
-		w.putBack(path, t.forgets)
+		if w.stays != nil {
+			w.goOnWithCopy(path, t.forgets)
+			defer w.startBeside()
+		} else {
+			w.putBack(path, t.forgets)
+		}
 		start := func(nodes []*node) {
 			for _, n := range nodes {
-				n.start()
-				n.busy.Unlock()
+				if n != w.stays {
+					n.start()
+					n.busy.Unlock()
+				}
 			}
 		}
 		if how.late < 0 {

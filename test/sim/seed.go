@@ -172,6 +172,7 @@ func drawn(seed uint64) plan {
 	if p.seed >= regimeSeeds {
 		p.drawCut()
 		p.drawOlder()
+		p.drawBeside()
 	}
 	return p
 }

@@ -101,6 +101,7 @@ type world struct {
 	client      *kgo.Client            // likewise
 
 	nodes []*node
+	stays *node // it stays with the original when the others go on with a copy; nil: nobody does
 
 	mu           sync.Mutex
 	retries      []time.Time // when second attempts are due
@@ -234,6 +235,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	for i := range p.dispatchers {
 		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("dispatcher-%d", i), disk: newServer(fmt.Sprintf("send log of dispatcher-%d", i), p.seed+10+uint64(i))})
 	}
+	w.leaveBehind()
 	return w, nil
 }
 
