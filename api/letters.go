@@ -49,6 +49,18 @@ func (l *Local) CountLetters(ctx context.Context, f letters.Filter) (int64, erro
 	return n, err
 }
 
+// CountDiedAgain counts the letters that were replayed at or after since, Unix ms, and whose tasks
+// have died again.
+func (l *Local) CountDiedAgain(ctx context.Context, f letters.Filter, since int64) (int64, error) {
+	return listing(ctx, l, func(ctx context.Context) (int64, error) { return letters.New(l.store).CountDiedAgain(ctx, f, since) })
+}
+
+// CountDiedAgain is that of Local.
+func (c *Client) CountDiedAgain(ctx context.Context, f letters.Filter, since int64) (int64, error) {
+	out, err := get[Count](ctx, c, "/deadletters/count", countInput{LetterFilter: newLetterFilter(f), DiedAgainSince: At(since)}, nil)
+	return out.Count, err
+}
+
 // Letter returns one dead letter, or deadletter.ErrNotFound.
 func (c *Client) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
 	return get[deadletter.Letter](ctx, c, "/deadletters/"+strconv.FormatInt(id, 10), nil, deadletter.ErrNotFound)
@@ -156,6 +168,8 @@ const countFor = 2 * time.Second
 type countInput struct {
 	LetterFilter
 	Cursor string `query:"cursor" doc:"that of the answer before" maxLength:"1000"`
+	// DiedAgainSince is the At of a replay's first page.
+	DiedAgainSince Instant `query:"died_again_since" doc:"the at of a replay's first page: count only the letters that were replayed then or later, and whose tasks have died again"`
 }
 
 func (in *countInput) scope(c access.Caller) error { return withinLetters(c, in.Topic) }
@@ -163,6 +177,10 @@ func (in *countInput) scope(c access.Caller) error { return withinLetters(c, in.
 func (h letterHandlers) countPage(ctx context.Context, in *countInput) (out Count, err error) {
 	err = h.cursors.page(ctx, "count", &in.Cursor, &out.Cursor, func() error {
 		if err := checkTag(in.Tag); err != nil {
+			return err
+		}
+		if since := in.DiedAgainSince.Millis(); since > 0 {
+			out.Count, err = h.local.CountDiedAgain(ctx, in.store(0, 0), since)
 			return err
 		}
 		after, _ := strconv.ParseInt(in.Cursor, 10, 64) // it is ours, or empty

@@ -42,6 +42,7 @@ func Mount(mux *http.ServeMux, version string) {
 		"GET /deadletters":  c.letters,
 		"GET /deadletter":   c.letter,
 		"POST /deadletters": c.changeLetters,
+		"GET /replayed":     c.replayed,
 		"GET /cluster":      c.cluster,
 		"GET /audit":        c.audit,
 	} {

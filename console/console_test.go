@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -104,6 +105,16 @@ func (w *world) writeTokens(roles ...access.Role) {
 func (w *world) schedule(topic, id string, value []byte) {
 	w.t.Helper()
 	w.apply(w.request(topic, id, value))
+}
+
+// die writes a dead letter, of a new task where its Seq is 0.
+func (w *world) die(l task.DeadLetter) task.DeadLetter {
+	w.t.Helper()
+	seq := task.Seq(w.source.ID, w.next)
+	w.next++
+	l.Seq = cmp.Or(l.Seq, seq)
+	w.apply(task.Change{Seq: seq, Rejected: &l})
+	return l
 }
 
 // end cancels a task.
@@ -340,9 +351,7 @@ func TestDeadLettersOfTonightComeFirst(t *testing.T) {
 	w := newWorld(t, true)
 	die := func(from, to int) {
 		for i := from; i < to; i++ {
-			seq := task.Seq(w.source.ID, w.next)
-			w.next++
-			w.apply(task.Change{Seq: seq, Rejected: &task.DeadLetter{Seq: seq, Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprintf("o-%03d", i), Reason: "bad"}})
+			w.die(task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprintf("o-%03d", i), Reason: "bad"})
 		}
 	}
 	die(0, 120)
@@ -363,6 +372,47 @@ func TestDeadLettersOfTonightComeFirst(t *testing.T) {
 	for i, id := range seen {
 		require.Equal(t, fmt.Sprintf("o-%03d", 119-i), id)
 	}
+}
+
+// A replay ends with what was replayed, what was not and why, and what died again.
+func TestReplaySaysWhatBecameOfIt(t *testing.T) {
+	w := newWorld(t, true)
+	var dead []task.DeadLetter
+	body := schemas.EncodeBody(nil, []byte("v"), nil, nil, schemas.DefaultSettings())
+	for i := range 3 {
+		w.die(task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: fmt.Sprint("rejected", i), Reason: "bad"})
+		dead = append(dead, w.die(task.DeadLetter{Kind: schemas.KindDead, Topic: "orders", TaskID: fmt.Sprint("dead", i), Reason: "bad", Body: body}))
+	}
+	w.die(task.DeadLetter{Kind: schemas.KindExpired, Topic: "orders", TaskID: "ten-times", Replay: task.MaxReplays, Body: body})
+	b := w.as("operate")
+	replay := func(fields ...string) string {
+		form := url.Values{"do": {"replay"}, "confirmed": {"yes"}, "total": {"7"}}
+		for i := 0; i < len(fields); i += 2 {
+			form.Set(fields[i], fields[i+1])
+		}
+		resp, text := b.post("/deadletters", form)
+		require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
+		return resp.Header.Get("Location")
+	}
+	_, text := b.get(replay("kind", "rejected"))
+	require.Contains(t, text, "Replayed 0 · skipped 3 · died again 0")
+	require.Contains(t, text, `<p class="bad">Replayed`)
+	require.Contains(t, text, "skipped 3: it is a rejected request")
+
+	outcome := replay("topic", "orders")
+	_, text = b.get(outcome)
+	require.Contains(t, text, "Replayed 3 · skipped 4 · died again 0")
+	require.Contains(t, text, "skipped 1: it has been replayed 10 times")
+	for _, l := range dead[:2] {
+		l.Replay, l.ID = 1, 0
+		w.die(l)
+	}
+	w.die(task.DeadLetter{Kind: schemas.KindDead, Topic: "orders", TaskID: "another", Reason: "bad", Body: body})
+	_, text = b.get(outcome)
+	require.Contains(t, text, "Replayed 3 · skipped 4 · died again 2")
+	_, text = b.get(strings.Replace(outcome, "done=7", "done=5&stopped=on", 1))
+	require.Contains(t, text, "stopped before its end")
+	require.Contains(t, text, "Replayed 1 · skipped 4")
 }
 
 func TestListsPage(t *testing.T) {

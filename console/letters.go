@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -94,9 +95,89 @@ type progress struct {
 	Do                string
 	Filter            letterFilter
 	Total, Done, Left int64
+	Skipped           skipped
+	At                int64 // of the first page, Unix ms
 	After, UpTo       int64
 	Last              bool
 	Percent           int64
+}
+
+// skipped is how many letters were not replayed, by the reason.
+type skipped map[string]int64
+
+// moreReasons stands for reasons beyond mostReasons.
+const (
+	mostReasons = 5
+	moreReasons = "other reasons"
+)
+
+func readSkipped(r *http.Request) skipped {
+	s := skipped{}
+	for _, text := range r.Form["skipped"] {
+		if n, reason, ok := strings.Cut(text, " "); ok {
+			count, _ := strconv.ParseInt(n, 10, 64)
+			s.add(reason, max(count, 0))
+		}
+	}
+	return s
+}
+
+func (s skipped) add(reason string, n int64) {
+	if _, known := s[reason]; !known && len(s) >= mostReasons {
+		reason = moreReasons
+	}
+	s[reason] += n
+}
+
+// Sum is the number of letters.
+func (s skipped) Sum() (n int64) {
+	for _, one := range s {
+		n += one
+	}
+	return n
+}
+
+func (s skipped) texts() (out []string) {
+	for reason, n := range s {
+		out = append(out, strconv.FormatInt(n, 10)+" "+reason)
+	}
+	return out
+}
+
+// Outcome is the path of the page that says what became of a replay.
+func (p progress) Outcome() string {
+	q := p.Filter.query()
+	q["skipped"] = p.Skipped.texts()
+	for name, n := range map[string]int64{"done": p.Done, "total": p.Total, "at": p.At} {
+		q.Set(name, strconv.FormatInt(n, 10))
+	}
+	if !p.Last {
+		q.Set("stopped", "on")
+	}
+	return "/replayed?" + q.Encode()
+}
+
+type replayedData struct {
+	progress
+	Stopped bool
+	Again   int64
+	Letters string // where the letters are
+}
+
+// replayed says what became of a replay: what was replayed, what was not and why, and what has died
+// again since.
+func (c *Console) replayed(r *http.Request) (view, error) {
+	d := replayedData{progress: progress{Filter: readFilter(r), Total: whole(r, "total"), Done: whole(r, "done"), At: whole(r, "at"), Skipped: readSkipped(r)}, Stopped: r.FormValue("stopped") != ""}
+	d.Name, d.Letters = d.Filter.String(), "/deadletters?"+d.Filter.query().Encode()
+	if d.Done -= d.Skipped.Sum(); d.Done <= 0 {
+		return view{page: "replayed", title: "Replay", data: d}, nil
+	}
+	q := d.Filter.query()
+	q.Set("died_again_since", strconv.FormatInt(d.At, 10))
+	var n api.Count
+	err := c.inside.get(r.Context(), "/deadletters/count", q, &n)
+	d.Again = n.Count
+	return view{page: "replayed", title: "Replay", data: d}, err
 }
 
 // changeLetters counts the letters of a filter, and then replays or purges a page at a time.
@@ -115,6 +196,7 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 	}
 	p.Name = p.Filter.String()
 	p.Total, p.Done, p.After, p.UpTo = whole(r, "total"), whole(r, "done"), whole(r, "after"), whole(r, "up_to")
+	p.At, p.Skipped = whole(r, "at"), readSkipped(r)
 	if !confirmed(r) {
 		var n api.Count
 		if err := c.inside.get(r.Context(), "/deadletters/count", p.Filter.query(), &n); err != nil {
@@ -126,6 +208,9 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 	}
 	if err := c.letterPage(r, &p); err != nil {
 		return view{}, err
+	}
+	if p.Last && p.Do == "replay" {
+		return view{to: p.Outcome()}, nil
 	}
 	p.Left = max(p.Total-p.Done, 0)
 	if p.Total > 0 {
@@ -149,6 +234,12 @@ func (c *Console) letterPage(r *http.Request, p *progress) error {
 		return err
 	}
 	p.Done += int64(len(page.Letters)) + page.Deleted
+	for _, l := range page.Letters {
+		if l.Skipped != "" {
+			p.Skipped.add(l.Skipped, 1)
+		}
+	}
+	p.At = cmp.Or(p.At, page.At)
 	p.After, p.UpTo, p.Last = page.Next, page.UpTo, page.Next == 0
 	return nil
 }
@@ -165,11 +256,15 @@ func (p progress) fields() []field {
 // Again are the fields of the continuing form.
 func (p progress) Again() []field {
 	n := func(i int64) string { return strconv.FormatInt(i, 10) }
-	return append(p.fields(), field{"confirmed", "yes"}, field{"total", n(p.Total)}, field{"done", n(p.Done)}, field{"after", n(p.After)}, field{"up_to", n(p.UpTo)})
+	out := append(p.fields(), field{"confirmed", "yes"}, field{"total", n(p.Total)}, field{"done", n(p.Done)}, field{"after", n(p.After)}, field{"up_to", n(p.UpTo)}, field{"at", n(p.At)})
+	for _, text := range p.Skipped.texts() {
+		out = append(out, field{"skipped", text})
+	}
+	return out
 }
 
 func whole(r *http.Request, name string) int64 {
-	n, err := strconv.ParseInt(r.PostFormValue(name), 10, 64)
+	n, err := strconv.ParseInt(r.FormValue(name), 10, 64)
 	if err != nil || n < 0 {
 		return 0
 	}

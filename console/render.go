@@ -73,11 +73,11 @@ var sections = []section{
 
 // ages are of the pages that can become old. A walk through many tasks is not repeated by itself.
 var ages = map[string]string{
-	"overview": "live", "task": "live", "targets": "live", "timer": "live", "cluster": "live",
+	"overview": "live", "task": "live", "targets": "live", "timer": "live", "cluster": "live", "replayed": "live",
 	"find": "still", "timers": "still", "deadletters": "still", "deadletter": "still", "audit": "still",
 }
 
-var sectionOf = map[string]string{"/task": "/find", "/timer": "/timers", "/deadletter": "/deadletters"}
+var sectionOf = map[string]string{"/task": "/find", "/timer": "/timers", "/deadletter": "/deadletters", "/replayed": "/deadletters"}
 
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v view) {
 	if v.to != "" {

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -25,6 +26,7 @@ type Page struct {
 	Letters []intake.Replayed `json:"letters"`
 	Next    int64             `json:"next"    doc:"id to go on after; 0: that was the last page"`
 	UpTo    int64             `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
+	At      int64             `json:"at"      doc:"when the page was replayed, by the database's clock, Unix ms; that of the first page counts what died again, see died_again_since"`
 }
 
 // Pager replays the first letters of a filter, at most f.Limit (0: PageSize). upTo is the id of the
@@ -65,7 +67,11 @@ func (l *Local) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dr
 	if err != nil {
 		return Page{}, err
 	}
-	page := Page{Letters: []intake.Replayed{}, UpTo: upTo}
+	now, err := l.store.Time(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Letters: []intake.Replayed{}, UpTo: upTo, At: now.UnixMilli()}
 	if f.UpTo = upTo; upTo == 0 {
 		return page, nil
 	}
@@ -76,10 +82,6 @@ func (l *Local) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dr
 	page.Next = found.Next
 	if len(found.IDs) == 0 {
 		return page, nil
-	}
-	now, err := l.store.Time(ctx)
-	if err != nil {
-		return Page{}, err
 	}
 	var places []store.Place
 	if page.Letters, places, err = intake.New(l.store).Replay(auditing(ctx, "replay", f), found.IDs, l.operator(ctx), now.UnixMilli(), dryRun); err != nil {
@@ -125,6 +127,7 @@ type Progress struct {
 // Result is the result of a whole replay.
 type Result struct {
 	Progress
+	Began   int64            // by the database's clock, Unix ms
 	Reasons map[string]int64 // number of skipped letters by reason
 }
 
@@ -160,6 +163,7 @@ func Replay(ctx context.Context, pager Pager, f letters.Filter, o Options) (Resu
 			return result, err
 		}
 		upTo = page.UpTo
+		result.Began = cmp.Or(result.Began, page.At)
 		result.count(page, o)
 		if left > 0 {
 			if left -= len(page.Letters); left <= 0 {

@@ -31,6 +31,7 @@ type deadLetters interface {
 	deadletter.Source
 	Letter(ctx context.Context, id int64) (deadletter.Letter, error)
 	CountLetters(ctx context.Context, f letters.Filter) (int64, error)
+	CountDiedAgain(ctx context.Context, f letters.Filter, since int64) (int64, error)
 }
 
 // installation tells changes and running services, and changes the number of slots.

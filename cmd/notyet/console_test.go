@@ -95,10 +95,10 @@ func TestConsoleReplaysAndPurgesAPageAtATime(t *testing.T) {
 	asked := d.post(t, "/deadletters", "do", "replay", "topic", "orders", "confirmed", "")
 	require.Contains(t, asked, "3 dead letters now")
 	done := d.post(t, "/deadletters", "do", "replay", "topic", "orders", "total", "3")
-	require.Contains(t, done, "Finished: 3")
+	require.Contains(t, done, "Replayed 3 · skipped 0")
 	first(t, d.kafka, "orders")
 	done = d.post(t, "/deadletters", "do", "purge", "topic", "orders", "replayed", "on", "total", "3")
-	require.Contains(t, done, "Finished: 3")
+	require.Contains(t, done, "Deleted 3")
 	require.Contains(t, d.page(t, "/deadletters?replayed=on"), "No dead letter is like that")
 	require.Contains(t, d.page(t, "/audit"), "purge")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/command"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/letters"
 )
@@ -199,11 +200,15 @@ Examples:
 
 // replayed is the output of replay.
 type replayed struct {
-	Replayed int64            `json:"replayed"`
-	Skipped  int64            `json:"skipped"`
-	Reasons  map[string]int64 `json:"reasons"`
-	DryRun   bool             `json:"dry_run,omitempty"`
+	Replayed  int64            `json:"replayed"`
+	Skipped   int64            `json:"skipped"`
+	Reasons   map[string]int64 `json:"reasons"`
+	DiedAgain int64            `json:"died_again,omitempty"` // within diedAgainAfter
+	DryRun    bool             `json:"dry_run,omitempty"`
 }
+
+// diedAgainAfter is how long a replay waits for tasks that die again at once.
+const diedAgainAfter = time.Second
 
 func (c *deadReplayCmd) Run(a *app) error {
 	f, err := c.chosen()
@@ -224,10 +229,18 @@ func (c *deadReplayCmd) Run(a *app) error {
 	show, end := a.bar(b, "replaying", f)
 	result, err := deadletter.Replay(a.Ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: show})
 	end()
+	again := int64(0)
+	if err == nil && result.Done > 0 && !c.DryRun {
+		loop.Rest(a.Ctx, diedAgainAfter)
+		again, err = b.CountDiedAgain(a.Ctx, f, result.Began)
+	}
 	if c.JSON {
-		err = errors.Join(err, a.JSON(replayed{result.Done, result.Skipped, result.Reasons, c.DryRun}))
+		err = errors.Join(err, a.JSON(replayed{result.Done, result.Skipped, result.Reasons, again, c.DryRun}))
 	} else {
 		c.printResult(a, result)
+		if again > 0 {
+			fmt.Fprintf(a.Stdout, "%d of them died again\n", again)
+		}
 	}
 	if err == nil && int64(len(c.IDs)) > result.Done {
 		if missing := int64(len(c.IDs)) - result.Done - result.Skipped; missing > 0 {

@@ -261,7 +261,11 @@ func TestDeadLetters(t *testing.T) {
 	require.Contains(t, d.cmd(t, "deadletter", "replay", "--all", "--dry-run").stdout, "would replay 2, skipped 0")
 	r = d.cmd(t, "deadletter", "replay", id, "--json")
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
-	require.JSONEq(t, `{"replayed":1,"skipped":0,"reasons":{}}`, r.stdout)
+	var said replayed
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &said))
+	require.Equal(t, replayed{Replayed: 1, Reasons: map[string]int64{}}, replayed{Replayed: said.Replayed, Skipped: said.Skipped, Reasons: said.Reasons})
+	outcome := "/replayed?at=1700000000000&done=1&task_id=" + found[0].TaskID
+	require.Eventually(t, func() bool { return regexpIn(d.page(t, outcome), "Replayed 1 · skipped 0 · died again 1<") }, time.Minute, 20*time.Millisecond)
 	r = d.cmd(t, "deadletter", "replay", id, "4242")
 	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "it has been replayed already")

@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
@@ -267,4 +269,30 @@ func (ls Letters) countTagged(ctx context.Context, f Filter, within time.Duratio
 		}
 		f.After = next
 	}
+}
+
+// CountDiedAgain counts the letters of the filter that were replayed at or after since, Unix ms,
+// and whose tasks have died again. It looks at all letters from since on.
+func (ls Letters) CountDiedAgain(ctx context.Context, f Filter, since int64) (n int64, err error) {
+	const skew = 60_000 // between the clocks that stamp replays and deaths, ms
+	from, err := ls.skipOld(ctx, Filter{Since: since - skew})
+	type pair struct{ later, before int64 }
+	for more := true; more && err == nil; {
+		var again []pair
+		again, err = tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, p *pair) error { return r.Scan(&p.later, &p.before) },
+			"SELECT later.id, COALESCE(was.id, 0) FROM (SELECT id, seq, replay FROM dead_letters WHERE id > ? ORDER BY id LIMIT ?) AS later"+
+				" LEFT JOIN dead_letters was ON was.seq = later.seq AND was.replay = later.replay - 1 AND was.replayed_at >= ? ORDER BY later.id", from.After, atOnce, since)
+		selected := Filter{Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Tag: f.Tag, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: true}
+		for _, p := range again {
+			if from.After = p.later; p.before > 0 && (len(f.IDs) == 0 || slices.Contains(f.IDs, p.before)) {
+				selected.IDs = append(selected.IDs, p.before)
+			}
+		}
+		if more = len(again) == atOnce; len(selected.IDs) > 0 && err == nil {
+			var some int64
+			some, _, err = ls.Count(ctx, selected, 0)
+			n += some
+		}
+	}
+	return n, wrap.Err(err, "counting the letters that have died again")
 }

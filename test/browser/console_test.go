@@ -235,14 +235,14 @@ func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
 	p.click("#purge")
 	p.sees("5")
 	p.click("#confirm")
-	p.sees("Finished: 5 dead letters.")
+	p.sees("Deleted 5 dead letters.")
 	require.Zero(t, s.letters(t, "shop.dead"))
 
 	s.dead(t, "shop.again", 2)
 	p.open("/deadletters?topic=shop.again")
 	p.click("#replay")
 	p.click("#confirm")
-	p.sees("Finished: 2 dead letters.")
+	p.sees("Replayed 2 · skipped 0")
 	p.open("/audit?what=replay")
 	p.seesIn("#audit", "shop.again")
 }
