@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -15,6 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
 )
@@ -129,6 +131,9 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	if err := l.noteReconcile(ctx, r, out); err != nil {
 		return fail(err)
 	}
+	if err := admin.New(l.store).Reconciles(ctx, strconv.FormatInt(out.Since, 10)); err != nil {
+		return fail(err)
+	}
 	r.step("giving this copy of the database a name")
 	named, err := l.name(ctx, client, r, installation)
 	if err != nil {
@@ -158,6 +163,9 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	if out.Left, err = l.count(ctx, known, seqsOf(known.proven())); err == nil {
 		out.Again, err = l.again(ctx, known)
 	}
+	if err == nil {
+		err = admin.New(l.store).Reconciled(ctx)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -171,10 +179,16 @@ func (r *Reconcile) step(what string) {
 }
 
 // since sets the default of r.Since. A delivery is normally settled within a second. An hour leaves
-// room for tasks still unsettled at the backup.
+// room for tasks still unsettled at the backup. Behind an interrupted run, dispatchers may have
+// claimed since: the time of that run is the default.
 func (l *Local) since(ctx context.Context, r *Reconcile) error {
 	if !r.Since.IsZero() {
 		return nil
+	}
+	before, err := admin.New(l.store).Reconciling(ctx)
+	if ms, bad := strconv.ParseInt(before, 10, 64); err != nil || bad == nil {
+		r.Since = time.UnixMilli(ms)
+		return err
 	}
 	slots, err := l.store.Slots(ctx)
 	if err != nil {

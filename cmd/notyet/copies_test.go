@@ -353,3 +353,24 @@ func TestAForgottenDispatcherEndsBeforeRequestsAreReadAgain(t *testing.T) {
 		}
 	}
 }
+
+// All send logs are lost: a run says what it then cannot know, and does the rest.
+func TestReconcileWithoutASendLog(t *testing.T) {
+	t.Parallel()
+	m := smallTeam(t, filepath.Join(t.TempDir(), "notyet.db"), kafkaCluster(t, "one"), "one")
+	m.environ = append(m.environ, "NOTYET_SENDLOG_DIR="+filepath.Join(t.TempDir(), "gone"))
+	reconcile := func(args ...string) result {
+		return notyet(t, m.environ, "", append([]string{"deadletter", "reconcile"}, args...)...)
+	}
+	r := notyet(t, m.environ, "", "migrate")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	r = reconcile()
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "there is no send log")
+	require.Contains(t, r.stderr, "--without-logs")
+	require.Equal(t, command.ExitUsage, reconcile("--without-logs", "--send-log", t.TempDir()).code)
+	r = reconcile("--without-logs")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "what was delivered since the backup: it is delivered once more")
+	require.NotContains(t, reconcile("--send-log", emptySendLog(t), "--dry-run").stdout, "No send log")
+}

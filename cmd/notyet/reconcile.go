@@ -18,6 +18,7 @@ import (
 	"github.com/notyet/notyet/internal/election"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
@@ -29,6 +30,7 @@ type deadReconcileCmd struct {
 	SendLog []string `help:"A send log directory, or a copy of one. Repeat the flag for each dispatcher. Default: sendlog.dir." name:"send-log" placeholder:"DIR" type:"path"`
 	Topics  bool     `help:"Look in the target topics for deliveries that the logs leave in doubt."`
 	DryRun  bool     `help:"Only say what would happen."`
+	Without bool     `help:"Go on without a send log: what was delivered since the backup is delivered once more." name:"without-logs"`
 	Accept  bool     `help:"Go on although Kafka no longer has records that the database has not stored." name:"accept-loss"`
 	Since   string   `help:"Read the logs from this time: RFC 3339, Unix milliseconds, or a duration ago (24h). Default: an hour before the database's last claim." placeholder:"TIME"`
 }
@@ -45,6 +47,9 @@ Examples:
 
 // Run reconciles, or refuses while scanners or dispatchers run.
 func (c *deadReconcileCmd) Run(a *app) error {
+	if c.Without && len(c.SendLog) > 0 {
+		return command.Usage("--without-logs and --send-log: either there are logs, or there are none")
+	}
 	since, err := instant("--since", c.Since, -1)
 	if err != nil {
 		return err
@@ -57,13 +62,16 @@ func (c *deadReconcileCmd) Run(a *app) error {
 		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, AcceptLoss: c.Accept, Intake: append(cfg.IntakeNames(), cfg.Cancels.Topic), Reports: []string{cfg.Reports.Topic}, Group: cfg.Scanner.Group,
 		Step: func(what string) { fmt.Fprintln(a.Stderr, what) },
 	}
-	if len(r.Logs) == 0 {
+	if len(r.Logs) == 0 && !c.Without {
 		r.Logs = []string{cfg.SendLog.Dir}
 	}
 	if since != (api.Instant{}) {
 		r.Since = time.UnixMilli(since.Millis())
 	}
 	out, err := a.reconcile(cfg, r)
+	if errors.Is(err, sendlog.ErrNoLog) {
+		return fmt.Errorf("%w; if all of them are lost, go on with --without-logs", err)
+	}
 	if err != nil && !errors.Is(err, deadletter.ErrGone) {
 		return err
 	}
@@ -187,12 +195,20 @@ func noting(ctx context.Context, st *store.Store) ([]string, error) {
 	}
 }
 
+const withoutLogs = `No send log was read, so it is not known
+  what was delivered since the backup: it is delivered once more, with the delivery key it had, and runs of timers with another
+  what a keep, once or merge since the backup found: it is decided beside the task that the backup has
+  whether Kafka has come back older as well: records at offsets of lost ones then get their delivery keys`
+
 func (c *deadReconcileCmd) tell(a *app, r deadletter.Reconciled) {
 	for _, l := range r.Logs {
 		fmt.Fprintf(a.Stdout, "send log %s: %d entries since %s\n", l.Dir, l.Entries, stamp(r.Since))
 		if l.Damage != "" {
 			fmt.Fprintf(a.Stdout, "  %s\n", l.Damage)
 		}
+	}
+	if len(r.Logs) == 0 {
+		fmt.Fprintln(a.Stdout, withoutLogs)
 	}
 	settled := "settled"
 	if r.DryRun {

@@ -198,6 +198,9 @@ func ClaimOf(committed map[string]map[int32]Committed) (out Claim) {
 	return out
 }
 
+// ErrGroupAtWork means that a group has members, and its offsets are not to be taken.
+var ErrGroupAtWork = errors.New("the group has members: a scanner has joined it, or Kafka has just come back, and counts those of before for some seconds more; stop all scanners, and try again")
+
 // TakeGroup claims all partitions of topics in a group without members. Offsets and restarts stay.
 func TakeGroup(ctx context.Context, client *kgo.Client, group string, c Claim, topics ...string) error {
 	fail := func(err error) error { return fmt.Errorf("claiming group %s: %w", group, err) }
@@ -221,8 +224,8 @@ func TakeGroup(ctx context.Context, client *kgo.Client, group string, c Claim, t
 	if err == nil {
 		err = taken.Error()
 	}
-	if errors.Is(err, kerr.UnknownMemberID) {
-		err = fmt.Errorf("a scanner has joined it: %w", err)
+	if errors.Is(err, kerr.UnknownMemberID) { // Kafka takes commits from members alone
+		err = ErrGroupAtWork
 	}
 	if err != nil {
 		return fail(err)

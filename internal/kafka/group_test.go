@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.uber.org/zap"
 
@@ -149,6 +148,6 @@ func claims(t *testing.T, cfg kafka.Config) {
 		members, err := kafka.GroupMembers(ctx, client, g)
 		return err == nil && len(members) == 1
 	}, patience, 10*time.Millisecond)
-	require.ErrorIs(t, kafka.TakeGroup(ctx, client, g, shop, in), kerr.UnknownMemberID)
+	require.ErrorIs(t, kafka.TakeGroup(ctx, client, g, shop, in), kafka.ErrGroupAtWork, "and not that Kafka does not know us")
 	require.Equal(t, named, claim())
 }

@@ -10,7 +10,29 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-const copyName = "copy"
+const (
+	copyName       = "copy"
+	reconcileSince = "reconcile.since"
+)
+
+// Reconciles notes from when on a reconciliation reads the send logs, unless one that was
+// interrupted has noted that.
+func (a Admin) Reconciles(ctx context.Context, since string) error {
+	_, err := a.h.KeepMeta(ctx, reconcileSince, []byte(since))
+	return wrap.Err(err, "noting that the database is reconciled")
+}
+
+// Reconciling returns what Reconciles has noted; "": no reconciliation was interrupted.
+func (a Admin) Reconciling(ctx context.Context) (string, error) {
+	since, err := tables.ReadMeta(ctx, a.h.DB, reconcileSince)
+	return string(since), wrap.Err(err, "reading whether a reconciliation was interrupted")
+}
+
+// Reconciled notes that the reconciliation has come to its end.
+func (a Admin) Reconciled(ctx context.Context) error {
+	_, err := a.h.Exec(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte{}, []byte(reconcileSince))
+	return wrap.Err(err, "noting that the database is reconciled")
+}
 
 // Copy returns the name of this copy of the database; "": no command has given it one.
 func (a Admin) Copy(ctx context.Context) (string, error) {

@@ -111,6 +111,17 @@ func TestReconcileCountsWhatIsGone(t *testing.T) {
 		s.publish(keyed(request(s.intake, target, schemas.HeaderID, "new", schemas.HeaderAt, later), "new", "v"))
 		require.EqualValues(t, 1, s.reconcile(deadletter.Reconcile{AcceptLoss: true}).Unread)
 		require.Equal(t, "pending", s.state(target, "new"))
+
+		before, _ := s.tryReconcile(deadletter.Reconcile{DryRun: true})
+		ends, err = admin.ListEndOffsets(t.Context(), s.intake)
+		require.NoError(t, err)
+		end, _ := ends.Lookup(s.intake, 0)
+		committed := kadm.Offsets{}
+		committed.AddOffset(s.intake, 0, end.Offset+3, -1)
+		require.NoError(t, admin.CommitAllOffsets(t.Context(), s.name, committed))
+		plan, err = s.tryReconcile(deadletter.Reconcile{})
+		require.ErrorIs(t, err, deadletter.ErrGone, "Kafka lost its end as well")
+		require.EqualValues(t, before.Gone+3, plan.Gone)
 	})
 }
 
@@ -189,9 +200,20 @@ func TestReconcileNoticesAnother(t *testing.T) {
 			_, err := kafka.GroupClaim(t.Context(), client, s.name, s.intake)
 			return err == nil
 		}, time.Minute, 50*time.Millisecond)
-		_, err = s.tryReconcile(deadletter.Reconcile{Step: other})
+		db := s.open()
+		defer db.Close()
+		claims := func(at time.Time) {
+			_, err := db.ExecContext(t.Context(), "UPDATE slots SET claimed = ?, done = ?", at.UnixMilli(), at.UnixMilli())
+			require.NoError(t, err)
+		}
+		began := time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond)
+		claims(began)
+		interrupted, err := s.tryReconcile(deadletter.Reconcile{Step: other})
 		require.ErrorIs(t, err, kafka.ErrOlderCopy)
-		s.reconcile(deadletter.Reconcile{})
+		require.Equal(t, began.Add(-time.Hour).UnixMilli(), interrupted.Since)
+		claims(began.Add(23 * time.Hour)) // somebody started dispatchers too early
+		require.Equal(t, interrupted.Since, s.reconcile(deadletter.Reconcile{}).Since, "it is taken up again")
+		require.Equal(t, began.Add(22*time.Hour).UnixMilli(), s.reconcile(deadletter.Reconcile{}).Since)
 	})
 }
 
