@@ -152,13 +152,13 @@ func newCopies(sh *shared, client *kgo.Client) *copies.Watch {
 		return copies.Stand{Life: life, Stored: stored}, err
 	}
 	var last int64 // of the requests that are waited for: more come all the time
-	waits := func(ctx context.Context, anew bool) (waits bool, err error) {
+	waits := func(ctx context.Context, anew bool) (n int, err error) {
 		if anew {
 			if last, err = sh.intake.LastArrived(ctx); err != nil {
-				return false, err
+				return 0, err
 			}
 		}
-		return sh.intake.SomeResolvable(ctx, last)
+		return sh.intake.Undecided(ctx, last)
 	}
 	released := func() { // what was passed over meanwhile is looked at again
 		sh.kicks.Sweep.Now()

@@ -15,12 +15,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
@@ -36,11 +38,16 @@ const (
 	// unanswered is how many looks without an answer, about 10 s, let a process go on that has just
 	// begun, or met a new life. Looks are counted, not time: a paused process has not asked.
 	unanswered = 5
+	// silences is the same, about a minute, of a Kafka that has answered before and is silent now.
+	// Nothing could be sent to it meanwhile. Another broker takes a dead one's place sooner.
+	silences = 30
 	// settling follows the look that finds the database no longer behind, for requests that were
 	// read again and wait for their slots.
 	settling = 5 * time.Second
-	// undecided is how many looks, about 20 s, wait at most for the decision of such requests.
-	undecided = 40
+	// undecided is how many looks, about 20 s, wait for such requests while none is decided, and
+	// undecidedAtMost, about 5 min, while they become fewer.
+	undecided       = 40
+	undecidedAtMost = 600
 	// loggedEvery is the time between two lines about a database that stays behind.
 	loggedEvery = time.Minute
 )
@@ -58,9 +65,9 @@ type Config struct {
 	Group    string   // of the scanners
 	Topics   []string // that the scanners read
 	Database func(context.Context) (Stand, error)
-	// Waits tells whether requests wait that can be decided, of those that waited when it was last
-	// called anew.
-	Waits    func(_ context.Context, anew bool) (bool, error)
+	// Waits returns how many requests wait, of those that waited when it was last called anew. 0:
+	// none of them can be decided.
+	Waits    func(_ context.Context, anew bool) (int, error)
 	Released func() // called when a hold ends
 	Log      *zap.Logger
 }
@@ -95,22 +102,28 @@ func behind(committed map[string]map[int32]kafka.Committed, stored kafka.Offsets
 type verdict struct {
 	fresh   bool          // no look has been answered since the start, or since a new life
 	failed  int           // looks without an answer while fresh
+	known   bool          // Kafka has answered
 	behind  []Partition   // by the newest answer of a hold; nil: it does not hold
 	doubted bool          // the last answer said behind, and the process was running
 	clear   time.Duration // when a hold ends, by the clock of the caller; 0: the last answer said behind
 	waits   int           // how many looks still wait for requests to be decided
+	looks   int           // how many of them there were since the last settle
+	least   int           // the fewest requests that waited since
 	anew    bool          // the next such look begins with the requests that wait by then
 }
+
+// settle waits for requests that wait by the next look, for so many looks without progress.
+func (v *verdict) settle(looks int) { v.waits, v.looks, v.least, v.anew = looks, 0, math.MaxInt, true }
 
 func (v *verdict) holds() bool { return v.fresh || v.behind != nil || v.waits > 0 }
 
 // asksWaits tells whether the next look must know if requests wait.
 func (v *verdict) asksWaits() bool { return v.waits > 0 || v.clear > 0 }
 
-// answered takes the answer of a look.
-func (v *verdict) answered(found []Partition, waits bool, now time.Duration) {
+// answered takes the answer of a look, with how many requests still wait.
+func (v *verdict) answered(found []Partition, waiting int, now time.Duration) {
 	first := v.fresh
-	v.fresh, v.failed = false, 0
+	v.fresh, v.failed, v.known = false, 0, true
 	switch {
 	case len(found) > 0 && (first || v.doubted || v.behind != nil):
 		v.behind, v.doubted, v.clear = found, false, 0
@@ -119,23 +132,29 @@ func (v *verdict) answered(found []Partition, waits bool, now time.Duration) {
 	case v.behind == nil:
 		v.doubted = false
 	case v.clear == 0:
-		v.clear, v.anew = now+settling, true
+		v.settle(0) // it holds meanwhile
+		v.clear = now + settling
 	case now >= v.clear:
 		v.behind, v.clear, v.waits = nil, 0, undecided
 	}
-	if v.waits--; v.waits < 0 || !waits {
+	if waiting < v.least && v.waits > 0 {
+		v.least, v.waits = waiting, undecided
+	}
+	v.looks++
+	if v.waits--; v.waits < 0 || waiting == 0 || v.looks > undecidedAtMost {
 		v.waits = 0
 	}
 }
 
-// silent takes a look without an answer. True: nothing more is waited for.
-func (v *verdict) silent() bool {
+// silent takes a look without an answer, of Kafka or of anybody. True: nothing more is waited for.
+func (v *verdict) silent(kafka bool) bool {
 	v.unseen()
 	if !v.fresh {
 		return false
 	}
 	v.failed++
-	v.fresh = v.failed < unanswered
+	v.fresh = v.failed < unanswered || kafka && v.known && v.failed < silences
+	v.known = v.known && v.fresh
 	return !v.fresh
 }
 
@@ -216,7 +235,7 @@ func (w *Watch) Settle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.renewed++
-	w.verdict.waits, w.verdict.anew = undecided, true
+	w.verdict.settle(undecided)
 	w.hold()
 }
 
@@ -301,13 +320,16 @@ func (w *Watch) Run(ctx context.Context) {
 // look asks once, and returns how long after its beginning the next one is due.
 func (w *Watch) look(ctx context.Context) time.Duration {
 	w.mu.Lock()
-	asked, waits, anew := w.renewed, w.verdict.asksWaits(), w.verdict.anew
+	asked, asksWaits, anew := w.renewed, w.verdict.asksWaits(), w.verdict.anew
 	w.mu.Unlock()
 	bound, cancel := context.WithTimeout(ctx, within)
 	found, stand, err := w.ask(bound)
 	var unseen error
-	if waits && err == nil {
-		waits, unseen = w.cfg.Waits(bound, anew)
+	var waiting int
+	if asksWaits && err == nil {
+		if waiting, unseen = w.cfg.Waits(bound, anew); unseen != nil {
+			waiting = math.MaxInt
+		}
 		anew = anew && unseen != nil
 	}
 	cancel()
@@ -330,8 +352,8 @@ func (w *Watch) look(ctx context.Context) time.Duration {
 		if unseen != nil { // very many may wait
 			w.verdict.unseen()
 		}
-		w.verdict.answered(found, waits || unseen != nil, now)
-	case w.verdict.silent():
+		w.verdict.answered(found, waiting, now)
+	case w.verdict.silent(errors.Is(err, errSilent)):
 		w.life.Store(nil)
 		w.cfg.Log.Warn("Kafka does not say what the scanners have committed, so a database that was set back is not noticed: Describe is needed on the group, and on the topics that scanners read", zap.String("group", w.cfg.Group), zap.Error(err))
 	}
@@ -348,9 +370,15 @@ func (w *Watch) look(ctx context.Context) time.Duration {
 	return w.verdict.rest(time.Since(w.began))
 }
 
+// errSilent: Kafka has not answered, or does not know it yet. It has not refused the answer.
+var errSilent = errors.New("no answer")
+
 // ask reads Kafka first, and then the database.
 func (w *Watch) ask(ctx context.Context) ([]Partition, Stand, error) {
 	committed, err := kafka.GroupOffsets(ctx, w.cfg.Client, w.cfg.Group, w.cfg.Topics...)
+	if said, is := errors.AsType[*kerr.Error](err); err != nil && (!is || said.Retriable) {
+		err = fmt.Errorf("%w: %w", errSilent, err)
+	}
 	if err != nil {
 		return nil, Stand{}, err
 	}

@@ -75,11 +75,13 @@ func TestVerdict(t *testing.T) {
 			for _, step := range c.steps {
 				switch step.look {
 				case 'b':
-					v.answered([]Partition{{"intake", 3, 120, 180}}, false, step.at)
-				case 'c', 'w':
-					v.answered(nil, step.look == 'w', step.at)
+					v.answered([]Partition{{"intake", 3, 120, 180}}, 0, step.at)
+				case 'c':
+					v.answered(nil, 0, step.at)
+				case 'w':
+					v.answered(nil, 7, step.at)
 				default:
-					v.silent()
+					v.silent(true)
 				}
 				require.Equal(t, step.holds, v.holds(), "at %v", step.at)
 				require.LessOrEqual(t, v.rest(step.at), every)
@@ -99,7 +101,7 @@ type watched struct {
 	life     atomic.Pointer[string]
 	next     atomic.Int64
 	failing  atomic.Bool
-	waits    atomic.Bool
+	waits    atomic.Int64
 	endless  atomic.Bool // a look at what waits does not end in time
 	anew     atomic.Int32
 	looks    atomic.Int64
@@ -157,14 +159,14 @@ func watching(t *testing.T, test func(w *watched)) {
 		w.begins("first")
 		w.Watch = New(Config{Client: client, Group: "scanners", Topics: []string{"intake", "reports", "gone"}, Log: zap.New(core),
 			Released: func() { w.released.Add(1) },
-			Waits: func(ctx context.Context, anew bool) (bool, error) {
+			Waits: func(ctx context.Context, anew bool) (int, error) {
 				if anew {
 					w.anew.Add(1)
 				}
 				if w.endless.Load() {
 					<-ctx.Done()
 				}
-				return w.waits.Load(), ctx.Err()
+				return int(w.waits.Load()), ctx.Err()
 			},
 			Database: func(context.Context) (Stand, error) {
 				w.looks.Add(1)
@@ -336,6 +338,47 @@ func TestANewLife(t *testing.T) {
 	})
 }
 
+// Kafka is silent when a new life begins: nothing can be sent to it, and the hold outlasts that. Who is refused an answer goes on soon.
+func TestASilentKafkaInANewLife(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault
+		holds time.Duration
+	}{
+		"silent":                {fault{network: "silent"}, 55 * time.Second},
+		"away":                  {fault{network: "away"}, 55 * time.Second},
+		"its coordinator loads": {fault{keys: []kmsg.Key{kmsg.OffsetFetch}, err: kerr.CoordinatorLoadInProgress}, 55 * time.Second},
+		"no right":              {fault{keys: []kmsg.Key{kmsg.OffsetFetch}, err: kerr.GroupAuthorizationFailed}, 7 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watching(t, func(w *watched) {
+				w.commit(180)
+				w.next.Store(180)
+				w.runs(func() {
+					w.after(time.Second, false, "all is well")
+					mend := w.breaks(c.fault)
+					w.begins("second")
+					w.next.Store(120)
+					w.Renew(w.Life())
+					w.after(c.holds, true, "no answer yet")
+					w.after(10*time.Second, false, "not for ever")
+					mend()
+					w.after(30*time.Second, true, "what is seen in the end counts")
+
+					w.next.Store(180)
+					w.after(9*time.Second, false, "caught up")
+					mend = w.breaks(c.fault)
+					w.begins("third")
+					w.next.Store(120)
+					w.Renew(w.Life())
+					w.after(min(c.holds, 25*time.Second), true, "no answer yet")
+					mend()
+					w.after(20*time.Second, true, "and then it is behind")
+				})
+			})
+		})
+	}
+}
+
 // A hold may be over, and nobody says so: the next look is not at once.
 func TestUnansweredAtTheEndOfAHold(t *testing.T) {
 	watching(t, func(w *watched) {
@@ -364,21 +407,36 @@ func TestSettle(t *testing.T) {
 			w.after(time.Second, false, "all is well")
 			w.Settle()
 			w.after(time.Millisecond, false, "none waits")
-			w.waits.Store(true)
+			w.waits.Store(1)
 			w.after(time.Minute, false, "nobody has taken a slot")
 			w.Settle()
 			require.True(t, w.Holds())
 			w.after(3*time.Second, true, "one waits")
 			require.EqualValues(t, 2, w.anew.Load(), "what comes later is not waited for")
-			w.waits.Store(false)
+			w.waits.Store(0)
 			w.after(600*time.Millisecond, false, "it is decided")
-			w.waits.Store(true)
+			w.waits.Store(1)
 			w.Settle()
 			w.after(15*time.Second, true, "nobody decides it")
 			w.after(10*time.Second, false, "it holds nobody for ever")
 			w.Settle()
 			w.failing.Store(true)
 			w.after(25*time.Second, false, "and likewise without an answer")
+			w.failing.Store(false)
+
+			w.waits.Store(100)
+			w.Settle()
+			for range 12 {
+				w.after(10*time.Second, true, "they become fewer")
+				w.waits.Add(-1)
+			}
+			w.after(25*time.Second, false, "they do not any more")
+			w.Settle()
+			for range 40 {
+				time.Sleep(10 * time.Second)
+				w.waits.Add(-1)
+			}
+			w.after(0, false, "nor does it wait for 7 minutes")
 		})
 	})
 }

@@ -264,18 +264,21 @@ func (in Intake) Resolvable(ctx context.Context, after [16]byte, look int) (read
 	return in.resolvableWhere(ctx, "", after, look)
 }
 
-// LastArrived returns the arrival of the newest waiting request, for SomeResolvable.
+// LastArrived returns the arrival of the newest waiting request, for Undecided.
 func (in Intake) LastArrived(ctx context.Context) (last int64, err error) {
 	err = in.h.Reads().QueryRowContext(ctx, "SELECT COALESCE(MAX(arrived), 0) FROM waiting").Scan(&last)
 	return last, wrap.Err(err, "looking for the newest waiting request")
 }
 
-// SomeResolvable tells whether any request that arrived until last can be decided now.
-func (in Intake) SomeResolvable(ctx context.Context, last int64) (bool, error) {
+// Undecided counts the requests that arrived until last. 0: none of them can be decided now.
+func (in Intake) Undecided(ctx context.Context, last int64) (n int, err error) {
 	for after := ([16]byte{}); ; {
 		ready, next, err := in.resolvableWhere(ctx, fmt.Sprint(" AND arrived <= ", last), after, 1000)
+		if err == nil && len(ready) > 0 {
+			err = in.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM waiting WHERE arrived <= ?", last).Scan(&n)
+		}
 		if err != nil || len(ready) > 0 || next == [16]byte{} {
-			return len(ready) > 0, err
+			return n, wrap.Err(err, "counting the requests that wait")
 		}
 		after = next
 	}

@@ -180,10 +180,10 @@ func TestResolvable(t *testing.T) {
 		s.settle(t0 + 1000)
 		last, err := s.LastArrived(s.ctx)
 		require.NoError(t, err)
-		for until, want := range map[int64]bool{0: false, last: true} {
-			some, err := s.SomeResolvable(s.ctx, until)
+		for until, want := range map[int64]int{0: 0, last: 8} {
+			n, err := s.Undecided(s.ctx, until)
 			require.NoError(t, err)
-			require.Equal(t, want, some, "those that arrived later do not count")
+			require.Equal(t, want, n, "those that arrived later do not count")
 		}
 		keys, next, err := s.Resolvable(s.ctx, [16]byte{}, 3)
 		require.NoError(t, err)
