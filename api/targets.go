@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/look"
 )
 
 // TargetPolicy is the operators' policy of a target, in JSON.
@@ -25,6 +29,7 @@ type TargetPolicy struct {
 // Targets are the targets with a policy.
 type Targets struct {
 	Targets []TargetPolicy `json:"targets"`
+	Cursor  string         `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
 }
 
 // TargetChange changes a part of a target's policy. nil fields stay as they are.
@@ -80,22 +85,96 @@ func checkTarget(name string) (string, error) {
 	return target, nil
 }
 
+// TargetFilter selects targets to list.
+type TargetFilter struct {
+	Like   string `query:"like"   doc:"the target of this name, with or without a policy; without a policy and tasks of it, up to 5 targets with a similar name"`
+	Limit  int    `query:"limit"  doc:"how many on a page; default all"                                                                                         maximum:"1000" minimum:"1"`
+	Cursor string `query:"cursor" doc:"that of the page before"                                                                                                 maxLength:"1000"`
+	// Allowed reports whether a target may be listed. nil: all.
+	Allowed func(topic string) bool
+}
+
+func (*TargetFilter) scope(access.Caller) error { return nil } // others' are left out
+
 // Targets lists the targets with a policy, by name, and those with tasks still held.
-func (l *Local) Targets(ctx context.Context, allowed func(topic string) bool) (Targets, error) {
-	return listing(ctx, l, func(ctx context.Context) (Targets, error) {
-		out := Targets{Targets: []TargetPolicy{}}
+func (l *Local) Targets(ctx context.Context, f TargetFilter) (Targets, error) {
+	return listing(ctx, l, func(ctx context.Context) (out Targets, err error) {
+		out.Targets = []TargetPolicy{}
 		all, err := admin.New(l.store).Policies(ctx)
+		all = slices.DeleteFunc(all, func(p admin.Policy) bool { return f.Allowed != nil && !f.Allowed(p.Topic) })
+		if err == nil && f.Like != "" {
+			all, err = l.like(ctx, schemas.TargetName(f.Like), all, f.Allowed)
+		}
 		for _, p := range all {
-			if err != nil || allowed != nil && !allowed(p.Topic) {
+			if err != nil || p.Topic <= f.Cursor && f.Cursor != "" {
 				continue
 			}
+			if f.Limit > 0 && len(out.Targets) == f.Limit {
+				out.Cursor = out.Targets[f.Limit-1].Topic
+				break
+			}
 			var t TargetPolicy
-			if t, err = l.target(ctx, p); err == nil && (!p.Open() || t.Held > 0) {
+			if t, err = l.target(ctx, p); err == nil && (!p.Open() || t.Held > 0 || f.Like != "") {
 				out.Targets = append(out.Targets, t)
 			}
 		}
 		return out, err
 	})
+}
+
+// like returns the target of a name, or those with a similar one.
+func (l *Local) like(ctx context.Context, name string, with []admin.Policy, allowed func(topic string) bool) ([]admin.Policy, error) {
+	names, err := look.New(l.store).Targets(ctx, allowed)
+	known := map[string]admin.Policy{}
+	for _, topic := range names {
+		known[topic] = admin.Policy{Topic: topic}
+	}
+	for _, p := range with {
+		known[p.Topic] = p
+	}
+	if p, ok := known[name]; ok {
+		return []admin.Policy{p}, err
+	}
+	var near []admin.Policy
+	for _, topic := range similar(name, slices.Sorted(maps.Keys(known))) {
+		near = append(near, known[topic])
+	}
+	return near, err
+}
+
+// similarNames is how many of them are shown.
+const similarNames = 5
+
+// similar returns the names that somebody may have meant, the nearest first: up to a third of the
+// characters differ, or one name is the beginning of the other.
+func similar(name string, names []string) []string {
+	far := map[string]int{}
+	near := slices.DeleteFunc(names, func(other string) bool {
+		far[other] = edits(strings.ToLower(name), strings.ToLower(other))
+		return far[other] > max(1, len(name)/3) && !strings.HasPrefix(other, name) && !strings.HasPrefix(name, other)
+	})
+	slices.SortStableFunc(near, func(a, b string) int { return cmp.Compare(far[a], far[b]) })
+	return near[:min(len(near), similarNames)]
+}
+
+// edits counts the bytes to add, remove or replace to make b of a.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := before
+			if a[i] != b[j] {
+				replaced++
+			}
+			before, row[j+1] = row[j+1], min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 func (l *Local) target(ctx context.Context, p admin.Policy) (TargetPolicy, error) {
@@ -144,8 +223,13 @@ type changeTargetInput struct {
 
 func (in *changeTargetInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
-func (s *server) listTargets(ctx context.Context, _ *nothing) (Targets, error) {
-	return s.local.Targets(ctx, allowed(ctx))
+func (s *server) listTargets(ctx context.Context, f *TargetFilter) (out Targets, err error) {
+	f.Allowed = allowed(ctx)
+	err = s.cursors.page(ctx, "targets", &f.Cursor, &out.Cursor, func() (err error) {
+		out, err = s.local.Targets(ctx, *f)
+		return err
+	})
+	return out, err
 }
 
 func (s *server) setTarget(ctx context.Context, in *changeTargetInput) (TargetPolicy, error) {
@@ -157,8 +241,8 @@ func (s *server) changeTarget(ctx context.Context, in *changeTargetInput) (Targe
 }
 
 // Targets lists the targets with a policy.
-func (c *Client) Targets(ctx context.Context, _ func(topic string) bool) (Targets, error) {
-	return get[Targets](ctx, c, "/targets", nil, nil)
+func (c *Client) Targets(ctx context.Context, f TargetFilter) (Targets, error) {
+	return get[Targets](ctx, c, "/targets", f, nil)
 }
 
 // ChangeTarget changes a target's policy.

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,9 +60,9 @@ func TestTargets(t *testing.T) {
 		require.Equal(t, 422, code, answer)
 		require.Contains(t, answer, c[2])
 	}
-	all, err := w.client.Targets(t.Context(), nil)
+	all, err := w.client.Targets(t.Context(), TargetFilter{})
 	require.NoError(t, err)
-	local, err := w.local.Targets(t.Context(), nil)
+	local, err := w.local.Targets(t.Context(), TargetFilter{})
 	require.NoError(t, err)
 	require.Equal(t, local, all)
 	require.Len(t, all.Targets, 2)
@@ -86,7 +87,53 @@ func TestTargetsAreBounded(t *testing.T) {
 	code, _, answer := w.target("PUT", "orders", `{"paused":true}`)
 	require.Equal(t, 422, code)
 	require.Contains(t, answer, "resume some of them")
-	all, err := w.local.Targets(access.With(t.Context(), access.Caller{}), func(topic string) bool { return strings.HasPrefix(topic, "t99") })
+	all, err := w.local.Targets(access.With(t.Context(), access.Caller{}), TargetFilter{Allowed: func(topic string) bool { return strings.HasPrefix(topic, "t99") }})
 	require.NoError(t, err)
 	require.Len(t, all.Targets, 11)
+
+	var names []string
+	f := TargetFilter{Limit: 300}
+	for pages := 1; ; pages++ {
+		page, err := w.client.Targets(t.Context(), f)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page.Targets), f.Limit)
+		for _, target := range page.Targets {
+			names = append(names, target.Topic)
+		}
+		if f.Cursor = page.Cursor; f.Cursor == "" {
+			require.Equal(t, 4, pages)
+			break
+		}
+	}
+	require.Len(t, names, admin.MaxPolicies)
+	require.True(t, slices.IsSorted(names))
+}
+
+// A name is known by tasks of any state, or by a policy. A caller is told of no others' names.
+func TestTargetsLikeAName(t *testing.T) {
+	w := newWorld(t)
+	for _, topic := range []string{"orders", "orders.eu", "newsletter", "https://shop.example"} {
+		w.schedule(topic, "a", time.Now().Add(time.Hour).UnixMilli(), nil, nil)
+	}
+	_, err := w.client.ChangeTarget(t.Context(), "bills", TargetChange{Paused: new(true)})
+	require.NoError(t, err)
+	for like, want := range map[string][]string{
+		"orders": {"orders"}, "bills": {"bills"}, "HTTPS://Shop.example": {"https://shop.example"},
+		"newslettr": {"newsletter"}, "Newsletter": {"newsletter"}, "order": {"orders", "orders.eu"}, "orders.": {"orders", "orders.eu"}, "bils": {"bills"},
+		"https://shop.exmple": {"https://shop.example"}, "payments": nil, "x": nil,
+	} {
+		found, err := w.client.Targets(t.Context(), TargetFilter{Like: like})
+		require.NoError(t, err)
+		var names []string
+		for _, f := range found.Targets {
+			names = append(names, f.Topic)
+		}
+		require.Equal(t, want, names, like)
+	}
+	found, err := w.client.Targets(t.Context(), TargetFilter{Like: "bills"})
+	require.NoError(t, err)
+	require.True(t, found.Targets[0].Paused)
+	found, err = w.local.Targets(t.Context(), TargetFilter{Like: "newslettr", Allowed: func(topic string) bool { return topic == "orders" }})
+	require.NoError(t, err)
+	require.Empty(t, found.Targets)
 }

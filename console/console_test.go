@@ -447,12 +447,27 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
 	_, text = b.get("/targets")
 	require.Contains(t, text, "paused</span>")
-	form = url.Values{"do": {"limit"}, "topic": {"orders"}, "rate": {"2.5"}, "max_in_flight": {"7"}, "confirmed": {"yes"}}
-	resp, text = b.post("/targets", form)
+	limited := func(rate, inFlight string) (*http.Response, string) {
+		return b.post("/targets", url.Values{"do": {"limit"}, "topic": {"orders"}, "rate": {rate}, "max_in_flight": {inFlight}, "confirmed": {"yes"}})
+	}
+	resp, text = limited("2.5", "7")
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
-	_, text = b.get("/targets")
+	_, text = b.get(resp.Header.Get("Location"))
 	require.Contains(t, text, "2.5 a second")
 	require.Contains(t, text, "paused</span>", "a limit says nothing about a pause")
+	require.Contains(t, text, "orders: limited. In force: paused, tasks a second: 2.5, records in flight: 7")
+	_, text = b.get("/targets?do=limit&topic=orders&rate=10")
+	require.Contains(t, text, `<td>2.5</td><td><strong>10</strong>`, "what it replaces")
+	require.Contains(t, text, `<td>7</td><td><span class="dim">stays</span>`)
+	limited("10", "")
+	_, text = b.get("/targets")
+	require.Contains(t, text, "<td>10 a second</td><td>7</td>", "the other limit stays")
+	limited("", "0")
+	_, text = b.get("/targets")
+	require.Contains(t, text, "<td>10 a second</td><td>no limit</td>")
+	resp, text = limited("", "")
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	require.Contains(t, text, "0 takes it away")
 	for field, wrong := range map[string]string{"rate": "fast", "max_in_flight": "1.5"} {
 		resp, text := b.post("/targets", url.Values{"do": {"limit"}, "topic": {"orders"}, field: {wrong}})
 		require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
@@ -460,6 +475,72 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	_, text = b.get("/audit")
 	require.Contains(t, text, "orders")
+}
+
+// A slip in a name is seen before the change: the names that were perhaps meant are a click away.
+func TestANameThatNobodyKnowsIsAskedAbout(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("operate")
+	w.schedule("newsletter", "a", nil)
+	_, text := b.get("/targets?do=pause&topic=newslettr")
+	require.Contains(t, text, "No task has this target")
+	require.Contains(t, text, `href="/targets?do=pause&amp;max_in_flight=&amp;rate=&amp;topic=newsletter">newsletter</a>`)
+	require.Contains(t, text, "Pause this target all the same")
+	_, text = b.get("/targets?do=pause&topic=newsletter")
+	require.NotContains(t, text, `id="unknown"`)
+	require.NotContains(t, text, "all the same")
+	_, text = b.get("/targets?do=resume&topic=payments")
+	require.Contains(t, text, "No task has this target")
+	require.NotContains(t, text, "Did you mean")
+}
+
+// However much there is, a page stays small, and its tables have more pages.
+func TestPagesAreBounded(t *testing.T) {
+	w := newWorld(t, true)
+	for i := range admin.MaxPolicies {
+		_, err := admin.New(w.store).SetPolicy(t.Context(), fmt.Sprintf("a-target-with-a-longer-name-%04d", i), 1, func(admin.Policy) admin.Policy { return admin.Policy{Paused: i%2 == 0, Rate: 1} })
+		require.NoError(t, err)
+	}
+	b := w.as("operate")
+	path, seen := "/targets", 0
+	for pages := 0; path != ""; pages++ {
+		require.Less(t, pages, 25)
+		begin := time.Now()
+		_, text := b.get(path)
+		require.Less(t, time.Since(begin), time.Second)
+		require.Less(t, len(text), 60<<10)
+		seen += strings.Count(text, "<tr data-key=")
+		path = ""
+		if m := regexp.MustCompile(`id="next" class="button" href="([^"]+)"`).FindStringSubmatch(text); m != nil {
+			path = strings.ReplaceAll(m[1], "&amp;", "&")
+		}
+	}
+	require.Equal(t, admin.MaxPolicies, seen)
+	_, text := b.get("/")
+	require.Less(t, len(text), 60<<10)
+	require.Equal(t, 10, strings.Count(text, " is paused</li>"))
+	require.Contains(t, text, ">and 490 more</a>")
+}
+
+func TestTablesHaveParts(t *testing.T) {
+	all := make([]int, 150)
+	for i := range all {
+		all[i] = i
+	}
+	seen, path := []int{}, "/cluster"
+	for path != "" {
+		path, _, _ = strings.Cut(path, "#") // no browser sends it
+		rows, next := part(httptest.NewRequest(http.MethodGet, path, nil), "slots", all)
+		require.LessOrEqual(t, len(rows), partRows)
+		require.NotEqual(t, path, next)
+		seen, path = append(seen, rows...), next
+		require.LessOrEqual(t, len(seen), len(all))
+	}
+	require.Equal(t, all, seen)
+	for _, from := range []string{"-1", "x", "1000"} {
+		rows, _ := part(httptest.NewRequest(http.MethodGet, "/cluster?slots="+from, nil), "slots", all)
+		require.LessOrEqual(t, len(rows), partRows)
+	}
 }
 
 func TestPreviewShowsRunsAndMistakes(t *testing.T) {

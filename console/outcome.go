@@ -82,6 +82,8 @@ type confirmation struct {
 	Back    string
 	Danger  bool
 	Detail  string
+	Wrong   string  // for which it should perhaps not be done
+	Meant   []field // the names of other things, and where each is asked about
 	Changes []replaced
 }
 

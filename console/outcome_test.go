@@ -23,7 +23,7 @@ func TestAChangeLeadsToAPageWithItsOutcome(t *testing.T) {
 	require.Regexp(t, `^/targets\?outcome=`, to)
 	for range 2 {
 		_, text = b.get(to)
-		require.Contains(t, text, `<p id="outcome" role="status" class="good">orders: paused</p>`)
+		require.Contains(t, text, `<p id="outcome" role="status" class="good">orders: paused. In force: paused`)
 	}
 	_, text = b.get("/targets")
 	require.NotContains(t, text, `id="outcome"`, "other tabs do not show it")

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -131,6 +132,9 @@ func protect(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
+// cardRows is how many items a card of the overview shows.
+const cardRows = 10
+
 var funcs = template.FuncMap{
 	"counted":   counted,
 	"utc":       utc,
@@ -141,7 +145,12 @@ var funcs = template.FuncMap{
 	"timerPath": timerPath,
 	"visible":   visible,
 	"digits":    digits,
-	"short":     func(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) },
+	"first": func(all any) any { // of a slice, for a card
+		v := reflect.ValueOf(all)
+		return v.Slice(0, min(v.Len(), cardRows)).Interface()
+	},
+	"others": func(listed, others int) int { return max(listed-cardRows, 0) + others },
+	"short":  func(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) },
 	"orNone": func(f *float64) string {
 		if f == nil {
 			return "none"

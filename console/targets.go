@@ -1,28 +1,38 @@
 package console
 
 import (
+	"cmp"
+	"context"
+	"math"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 )
+
+type targetsData struct {
+	Targets []api.TargetPolicy
+	Next    string
+}
 
 func (c *Console) targets(r *http.Request) (view, error) {
 	if r.FormValue("do") != "" {
 		return c.changeTarget(r)
 	}
-	var d api.Targets
-	err := c.inside.get(r.Context(), "/targets", nil, &d)
-	return view{page: "targets", title: "Targets", data: d}, err
+	var page api.Targets
+	err := c.inside.get(r.Context(), "/targets", url.Values{"limit": {"50"}, "cursor": {r.FormValue("cursor")}}, &page)
+	return view{page: "targets", title: "Targets", data: targetsData{page.Targets, next(r, "/targets", page.Cursor)}}, err
 }
 
-var targetActions = map[string]string{"pause": "Pause this target", "resume": "Resume this target", "limit": "Limit this target"}
+// targetActions are the deeds, and what is said after.
+var targetActions = map[string][2]string{"pause": {"Pause this target", "paused"}, "resume": {"Resume this target", "resumed"}, "limit": {"Limit this target", "limited"}}
 
-var targetDone = map[string]string{"pause": "paused", "resume": "resumed", "limit": "limited"}
-
-// changeTarget pauses, resumes or limits a target, after a confirmation with the name.
+// changeTarget pauses, resumes or limits a target, after a question with what is in force. The
+// question also says that a target is not known, and which were perhaps meant.
 func (c *Console) changeTarget(r *http.Request) (view, error) {
 	topic, do := strings.TrimSpace(r.FormValue("topic")), r.FormValue("do")
 	what, known := targetActions[do]
@@ -35,49 +45,98 @@ func (c *Console) changeTarget(r *http.Request) (view, error) {
 	if err := needs(r, access.Operate); err != nil {
 		return view{}, err
 	}
-	paused := do == "pause"
-	ch, detail := api.TargetChange{Paused: &paused}, ""
-	if do == "limit" {
-		ch.Paused = nil
-		rate, err := number(r, "rate")
-		if err != nil {
-			return view{}, err
-		}
-		flight, err := number(r, "max_in_flight")
-		if err != nil {
-			return view{}, err
-		}
-		whole := int(flight)
-		if float64(whole) != flight {
-			return view{}, badForm("max_in_flight", "is no whole number")
-		}
-		ch.Rate, ch.MaxInFlight = &rate, &whole
-		detail = "Rate: " + limit(rate, "tasks a second") + ". In flight: " + limit(flight, "records") + "."
+	ch, err := targetChange(r, do)
+	if err != nil {
+		return view{}, err
 	}
-	if !confirmed(r) {
-		return view{page: "confirm", title: what, data: confirmation{What: what, Name: topic, Path: "/targets", Back: "/targets", Danger: paused, Detail: detail,
-			Fields: []field{{"do", do}, {"topic", topic}, {"rate", r.FormValue("rate")}, {"max_in_flight", r.FormValue("max_in_flight")}}}}, nil
+	if confirmed(r) {
+		var now api.TargetPolicy
+		_, err := c.inside.call(r.Context(), http.MethodPatch, "/targets/"+api.Segment(topic), ch, &now)
+		return view{to: "/targets", outcome: &outcome{Text: topic + ": " + what[1] + ". In force: " + inForce(now)}}, err
 	}
-	_, err := c.inside.call(r.Context(), http.MethodPatch, "/targets/"+api.Segment(topic), ch, nil)
-	return view{to: "/targets", outcome: &outcome{Text: topic + ": " + targetDone[do]}}, err
+	now, meant, err := c.policy(r.Context(), topic)
+	if err != nil {
+		return view{}, err
+	}
+	conf := confirmation{What: what[0], Name: topic, Path: "/targets", Back: "/targets", Danger: do == "pause",
+		Fields: []field{{"do", do}, {"topic", topic}, {"rate", r.FormValue("rate")}, {"max_in_flight", r.FormValue("max_in_flight")}}}
+	if now == nil {
+		now, conf.Wrong = &api.TargetPolicy{}, "No task has this target, and nothing was said of it: look at the name."
+		for _, m := range meant {
+			fields := url.Values{"do": {do}, "topic": {m.Topic}, "rate": {r.FormValue("rate")}, "max_in_flight": {r.FormValue("max_in_flight")}}
+			conf.Meant = append(conf.Meant, field{m.Topic, "/targets?" + fields.Encode()})
+		}
+		conf.What += " all the same"
+	}
+	conf.Detail = counted(now.Held) + " tasks are due and kept back."
+	conf.Changes = []replaced{
+		{"State", state(now.Paused), state(*cmp.Or(ch.Paused, &now.Paused))},
+		{"Tasks a second", limit(now.Rate), limit(*cmp.Or(ch.Rate, &now.Rate))},
+		{"Records in flight", limit(float64(now.MaxInFlight)), limit(float64(*cmp.Or(ch.MaxInFlight, &now.MaxInFlight)))},
+	}
+	return view{page: "confirm", title: what[0], data: conf}, nil
 }
 
-func limit(n float64, unit string) string {
+// targetChange leaves out what the form leaves empty: it stays as it is.
+func targetChange(r *http.Request, do string) (ch api.TargetChange, err error) {
+	if do != "limit" {
+		ch.Paused = new(do == "pause")
+		return ch, nil
+	}
+	if ch.Rate, err = number(r, "rate"); err != nil {
+		return ch, err
+	}
+	flight, err := number(r, "max_in_flight")
+	if flight != nil {
+		if *flight != math.Trunc(*flight) {
+			return ch, badForm("max_in_flight", "is no whole number")
+		}
+		ch.MaxInFlight = new(int(*flight))
+	}
+	if err == nil && ch.Rate == nil && flight == nil {
+		err = badForm("rate and max_in_flight", "are both empty: an empty field leaves its limit, 0 takes it away")
+	}
+	return ch, err
+}
+
+// policy returns what is in force for a target. nil: it is not known, and those with a similar name
+// are returned.
+func (c *Console) policy(ctx context.Context, topic string) (now *api.TargetPolicy, meant []api.TargetPolicy, err error) {
+	var found api.Targets
+	err = c.inside.get(ctx, "/targets", url.Values{"like": {topic}}, &found)
+	if len(found.Targets) == 1 && found.Targets[0].Topic == schemas.TargetName(topic) {
+		return &found.Targets[0], nil, err
+	}
+	return nil, found.Targets, err
+}
+
+func state(paused bool) string {
+	if paused {
+		return "paused"
+	}
+	return "open"
+}
+
+func inForce(p api.TargetPolicy) string {
+	return state(p.Paused) + ", tasks a second: " + limit(p.Rate) + ", records in flight: " + limit(float64(p.MaxInFlight))
+}
+
+func limit(n float64) string {
 	if n == 0 {
 		return "no limit"
 	}
-	return strconv.FormatFloat(n, 'f', -1, 64) + " " + unit
+	return strconv.FormatFloat(n, 'f', -1, 64)
 }
 
-// number reads a field; empty is 0.
-func number(r *http.Request, name string) (float64, error) {
+// number reads a field. nil: it is empty.
+func number(r *http.Request, name string) (*float64, error) {
 	text := strings.TrimSpace(r.FormValue(name))
 	if text == "" {
-		return 0, nil
+		return nil, nil
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return 0, badForm(name, "is no number: write one, or leave it empty for no limit")
+		return nil, badForm(name, "is no number: write one, 0 for no limit, or leave it empty to leave the limit as it is")
 	}
-	return n, nil
+	return &n, nil
 }

@@ -53,7 +53,7 @@ type timers interface {
 
 // targets pauses and limits targets.
 type targets interface {
-	Targets(ctx context.Context, allowed func(topic string) bool) (api.Targets, error)
+	Targets(ctx context.Context, f api.TargetFilter) (api.Targets, error)
 	ChangeTarget(ctx context.Context, topic string, c api.TargetChange) (api.TargetPolicy, error)
 }
 

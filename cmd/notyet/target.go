@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/command"
+	"github.com/notyet/notyet/schemas"
 )
 
 type targetCmd struct {
@@ -88,9 +90,28 @@ func parseRate(text string) (float64, error) {
 }
 
 func (c *policyOf) change(a *app, change api.TargetChange) error {
-	return show(a, c.asking, func(b *backend) (api.TargetPolicy, error) { return b.ChangeTarget(a.Ctx, c.Target, change) }, func(now api.TargetPolicy) {
+	return show(a, c.asking, func(b *backend) (api.TargetPolicy, error) {
+		c.doubt(a, b)
+		return b.ChangeTarget(a.Ctx, c.Target, change)
+	}, func(now api.TargetPolicy) {
 		a.targets([]api.TargetPolicy{now})
 	})
+}
+
+// doubt says that no task has the target: its name may have a slip, and the real one goes on.
+func (c *policyOf) doubt(a *app, b *backend) {
+	known, err := b.Targets(a.Ctx, api.TargetFilter{Like: c.Target})
+	if err != nil || len(known.Targets) > 0 && known.Targets[0].Topic == schemas.TargetName(c.Target) {
+		return
+	}
+	meant := ""
+	for _, t := range known.Targets {
+		meant += " " + command.Plain(t.Topic)
+	}
+	if meant != "" {
+		meant = "; did you mean" + meant + "?"
+	}
+	fmt.Fprintf(a.Stderr, "no task has the target %s%s\n", command.Plain(c.Target), meant)
 }
 
 type targetListCmd struct{ asking }
@@ -105,7 +126,7 @@ Example:
 
 func (c *targetListCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) ([]api.TargetPolicy, error) {
-		all, err := b.Targets(a.Ctx, nil)
+		all, err := b.Targets(a.Ctx, api.TargetFilter{})
 		return all.Targets, err
 	}, a.targets)
 }

@@ -35,7 +35,11 @@ func TestTargetCommands(t *testing.T) {
 				return out
 			}
 			require.Contains(t, do("list").stdout, "no target")
-			require.Contains(t, do("pause", "orders").stdout, "paused")
+			first := do("pause", "orders")
+			require.Contains(t, first.stdout, "paused")
+			require.Contains(t, first.stderr, "no task has the target orders")
+			require.Empty(t, do("pause", "orders").stderr, "it has a policy")
+			require.Contains(t, do("resume", "ordres").stderr, "did you mean orders?")
 			do("limit", "orders", "--rate", "2.5/s", "--max-in-flight", "7")
 			do("limit", "https://Shop.example:443", "--rate", "10")
 			require.Equal(t, []api.TargetPolicy{{Topic: "https://shop.example", Rate: 10}, {Topic: "orders", Paused: true, Rate: 2.5, MaxInFlight: 7}}, list())
@@ -49,7 +53,7 @@ func TestTargetCommands(t *testing.T) {
 			var audit []api.AuditEntry
 			r := notyet(t, environ, "", "audit", "list", "--what", "target", "-t", "orders", "--json")
 			require.NoError(t, json.Unmarshal([]byte(r.stdout), &audit))
-			require.Len(t, audit, 5)
+			require.Len(t, audit, 6)
 			require.JSONEq(t, `{"max_in_flight":0}`, string(audit[0].Extra))
 
 			for _, bad := range [][]string{{"limit", "orders"}, {"limit", "orders", "--rate", "fast"}, {"limit", "orders", "--rate", "-1/s"}, {"pause"}} {
