@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
@@ -153,12 +154,17 @@ func stand(src intake.Source, log kafka.Extent, there bool) Partition {
 	return p
 }
 
-// noted returns what scanners have committed. Without a group, and for a quick look, nothing.
+// noted returns what scanners have committed. Without a group, without the right to see it, and for
+// a quick look, that is nothing.
 func (o *Operator) noted(ctx context.Context) (map[string]map[int32]kafka.Committed, error) {
 	if o.Group == "" || o.Quick {
 		return nil, nil
 	}
-	return kafka.GroupOffsets(ctx, o.Kafka, o.Group, o.Topics...)
+	out, err := kafka.GroupOffsets(ctx, o.Kafka, o.Group, o.Topics...)
+	if errors.Is(err, kerr.GroupAuthorizationFailed) {
+		return nil, nil
+	}
+	return out, err
 }
 
 // remember compares the restarts that the database knows with those that scanners noted. A log that

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
@@ -17,7 +20,7 @@ import (
 )
 
 func (f *fixture) operator() *Operator {
-	return &Operator{Kafka: f.client, Store: f.store, Topics: []string{schemas.TopicIntake, schemas.TopicReports}, Name: "ann@host"}
+	return &Operator{Kafka: f.client, Store: f.store, Topics: []string{schemas.TopicIntake, schemas.TopicReports}, Group: copyGroup, Name: "ann@host"}
 }
 
 func (f *fixture) asAnn() context.Context {
@@ -75,6 +78,8 @@ func TestAnOperatorSeesWherePartitionsStand(t *testing.T) {
 
 	f.sql("UPDATE sources SET epoch = 7 WHERE part = 0")
 	require.Equal(t, StateUnsure, f.stands(0).State)
+	f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Err: kerr.GroupAuthorizationFailed, Count: -1})
+	require.Equal(t, StateUnsure, f.stands(0).State, "also for who may not see the group")
 	require.NoError(t, f.cluster.DeleteTopic(schemas.TopicIntake))
 	all, err := f.operator().Partitions(t.Context())
 	require.NoError(t, err)
