@@ -167,6 +167,8 @@ type Change struct {
 	Unordered bool `json:",omitempty"`
 	// NoLetter: a rejection makes no dead letter, because its intake has rejected too many.
 	NoLetter bool `json:",omitempty"`
+	// CancelledBy is the seq of cancels of many that name the task of a waiting request.
+	CancelledBy int64 `json:",omitempty"`
 }
 
 // Quotas, as the configuration names them: bytes of pending tasks, and missing target topics.

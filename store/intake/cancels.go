@@ -3,10 +3,12 @@ package intake
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -68,7 +70,7 @@ func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kep
 	w.now = w.clock()
 	cancelled := int64(0)
 	for _, id := range list {
-		if err := w.cancelListed(id, seq, listed[id.key], set[id.key], comes); err != nil {
+		if err := w.cancelListed(ctx, id, seq, listed[id.key], set[id.key], comes); err != nil {
 			return err
 		}
 		if id.now != id.before && id.now.State.Cancelled() {
@@ -139,11 +141,14 @@ func definitionSeqs(ctx context.Context, tx *sql.Tx, list []*identity, listed ma
 
 // cancelListed decides one cancel, without a version. ErrLater: the database was set back, and does
 // not know the listed task yet, or its dispatcher; or earlier requests are still to be decided.
-func (w *work) cancelListed(id *identity, seq int64, l task.Listed, timer int64, comes func(seq int64) bool) error {
+func (w *work) cancelListed(ctx context.Context, id *identity, seq int64, l task.Listed, timer int64, comes func(seq int64) bool) error {
 	id.now = id.before
 	if !l.Is(id.now, timer) {
 		if comes(max(l.Seq, l.Timer)) {
 			return fmt.Errorf("the intake is to be read again up to where it scheduled a task: %w", ErrLater)
+		}
+		if id.queue.requests > 0 {
+			return w.cancelWaiting(ctx, seq, l.Seq)
 		}
 		return nil
 	}
@@ -156,6 +161,36 @@ func (w *work) cancelListed(id *identity, seq int64, l task.Listed, timer int64,
 		return fmt.Errorf("the dispatchers have not compared their slots with the database: %w", ErrLater)
 	}
 	return nil
+}
+
+// cancelWaiting notes the cancel of a listed task whose request waits. The database was set back,
+// and an earlier task of the identity is in doubt again.
+func (w *work) cancelWaiting(ctx context.Context, seq, listed int64) error {
+	found, err := tables.Fetch(ctx, w.tx, scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE seq = ?"+w.intake.h.Locking(handle.LockExclusive), listed)
+	switch {
+	case errors.Is(err, errDamaged): // nobody can decide it
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading a waiting request: %w", err)
+	case len(found) == 0 || found[0].report || found[0].change.CancelledBy > 0:
+		return nil
+	}
+	c := found[0].change
+	c.CancelledBy = seq
+	data, err := encodeChange(c)
+	if err == nil {
+		_, err = w.tx.ExecContext(ctx, "UPDATE waiting SET request = ? WHERE seq = ?", data, listed)
+	}
+	return wrap.Err(err, "noting the cancel of a waiting request")
+}
+
+// cancelDecided cancels the task of a request that waited, if its cancel is noted. Both answers go
+// into one box, so they stay in order.
+func (w *work) cancelDecided(id *identity, c task.Change) {
+	if c.CancelledBy > 0 && id.now != nil && id.now.Seq == c.Seq {
+		r := schemas.NewRequest(schemas.OpCancel, id.now.Topic, id.now.ID)
+		w.decideOne(id, task.Change{Seq: c.Seq, Request: &r, CancelledBy: c.CancelledBy}, false)
+	}
 }
 
 // toCome tells of a seq whether its record may still be stored. A record lost in Kafka, or of a

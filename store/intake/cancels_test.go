@@ -362,6 +362,51 @@ func TestCancelManyIsReadAgain(t *testing.T) {
 	})
 }
 
+// The database was set back to a state in which the listed task's request waits for an earlier task of its id, which is in doubt again.
+func TestCancelManyOfWhatWaitsAgain(t *testing.T) {
+	for name, later := range map[string]bool{"the last": false, "with a later one": true} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.do(s.schedule("a", value("old")), s.schedule("b", in(time.Hour)))
+				s.claim(t0 + 2000)
+				listed := s.batch(s.schedule("a", value("listed"), in(time.Hour)))
+				require.Empty(t, s.apply(listed), "it waits")
+				if later {
+					require.Empty(t, s.do(s.schedule("a", value("later"), in(2*time.Hour))))
+				}
+				many, _, err := s.sweeper().list(s.ctx, look.ListFilter{Topic: target, From: t0 + 60_000})
+				require.NoError(t, err)
+				require.Len(t, many.Tasks, 1)
+				key := task.Ident(target, "a")
+				many.Tasks = append(many.Tasks, task.Listed{Ident: key[:], Seq: listed.Changes[0].Seq, Due: s.row("b").Due})
+				for range 2 { // the second time, it was ahead of its turn
+					w := &sweeper{Intake: s.Intake, source: s.sweeper().source, next: s.sweeper().next, now: store.At(s.now)}
+					done, err := w.decide(s.ctx, many)
+					require.NoError(t, err)
+					for _, e := range done.events() {
+						require.Equal(t, "b", e.ID)
+					}
+					s.sweeper().next = w.next
+				}
+				require.Equal(t, "cancelled", s.state("b"))
+				require.Equal(t, "claimed", s.state("a"))
+				s.claim(t0 + 3000)
+				s.settle(t0 + 3000)
+				if told := s.resolve(); later {
+					require.Equal(t, []schemas.State{schemas.StateScheduled, schemas.StateCancelled, schemas.StateScheduled}, told)
+					require.Equal(t, "later", string(s.body("a").Value))
+					return
+				} else {
+					require.Equal(t, []schemas.State{schemas.StateScheduled, schemas.StateCancelled}, told)
+				}
+				require.Equal(t, "cancelled", s.state("a"))
+				told := s.last.Events[0].Events
+				require.Equal(t, "cancels/0/0", told[len(told)-1].Request, "the place of the record")
+			})
+		})
+	}
+}
+
 // A record that was passed, or that the database has forgotten, is not decided while its tasks are pending.
 func TestCancelManyThatWasPassed(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {

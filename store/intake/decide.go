@@ -51,6 +51,7 @@ func (w *work) decideDue(id *identity) {
 		}
 		if w.decideOne(id, h.change, false) {
 			id.queue.remove(h)
+			w.cancelDecided(id, h.change)
 		} else if !h.report { // reports come first, so all that follow are requests: they stay in the table as they are
 			return
 		}
@@ -97,7 +98,11 @@ func (w *work) addOutcome(c task.Change, v task.Verdict) {
 		w.keep(c, v.Dead)
 	}
 	if (c.Request != nil || c.Unread != "") && v.Event.State != "" {
-		v.Event.Request = w.intake.known.position(c.Seq)
+		asked := c.Seq
+		if c.CancelledBy > 0 && c.Request != nil && c.Request.Op == schemas.OpCancel {
+			asked = c.CancelledBy
+		}
+		v.Event.Request = w.intake.known.position(asked)
 	}
 	w.addEvent(w.now, c.Seq, v.Event)
 }

@@ -132,27 +132,28 @@ func (w *world) copyAside(path string, b *history.Setback) {
 	w.kept.doubts = w.claimedIn(path)
 }
 
-// claimedIn are the tasks in a copy that were claimed, and not settled.
-func (w *world) claimedIn(path string) map[name]bool {
+// claimedIn are the tasks in a copy that were claimed, and not settled, and when they were due.
+func (w *world) claimedIn(path string) map[name]int64 {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
 		w.find("sim", "opening a copy: %v", err)
 		return nil
 	}
 	defer func() { _ = db.Close() }()
-	rows, err := db.Query("SELECT t.topic, t.id FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos <= s.claimed")
+	rows, err := db.Query("SELECT t.topic, t.id, t.due FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos <= s.claimed")
 	if err != nil {
 		w.find("sim", "reading a copy: %v", err)
 		return nil
 	}
 	defer func() { _ = rows.Close() }()
-	out := map[name]bool{}
+	out := map[name]int64{}
 	for rows.Next() {
 		var n name
-		if err := rows.Scan(&n.topic, &n.id); err != nil {
+		var due int64
+		if err := rows.Scan(&n.topic, &n.id, &due); err != nil {
 			w.find("sim", "reading a copy: %v", err)
 		}
-		out[n] = true
+		out[n] = due
 	}
 	return out
 }
