@@ -149,15 +149,9 @@ func moved(t *api.Task, at string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	attempts := int64(t.Settings.MaxAttempts)
-	s := map[string]any{
-		"id": t.ID, "at": when, "priority": t.Settings.Priority, "ack": t.Settings.Ack, "ack_timeout": t.Settings.AckTimeout,
-		"max_attempts": attempts, "backoff": t.Settings.Backoff, "max_lateness": t.Settings.MaxLateness, "tag": t.Settings.Tag, "events": t.Settings.Events,
-		"key": t.Key, "key_base64": t.KeyBase64, "value": t.Value, "value_base64": t.ValueBase64, "headers": t.Headers,
-	}
-	if t.Settings.URL != "" {
-		s["url"], s["method"] = t.Settings.URL, t.Settings.Method
-	} else {
+	s := unchanged(t.Settings, t.Content)
+	s["id"], s["at"] = t.ID, when
+	if t.Settings.URL == "" {
 		s["topic"] = t.Topic
 	}
 	if t.Version != nil { // a newer one that is on its way makes this request stale
@@ -165,6 +159,15 @@ func moved(t *api.Task, at string) (map[string]any, error) {
 	}
 	maps.DeleteFunc(s, empty)
 	return s, nil
+}
+
+// unchanged is what a request has to repeat of a task or a timer so that it stays as it is.
+func unchanged(s *api.Settings, c *deadletter.Content) map[string]any {
+	return map[string]any{
+		"url": s.URL, "method": s.Method, "priority": s.Priority, "ack": s.Ack, "ack_timeout": s.AckTimeout, "max_attempts": int64(s.MaxAttempts),
+		"backoff": s.Backoff, "max_lateness": s.MaxLateness, "tag": s.Tag, "events": s.Events,
+		"key": c.Key, "key_base64": c.KeyBase64, "value": c.Value, "value_base64": c.ValueBase64, "headers": c.Headers,
+	}
 }
 
 // parseWhen reads a time in UTC as a browser's form sends it, RFC 3339, or Unix ms.

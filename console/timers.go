@@ -1,13 +1,19 @@
 package console
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 )
 
 type timersData struct {
@@ -18,8 +24,8 @@ type timersData struct {
 }
 
 type timerForm struct {
-	Topic, ID, Cron, Every, Timezone, Key, Value string
-	Preview                                      previewData
+	Topic, ID, Cron, Every, Timezone, Jitter, Key, Value string
+	Set                                                  bool // the timer exists: an empty field leaves what it has
 }
 
 type previewData struct {
@@ -28,7 +34,7 @@ type previewData struct {
 }
 
 func (c *Console) timers(r *http.Request) (view, error) {
-	d := timersData{Topic: strings.TrimSpace(r.FormValue("topic")), Prefix: r.FormValue("prefix"), Form: timerForm{Timezone: "UTC"}}
+	d := timersData{Topic: strings.TrimSpace(r.FormValue("topic")), Prefix: r.FormValue("prefix")}
 	q := url.Values{"limit": {"50"}, "topic": {d.Topic}, "id-prefix": {d.Prefix}, "cursor": {r.FormValue("cursor")}}
 	var page api.Timers
 	err := c.inside.get(r.Context(), "/timers", q, &page)
@@ -38,6 +44,7 @@ func (c *Console) timers(r *http.Request) (view, error) {
 
 type timerData struct {
 	Timer   api.Timer
+	Form    timerForm
 	Content *content
 	Preview previewData
 }
@@ -52,6 +59,7 @@ func (c *Console) timer(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	d.Content = newContent(d.Timer.Content)
+	d.Form = timerForm{Cron: d.Timer.Cron, Every: d.Timer.Every, Timezone: d.Timer.Timezone, Jitter: d.Timer.Jitter, Set: true}
 	if d.Timer.State == "enabled" {
 		definition := map[string]any{"cron": d.Timer.Cron, "timezone": d.Timer.Timezone, "from": d.Timer.Next}
 		if d.Timer.Every != "" {
@@ -75,7 +83,8 @@ func (c *Console) preview(r *http.Request) (view, error) {
 	f := readTimer(r)
 	d := previewData{}
 	if f.Cron+f.Every != "" {
-		d = c.runs(r, f.definition())
+		was, _ := c.existing(r, f)
+		d = c.runs(r, f.over(was).definition(was))
 	}
 	return view{page: "preview", bare: true, data: d}, nil
 }
@@ -90,26 +99,135 @@ func (c *Console) runs(r *http.Request, definition map[string]any) previewData {
 
 func readTimer(r *http.Request) timerForm {
 	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
-	return timerForm{Topic: trim("topic"), ID: trim("id"), Cron: trim("cron"), Every: trim("every"), Timezone: trim("timezone"), Key: r.FormValue("key"), Value: r.FormValue("value")}
+	f := timerForm{Topic: trim("topic"), ID: trim("id"), Cron: trim("cron"), Every: trim("every"), Timezone: trim("timezone"), Jitter: trim("jitter"), Key: r.FormValue("key"), Value: r.FormValue("value")}
+	if f.Set = r.FormValue("exists") != ""; f.Set || r.FormValue("do") != "set" { // nobody typed the name: blanks at its ends are part of it
+		f.Topic, f.ID = r.FormValue("topic"), r.FormValue("id")
+	}
+	return f
 }
 
-// definition leaves out the form's initial zone beside a typed interval.
-func (f timerForm) definition() map[string]any {
-	if f.Every != "" && f.Timezone == "UTC" {
-		f.Timezone = ""
+// existing returns the timer that a form names. nil: there is none yet.
+func (c *Console) existing(r *http.Request, f timerForm) (*api.Timer, error) {
+	if f.Topic == "" || f.ID == "" {
+		return nil, nil
 	}
-	return map[string]any{"cron": f.Cron, "every": f.Every, "timezone": f.Timezone}
+	var t api.Timer
+	err := c.inside.get(r.Context(), timerAPI(f.Topic, f.ID), nil, &t)
+	if err != nil && asProblem(err).Status == http.StatusNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+// over fills what the form leaves empty from the timer that it changes. nil: it makes a new one.
+func (f timerForm) over(was *api.Timer) timerForm {
+	if was == nil {
+		return f
+	}
+	if f.Cron+f.Every == "" {
+		f.Cron, f.Every = was.Cron, was.Every
+	}
+	f.Timezone, f.Jitter = cmp.Or(f.Timezone, was.Timezone), cmp.Or(f.Jitter, was.Jitter)
+	if f.Every != "" && f.Timezone == was.Timezone {
+		f.Timezone = "" // it means nothing there
+	}
+	return f
+}
+
+// definition says when the filled form's timer runs.
+func (f timerForm) definition(was *api.Timer) map[string]any {
+	out := map[string]any{"cron": f.Cron, "every": f.Every, "timezone": f.Timezone}
+	if was != nil {
+		if was.From > time.Now().UnixMilli() { // one that has passed would end the rhythm of every
+			out["from"] = was.From
+		}
+		if was.Until > 0 {
+			out["until"] = was.Until
+		}
+	}
+	maps.DeleteFunc(out, empty)
+	return out
+}
+
+// request sets the filled form's timer, and repeats what the form is not about.
+func (f timerForm) request(was *api.Timer) map[string]any {
+	out := map[string]any{"value": f.Value}
+	if was != nil {
+		out = unchanged(was.Settings, was.Content)
+		if out["misfire"] = was.Misfire; was.Overlap != schemas.OverlapAllow.String() {
+			out["overlap"] = was.Overlap
+		}
+		if was.Version != nil { // a newer one that is on its way makes this request stale
+			out["version"] = *was.Version
+		}
+		if f.Value != "" {
+			out["value"], out["value_base64"] = f.Value, ""
+		}
+	}
+	if f.Key != "" {
+		out["key"], out["key_base64"] = f.Key, ""
+	}
+	out["jitter"] = f.Jitter
+	maps.DeleteFunc(out, func(name string, v any) bool { return name != "value" && v == "" })
+	maps.Copy(out, f.definition(was))
+	return out
+}
+
+// replaces shows what the filled form changes.
+func (f timerForm) replaces(was *api.Timer) []replaced {
+	key, value, _, _ := was.Bytes()
+	stays := func(typed string, was []byte) replaced {
+		now, _ := readable(was)
+		now = beginning(now)
+		if typed == "" {
+			return replaced{Was: now, Becomes: now}
+		}
+		return replaced{Was: now, Becomes: beginning(typed)}
+	}
+	rhythm := func(cron, every string) string {
+		if every != "" {
+			return "every " + every
+		}
+		return cron
+	}
+	out := []replaced{
+		{"Runs", rhythm(was.Cron, was.Every), rhythm(f.Cron, f.Every)}, {"Time zone", was.Timezone, cmp.Or(f.Timezone, "UTC")}, {"Jitter", cmp.Or(was.Jitter, "none"), cmp.Or(f.Jitter, "none")},
+		stays(f.Key, key), stays(f.Value, value),
+	}
+	out[3].What, out[4].What = "Key", "Value"
+	return out
+}
+
+// beginning is the first part of a longer text.
+func beginning(text string) string {
+	const most = 200
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// seen tells whether a timer is still the one that a question was about.
+func seen(t *api.Timer) string {
+	if t == nil {
+		return ""
+	}
+	now := *t
+	now.Next = 0
+	data, _ := json.Marshal(now)
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
 }
 
 var timerActions = map[string]string{"set": "Set this timer", "enable": "Enable this timer", "disable": "Disable this timer", "delete": "Delete this timer"}
 
-// changeTimer sets, enables, disables or deletes a timer, after a confirmation with the name. A new
-// timer's confirmation shows the runs.
+// changeTimer sets, enables, disables or deletes a timer, after a question with the name. To set one
+// shows its runs, and what it replaces.
 func (c *Console) changeTimer(r *http.Request) (view, error) {
 	f, do := readTimer(r), r.FormValue("do")
-	if do != "set" { // nobody typed the name: blanks at its ends are part of it
-		f.Topic, f.ID = r.FormValue("topic"), r.FormValue("id")
-	}
 	what, known := timerActions[do]
 	if !known {
 		return view{}, badForm("do", "is none of set, enable, disable and delete")
@@ -120,58 +238,69 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	if err := needs(r, access.Operate); err != nil {
 		return view{}, err
 	}
-	back := timerPath(f.Topic, f.ID)
 	if do == "set" {
-		back = "/timers"
+		return c.setTimer(r, f)
 	}
+	back, path := timerPath(f.Topic, f.ID), timerAPI(f.Topic, f.ID)
 	if !confirmed(r) {
-		conf := confirmation{What: what, Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Danger: do == "delete",
-			Fields: []field{{"do", do}, {"topic", f.Topic}, {"id", f.ID}}}
-		if do == "set" {
-			f.Preview = c.runs(r, f.definition())
-			if f.Preview.Wrong != "" {
-				return view{}, badForm("cron or every", f.Preview.Wrong)
-			}
-			conf.Fields = append(conf.Fields, field{"cron", f.Cron}, field{"every", f.Every}, field{"timezone", f.Timezone}, field{"key", f.Key}, field{"value", f.Value})
-			conf.Detail = f.firstRuns()
-		}
+		conf := confirmation{What: what, Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Danger: do == "delete", Fields: []field{{"do", do}, {"topic", f.Topic}, {"id", f.ID}}}
 		return view{page: "confirm", title: what, data: conf}, nil
 	}
+	method := http.MethodPost
+	if do == "delete" {
+		method, back = http.MethodDelete, "/timers"
+	} else {
+		path += "/" + do
+	}
 	var e api.Event
-	var status int
-	var err error
-	path := timerAPI(f.Topic, f.ID)
-	switch do {
-	case "set":
-		definition := f.definition()
-		maps.DeleteFunc(definition, empty)
-		definition["value"] = f.Value
-		if f.Key != "" {
-			definition["key"] = f.Key
-		}
-		status, err = c.inside.call(r.Context(), http.MethodPut, path+"?wait="+answerWait, definition, &e)
-	case "delete":
-		status, err = c.inside.call(r.Context(), http.MethodDelete, path+"?wait="+answerWait, nil, &e)
-	default:
-		status, err = c.inside.call(r.Context(), http.MethodPost, path+"/"+do+"?wait="+answerWait, nil, &e)
-	}
-	switch do {
-	case "set":
-		back = timerPath(f.Topic, f.ID)
-	case "delete":
-		back = "/timers"
-	}
+	status, err := c.inside.call(r.Context(), method, path+"?wait="+answerWait, nil, &e)
 	return view{to: back, outcome: newOutcome(status, e)}, err
+}
+
+func (c *Console) setTimer(r *http.Request, f timerForm) (view, error) {
+	was, err := c.existing(r, f)
+	if err != nil {
+		return view{}, err
+	}
+	if was != nil && (was.Content == nil || was.Settings == nil) {
+		return view{}, badForm("id", "names a timer whose content cannot be read, so it cannot stay as it is: delete it, and set it again")
+	}
+	filled := f.over(was)
+	same := r.PostFormValue("seen") == seen(was)
+	if confirmed(r) && same {
+		var e api.Event
+		status, err := c.inside.call(r.Context(), http.MethodPut, timerAPI(f.Topic, f.ID)+"?wait="+answerWait, filled.request(was), &e)
+		return view{to: timerPath(f.Topic, f.ID), outcome: newOutcome(status, e)}, err
+	}
+	runs := c.runs(r, filled.definition(was))
+	if runs.Wrong != "" {
+		return view{}, badForm("cron or every", runs.Wrong)
+	}
+	conf := confirmation{What: timerActions["set"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: "/timers", Detail: runs.first(), Fields: []field{
+		{"do", "set"}, {"topic", f.Topic}, {"id", f.ID}, {"cron", f.Cron}, {"every", f.Every}, {"timezone", f.Timezone}, {"jitter", f.Jitter}, {"key", f.Key}, {"value", f.Value}, {"seen", seen(was)},
+	}}
+	if f.Set {
+		conf.Fields = append(conf.Fields, field{"exists", "yes"})
+	}
+	if was != nil {
+		conf.What, conf.Back, conf.Changes = "Change this timer", timerPath(f.Topic, f.ID), filled.replaces(was)
+		conf.Detail += ". There is a timer of this name: what the form leaves empty stays, and so do its headers, its deliveries' settings, missed runs and overlap."
+	}
+	if confirmed(r) && !same {
+		conf.Wrong = "Somebody has changed it meanwhile: look again."
+	}
+	return view{page: "confirm", title: conf.What, data: conf}, nil
 }
 
 func empty(_ string, v any) bool { return v == "" }
 
-func (f timerForm) firstRuns() string {
-	if len(f.Preview.Runs) == 0 {
-		return "It never runs."
+// first are the runs in a sentence.
+func (d previewData) first() string {
+	if len(d.Runs) == 0 {
+		return "It never runs"
 	}
 	times := []string{}
-	for _, run := range f.Preview.Runs[:min(3, len(f.Preview.Runs))] {
+	for _, run := range d.Runs[:min(3, len(d.Runs))] {
 		times = append(times, run.Local)
 	}
 	return "First runs: " + strings.Join(times, ", ")

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/command"
 )
 
@@ -80,6 +83,36 @@ func TestConsoleTimers(t *testing.T) {
 	require.Contains(t, d.page(t, "/timer?topic=orders&id=daily"), `id="timer-state">disabled`)
 	require.Contains(t, d.post(t, "/timer", "do", "enable", "topic", "orders", "id", "daily"), "Answer: timer_enabled")
 	require.Contains(t, d.page(t, "/timer?topic=orders&id=daily"), "Next runs")
+
+	// A timer that exists keeps what the form leaves empty, and what the form is not about.
+	require.Equal(t, command.ExitDone, d.cmd(t, "timer", "set", "orders", "full", "--cron", "0 9 * * *", "--timezone", "Europe/Berlin", "--jitter", "30s", "--misfire", "skip", "--key", "k", "--value", "v", "-H", "own=x", "--ack", "report", "--ack-timeout", "7m", "--overlap", "skip", "--version", "3").code)
+	form := []string{"do", "set", "topic", "orders", "id", "full", "cron", "30 10 * * *"}
+	question := d.post(t, "/timer", form...)
+	require.Regexp(t, `<td>0 9 \* \* \*</td><td><strong>30 10 \* \* \*</strong>`, question)
+	for _, stays := range []string{"Europe/Berlin", "30s", "k", "v"} {
+		require.Contains(t, question, "<td>"+stays+`</td><td><span class="dim">stays</span>`)
+	}
+	seen := regexp.MustCompile(`name="seen" value="([0-9a-f]+)"`).FindStringSubmatch(question)
+	require.NotNil(t, seen)
+	require.Contains(t, d.post(t, "/timer", append(form, "seen", seen[1])...), "Answer: timer_set")
+	var now api.Timer
+	require.NoError(t, json.Unmarshal([]byte(d.cmd(t, "timer", "show", "orders", "full", "--json").stdout), &now))
+	require.Equal(t, "30 10 * * * Europe/Berlin 30s skip skip", strings.Join([]string{now.Cron, now.Timezone, now.Jitter, now.Misfire, now.Overlap}, " "))
+	require.Equal(t, "k v own x", strings.Join([]string{*now.Key, *now.Value, now.Headers[0].Key, *now.Headers[0].Value}, " "))
+	require.Equal(t, "report 7m0s", now.Settings.Ack+" "+now.Settings.AckTimeout)
+	require.EqualValues(t, 3, *now.Version)
+	require.Contains(t, d.post(t, "/timer", append(form, "seen", seen[1])...), "Somebody has changed it meanwhile")
+	require.Contains(t, d.post(t, "/preview", "topic", "orders", "id", "full", "cron", "0 12 * * *"), "T12:00:00&#43;0", "in its zone")
+
+	require.Equal(t, command.ExitDone, d.cmd(t, "timer", "set", "--url", "http://127.0.0.1:1/hook?a=b", "--method", "PUT", "--id", "hook", "--every", "1h").code)
+	form = []string{"do", "set", "topic", "http://127.0.0.1:1", "id", "hook", "every", "2h"}
+	seen = regexp.MustCompile(`name="seen" value="([0-9a-f]+)"`).FindStringSubmatch(d.post(t, "/timer", form...))
+	require.Contains(t, d.post(t, "/timer", append(form, "seen", seen[1])...), "Answer: timer_set")
+	require.NoError(t, json.Unmarshal([]byte(d.cmd(t, "timer", "show", "http://127.0.0.1:1", "hook", "--json").stdout), &now))
+	require.Equal(t, "2h0m0s PUT http://127.0.0.1:1/hook?a=b", strings.Join([]string{now.Every, now.Settings.Method, now.Settings.URL}, " "))
+
+	require.Contains(t, d.post(t, "/timer", "do", "delete", "topic", "http://127.0.0.1:1", "id", "hook"), "Answer: timer_deleted")
+	require.Contains(t, d.post(t, "/timer", "do", "delete", "topic", "orders", "id", "full"), "Answer: timer_deleted")
 	require.Contains(t, d.post(t, "/timer", "do", "delete", "topic", "orders", "id", "daily"), "Answer: timer_deleted")
 	require.Contains(t, d.page(t, "/timers"), "No timer is like that")
 }

@@ -105,7 +105,7 @@ if (form) {
     waiting = setTimeout(async () => {
       const mine = ++asked;
       const body = new URLSearchParams();
-      for (const name of ["cron", "every", "timezone"]) body.set(name, form.elements[name].value);
+      for (const name of ["topic", "id", "cron", "every", "timezone"]) body.set(name, form.elements[name]?.value ?? "");
       try {
         const answer = await fetch("/preview", { method: "POST", body, redirect: "error" });
         const text = await answer.text();
