@@ -209,8 +209,11 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 	if err := c.letterPage(r, &p); err != nil {
 		return view{}, err
 	}
-	if p.Last && p.Do == "replay" {
+	switch {
+	case p.Last && p.Do == "replay":
 		return view{to: p.Outcome()}, nil
+	case p.Last:
+		return view{to: "/deadletters?" + p.Filter.query().Encode(), outcome: &outcome{Text: "Deleted " + digits(p.Done) + " dead letters."}}, nil
 	}
 	p.Left = max(p.Total-p.Done, 0)
 	if p.Total > 0 {
