@@ -3,8 +3,11 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
@@ -24,6 +27,8 @@ type ForecastFilter struct {
 	Tag      string
 	From, To int64         // Unix ms; 0: now, and an hour after From
 	Step     time.Duration // 0: a minute
+	// Allowed reports whether a task of the topic may be counted. nil: all.
+	Allowed func(topic string) bool
 }
 
 // Forecast is how many tasks are due in each step. Steps without tasks are left out.
@@ -47,6 +52,12 @@ func (l *Local) Forecast(ctx context.Context, f ForecastFilter) (Forecast, error
 	}
 	return listing(ctx, l, func(ctx context.Context) (Forecast, error) {
 		out := Forecast{Steps: []ForecastStep{}}
+		if f.Allowed != nil && f.Topic == "" {
+			topics, err := l.topics(ctx, f.Allowed)
+			if wanted.Topics = topics; err != nil || len(topics) == 0 {
+				return out, err
+			}
+		}
 		steps, next, err := look.New(l.store).Forecast(ctx, wanted)
 		out.Next = next
 		for _, s := range steps {
@@ -76,21 +87,33 @@ func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
 }
 
 type forecastInput struct {
-	Topic string  `query:"topic" doc:"only this target topic"`
+	Topic string  `query:"topic" doc:"only this target topic; without, all of the token's"`
 	Tag   string  `query:"tag"   doc:"only tasks with this tag, by their due time; tasks that are held are left out"`
 	From  Instant `query:"from"  doc:"RFC 3339 or Unix ms; default now"`
 	To    Instant `query:"to"    doc:"not included; default an hour after from"`
 	Step  string  `query:"step"  doc:"at least 1s; at most 10080 steps" default:"1m"`
 }
 
-func (in *forecastInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
+func (in *forecastInput) scope(c access.Caller) error { return withinListed(c, in.Topic) }
 
 func (s *server) forecast(ctx context.Context, in *forecastInput) (Forecast, error) {
 	step, err := time.ParseDuration(in.Step)
 	if err != nil || step <= 0 {
 		return Forecast{}, wrong("step", in.Step, "is no duration: write one such as 1m")
 	}
-	return s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From.Millis(), To: in.To.Millis(), Step: step})
+	return s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From.Millis(), To: in.To.Millis(), Step: step, Allowed: allowed(ctx)})
+}
+
+// MostTopics is of how many topics figures are told together to a token for some topics.
+const MostTopics = 100
+
+// topics returns the allowed topics that have tasks.
+func (l *Local) topics(ctx context.Context, allowed func(topic string) bool) ([]string, error) {
+	topics, err := look.New(l.store).Targets(ctx, allowed)
+	if len(topics) > MostTopics {
+		return nil, huma.Error403Forbidden(fmt.Sprintf("the token is for some topics only, and more than %d of them have tasks: name one with topic", MostTopics))
+	}
+	return topics, err
 }
 
 // Forecast counts the tasks due in each step.

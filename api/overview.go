@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -18,17 +19,19 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// Overview is the installation's condition, by all of its processes.
+// Overview is the installation's condition, by all of its processes. A token for some topics gets
+// the overdue tasks, dead letters and targets that are its own.
 type Overview struct {
 	At          int64           `json:"at"                     doc:"when it was read, by the database's clock, Unix ms"`
 	Services    Reporting       `json:"services"`
-	Now         Work            `json:"now"                    doc:"over the last minute"`
+	Now         *Work           `json:"now,omitempty"          doc:"over the last minute; withheld from a token for some topics"`
 	Series      []Minute        `json:"series"                 doc:"the minutes before, oldest first; one in which nothing was done is left out. The last minute is there some 15 s after its end"`
 	Overdue     *Overdue        `json:"overdue,omitempty"`
 	DeadLetters []LetterKind    `json:"dead_letters"           doc:"that were not replayed, by kind"`
 	Targets     TroubledTargets `json:"targets"`
 	Alerts      []Alert         `json:"alerts"                 doc:"rules of docs/alerts.yml whose condition holds. Prometheus also waits for a rule's time (for) before it fires"`
 	Missing     []Missing       `json:"missing"                doc:"what is not known, because the database did not answer in time"`
+	Withheld    []string        `json:"withheld,omitempty"     doc:"fields that are of the whole installation, and not told to a token for some topics"`
 }
 
 // Reporting is how many processes the figures are of.
@@ -177,22 +180,62 @@ func (o *overviewer) read(ctx context.Context) (Overview, error) {
 	var p parts
 	o.readParts(ctx, now, &p)
 	total := totalOf(services)
+	latest := work(func(what string) float64 { return total.PerSecond[what] }, total.Lateness)
 	out := Overview{
 		At: now.UnixMilli(), Services: Reporting{Alive: len(services), Reporting: total.Processes},
-		Now:    work(func(what string) float64 { return total.PerSecond[what] }, total.Lateness),
+		Now:    &latest,
 		Series: o.series.points(now), DeadLetters: []LetterKind{}, Missing: append([]Missing{}, p.missing...),
 	}
 	if !p.misses("overdue") {
 		out.Overdue = &Overdue{Count: p.overdue.N, More: p.overdue.More, Oldest: p.oldest}
 	}
-	for _, kind := range schemas.LetterKinds() {
-		if n := p.letters[kind]; n.N > 0 {
-			out.DeadLetters = append(out.DeadLetters, LetterKind{kind, n.N, n.More})
-		}
-	}
+	out.letters(p.letters)
 	out.Targets = troubled(total, p.targets)
 	out.Alerts = alerts(&evidence{services: services, slots: p.slots, now: total, since: func(minutes int64) figures.Counts { return o.series.since(now, minutes) }})
 	return out, nil
+}
+
+func (o *Overview) letters(counts map[string]look.Bounded) {
+	o.DeadLetters = []LetterKind{}
+	for _, kind := range schemas.LetterKinds() {
+		if n := counts[kind]; n.N > 0 || n.More {
+			o.DeadLetters = append(o.DeadLetters, LetterKind{kind, n.N, n.More})
+		}
+	}
+}
+
+// overviewOf returns the overview of a caller for some topics.
+func (l *Local) overviewOf(ctx context.Context, c access.Caller) (Overview, error) {
+	out, err := l.overview.get(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	own := func(topics []string) []string {
+		return slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return !c.Topic(topic) })
+	}
+	out.Now, out.Series, out.Alerts, out.Withheld = nil, []Minute{}, []Alert{}, []string{"now", "series", "alerts"}
+	out.Targets = TroubledTargets{Unresponsive: own(out.Targets.Unresponsive), Paused: own(out.Targets.Paused), Limited: own(out.Targets.Limited)}
+	p := parts{missing: slices.DeleteFunc(slices.Clone(out.Missing), func(m Missing) bool { return m.What != "targets" })}
+	_, err = listing(ctx, l, func(ctx context.Context) (struct{}, error) {
+		topics, err := l.topics(ctx, c.Topic)
+		var found look.Bounded
+		var oldest int64
+		if err == nil {
+			found, oldest, err = look.New(l.store).CountOverdueOf(ctx, topics, out.At-overdueAfter.Milliseconds(), overviewCounted)
+		}
+		if out.Overdue = &(Overdue{Count: found.N, More: found.More, Oldest: oldest}); err != nil {
+			out.Overdue = nil
+			p.miss("overdue", err)
+		}
+		letters, err := look.New(l.store).CountKindsOf(ctx, schemas.LetterKinds(), overviewCounted, func(topic string) bool { return withinLetters(c, topic) == nil })
+		if err != nil {
+			p.miss("dead_letters", err)
+		}
+		out.letters(letters)
+		return struct{}{}, nil
+	})
+	out.Missing = append([]Missing{}, p.missing...)
+	return out, err
 }
 
 func (o *overviewer) readParts(ctx context.Context, now time.Time, p *parts) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -347,4 +348,61 @@ func TestAlertsByLevel(t *testing.T) {
 		e.now.Levels[figures.QuotaWait]++
 		require.Equal(t, "NotyetIntakeAtQuota", alerts(e)[0].Name)
 	}
+}
+
+// A token for some topics is told the figures of its topics, and of no others. What is of the whole
+// installation is withheld, and never zero.
+func TestOverviewOfSomeTopics(t *testing.T) {
+	w := newWorld(t)
+	late := time.Now().Add(-time.Hour).UnixMilli()
+	for i := range 3 {
+		w.schedule("orders", fmt.Sprint("late", i), late+int64(i), nil, nil)
+		w.schedule("orders", fmt.Sprint("soon", i), time.Now().Add(30*time.Minute).UnixMilli(), nil, nil)
+	}
+	for i := range 5 {
+		w.schedule("bills", fmt.Sprint("late", i), late-1000, nil, nil)
+		w.schedule("bills", fmt.Sprint("soon", i), time.Now().Add(30*time.Minute).UnixMilli(), nil, nil)
+		w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindDead, Topic: []string{"orders", "bills"}[i%2], TaskID: fmt.Sprint(i), Reason: "bad"}})
+	}
+	for _, topic := range []string{"orders", "bills"} {
+		_, err := admin.New(w.store).SetPolicy(t.Context(), topic, 1, func(admin.Policy) admin.Policy { return admin.Policy{Paused: true} })
+		require.NoError(t, err)
+	}
+	require.NoError(t, admin.New(w.store).Beat(t.Context(), admin.Service{ID: "d1", Kind: "dispatcher", Member: "me",
+		Figures: []byte(`{"v":1,"window_ms":60000,"last":{"n":{"delivered":990},"lateness":[990]},"targets":["bills"],"more":2}`)}))
+	asked := func(token, path string, into any) {
+		t.Helper()
+		code, text := w.as(token, "GET", path, "")
+		require.Equal(t, 200, code, text)
+		require.NoError(t, json.Unmarshal([]byte(text), into))
+	}
+	for token, c := range map[string]struct {
+		topic         string
+		overdue, dead int64
+		oldest        int64
+		silent        []string
+	}{"read of orders": {"orders", 3, 3, late, []string{}}, "admin of bills": {"bills", 5, 2, late - 1000, []string{"bills"}}} {
+		w.fresh()
+		var got Overview
+		asked(token, "/api/v1/overview", &got)
+		require.Equal(t, &Overdue{Count: c.overdue, Oldest: c.oldest}, got.Overdue, token)
+		require.Equal(t, []LetterKind{{schemas.KindDead, c.dead, false}}, got.DeadLetters, token)
+		require.Equal(t, TroubledTargets{Unresponsive: c.silent, Paused: []string{c.topic}, Limited: []string{}}, got.Targets, token)
+		require.Nil(t, got.Now)
+		require.Empty(t, got.Series)
+		require.Empty(t, got.Alerts)
+		require.Empty(t, got.Missing)
+		require.Equal(t, []string{"now", "series", "alerts"}, got.Withheld)
+		var due, named Forecast
+		asked(token, "/api/v1/forecast", &due)
+		asked(token, "/api/v1/forecast?topic="+c.topic, &named)
+		require.NotEmpty(t, due.Steps)
+		require.Equal(t, named.Steps[0].Count, due.Steps[0].Count)
+	}
+	w.fresh()
+	var whole Overview
+	asked("read", "/api/v1/overview", &whole)
+	require.Equal(t, int64(8), whole.Overdue.Count)
+	require.Empty(t, whole.Withheld)
+	require.NotNil(t, whole.Now)
 }

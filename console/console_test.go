@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -413,6 +414,62 @@ func TestReplaySaysWhatBecameOfIt(t *testing.T) {
 	_, text = b.get(strings.Replace(outcome, "done=7", "done=5&stopped=on", 1))
 	require.Contains(t, text, "stopped before its end")
 	require.Contains(t, text, "Replayed 1 · skipped 4")
+}
+
+// A token for some topics sees its figures, and no zero where it is told nothing.
+func TestOverviewOfSomeTopicsHasNoFalseZeros(t *testing.T) {
+	w := newWorld(t, true)
+	token, entry := access.NewToken("some", access.Read, []string{"orders*"})
+	text, err := yaml.Marshal([]access.Entry{entry})
+	require.NoError(t, err)
+	old, err := os.ReadFile(w.file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(w.file, append(old, text...), 0o600))
+	w.tokens["some"] = token
+	for i := range 5 {
+		w.schedule("orders.eu", fmt.Sprint(i), nil)
+		w.schedule("bills", fmt.Sprint(i), nil)
+		w.die(task.DeadLetter{Kind: schemas.KindDead, Topic: "orders.eu", TaskID: fmt.Sprint(i), Reason: "bad"})
+		w.die(task.DeadLetter{Kind: schemas.KindDead, Topic: "bills", TaskID: fmt.Sprint(i), Reason: "bad"})
+	}
+	var b *browser
+	require.Eventually(t, func() bool {
+		b = w.browser()
+		resp, _ := b.post("/sign-in", url.Values{"token": {token}, "next": {"/find"}})
+		return resp.StatusCode == http.StatusSeeOther
+	}, time.Minute, 50*time.Millisecond)
+	_, page := b.get("/")
+	require.Contains(t, page, `id="own"`)
+	require.Contains(t, page, "5 tasks, at most 5 in a minute")
+	require.Contains(t, page, `<a href="/deadletters?kind=dead">dead</a> 5<`)
+	require.NotContains(t, page, "name one with topic")
+	require.NotContains(t, page, "/s</p>", "rates are of the whole installation")
+	require.NotContains(t, page, `id="lateness"`)
+	require.NotContains(t, page, "would raise an alert")
+	_, page = w.as("read").get("/")
+	require.Contains(t, page, "10 tasks")
+	require.Contains(t, page, "dead</a> 10<")
+	require.Contains(t, page, "0/s</p>")
+}
+
+// What could not be read is not told as zero, none, or well.
+func TestOverviewThatCannotBeRead(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("read")
+	_, page := b.get("/")
+	require.Contains(t, page, "<li>none</li>", "there are no dead letters")
+	d := &overviewData{AllErr: "the database is away", ClusterErr: "the database is away", ChartErr: "the database is away"}
+	var out bytes.Buffer
+	require.NoError(t, pages["overview"].ExecuteTemplate(&out, "content", shown{Data: d}))
+	for _, untrue := range []string{"none", ">0<", "0/s", "would raise", "at most 0", "nothing yet"} {
+		require.NotContains(t, out.String(), untrue)
+	}
+	d = &overviewData{All: api.Overview{Now: &api.Work{}, Missing: []api.Missing{{What: "dead_letters", Why: "w"}, {What: "targets", Why: "w"}, {What: "overdue", Why: "w"}, {What: "alerts", Why: "w"}}}}
+	out.Reset()
+	require.NoError(t, pages["overview"].ExecuteTemplate(&out, "content", shown{Data: d}))
+	require.NotContains(t, out.String(), "<li>none</li>")
+	require.NotContains(t, out.String(), "would raise")
+	require.Equal(t, 3, strings.Count(out.String(), "not known"))
 }
 
 func TestListsPage(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,6 +25,12 @@ type overviewData struct {
 	ClusterErr string
 	Free       int // slots without an owner that lives
 	Lag        int64
+	LagMissing int // partitions of which it is not known
+}
+
+// Knows tells whether a part of the overview was read.
+func (d *overviewData) Knows(what string) bool {
+	return d.AllErr == "" && !slices.ContainsFunc(d.All.Missing, func(m api.Missing) bool { return m.What == what })
 }
 
 const (
@@ -50,7 +57,9 @@ func (c *Console) overview(r *http.Request) (view, error) {
 		}
 	}
 	for _, l := range d.Cluster.Lag {
-		d.Lag += max(l.Lag, 0)
+		if d.Lag += max(l.Lag, 0); l.Lag < 0 {
+			d.LagMissing++
+		}
 	}
 	return view{page: "overview", title: "Overview", data: d}, nil
 }

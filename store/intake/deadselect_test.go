@@ -143,6 +143,34 @@ func TestNewestLettersFirst(t *testing.T) {
 	})
 }
 
+// Of a replay, those that died again are counted by the letters that it brought back.
+func TestCountDiedAgain(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.letters(20, "orders", "r")
+		was, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
+		require.NoError(t, err)
+		for i, l := range was[:15] { // five of them long ago
+			at := s.now
+			if i >= 10 {
+				at -= 1000
+			}
+			_, err := s.h.Exec(s.ctx, "UPDATE dead_letters SET replayed_at = ? WHERE id = ?", at, l.ID)
+			require.NoError(t, err)
+			_, err = s.h.Exec(s.ctx, "INSERT INTO dead_letters (seq, kind, topic, task_id, due, attempt, replay, reason, died_at, replayed_at, replayed_by, body) SELECT seq, kind, topic, task_id, due, attempt, 1, reason, ?, 0, '', '' FROM dead_letters WHERE id = ?", s.now+int64(i), l.ID)
+			require.NoError(t, err)
+		}
+		s.letters(3, "orders", "others")
+		for _, c := range []struct {
+			f letters.Filter
+			n int64
+		}{{letters.Filter{}, 10}, {letters.Filter{Topic: "orders"}, 10}, {letters.Filter{Topic: "bills"}, 0}, {letters.Filter{TaskID: "3"}, 1}, {letters.Filter{IDs: []int64{was[0].ID, was[12].ID, was[19].ID}}, 1}, {letters.Filter{Reason: "other"}, 0}} {
+			n, err := s.dead.CountDiedAgain(s.ctx, c.f, s.now)
+			require.NoError(t, err)
+			require.Equal(t, c.n, n, "%+v", c.f)
+		}
+	})
+}
+
 func TestCountingLettersEndsInTime(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		s.letters(letters.Counted+5, "orders", "r")

@@ -98,6 +98,13 @@ func TestCountOverdue(t *testing.T) {
 			t.Helper()
 			n, oldest, err := look.New(s.Store).CountOverdue(s.ctx, before, most)
 			require.NoError(t, err)
+			of, first, err := look.New(s.Store).CountOverdueOf(s.ctx, []string{"none", target}, before, most)
+			require.NoError(t, err)
+			require.Equal(t, n, of)
+			require.True(t, first == oldest || of.More)
+			of, _, err = look.New(s.Store).CountOverdueOf(s.ctx, []string{"none"}, before, most)
+			require.NoError(t, err)
+			require.Equal(t, look.Bounded{}, of)
 			return n, oldest
 		}
 		n, oldest := counted(s.now, 10)
@@ -146,6 +153,15 @@ func TestCountKinds(t *testing.T) {
 		got, err = look.New(s.Store).CountKinds(s.ctx, kinds, 3)
 		require.NoError(t, err)
 		require.Equal(t, look.Bounded{N: 3, More: true}, got["dead"])
+		s.letter(task.DeadLetter{Kind: schemas.KindDead, Topic: "bills", TaskID: "b"})
+		for topic, own := range map[string]int64{"orders": 4, "bills": 1} {
+			got, err := look.New(s.Store).CountKindsOf(s.ctx, kinds, 10, func(t string) bool { return t == topic })
+			require.NoError(t, err)
+			require.Equal(t, look.Bounded{N: own}, got["dead"])
+		}
+		got, err = look.New(s.Store).CountKindsOf(s.ctx, kinds, 4, func(t string) bool { return t == "bills" })
+		require.NoError(t, err)
+		require.Equal(t, look.Bounded{N: 1, More: true}, got["dead"], "behind the newest there may be more")
 	})
 }
 

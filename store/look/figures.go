@@ -2,6 +2,7 @@ package look
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/notyet/notyet/internal/wrap"
@@ -60,6 +61,58 @@ func (r Reader) CountOverdue(ctx context.Context, before, most int64) (found Bou
 		return err
 	})
 	return upTo(most, total), oldest, wrap.Err(err, "counting overdue tasks")
+}
+
+// CountOverdueOf is CountOverdue for some topics. Of more than most, the oldest is not known.
+func (r Reader) CountOverdueOf(ctx context.Context, topics []string, before, most int64) (found Bounded, oldest int64, err error) {
+	err = r.view(ctx, func(v view) error {
+		first, err := v.open(ctx)
+		least := before
+		for _, p := range first {
+			least = min(least, p.Pos)
+		}
+		if err != nil || least == before || len(topics) == 0 {
+			return err
+		}
+		lanes, err := v.lanesOf(ctx, topics)
+		if err != nil {
+			return err
+		}
+		var n int64
+		args := append(append(append(lanes, least, before), topicArgs(topics)...), most+1)
+		err = v.q.QueryRowContext(ctx, tables.Limited(ctx, "SELECT COUNT(*), COALESCE(MIN(pos), 0) FROM (SELECT pos FROM "+r.h.Dialect.Use("tasks", "lane")+" JOIN slots ON slots.slot = tasks.slot"+
+			" WHERE lane IN ("+tables.Marks(len(lanes))+") AND pos >= ? AND pos < ? AND pos > slots.done AND topic IN ("+tables.Marks(len(topics))+") LIMIT ?) AS overdue"), args...).Scan(&n, &oldest)
+		if found = upTo(most, n); found.More {
+			oldest = 0
+		}
+		return err
+	})
+	return found, oldest, wrap.Err(tables.Timely(err), "counting overdue tasks")
+}
+
+// CountKindsOf is CountKinds for the letters of some topics. It looks at the newest of a kind; if
+// there are more than most, of all topics, more of those allowed may be behind.
+func (r Reader) CountKindsOf(ctx context.Context, kinds []string, most int64, allowed func(topic string) bool) (map[string]Bounded, error) {
+	type count struct {
+		topic string
+		n     int64
+	}
+	table, out := r.h.Dialect.Use("dead_letters", "kind"), make(map[string]Bounded, len(kinds))
+	for _, kind := range kinds {
+		counts, err := tables.Ask(ctx, r.h.Reads(), func(r *sql.Rows, c *count) error { return r.Scan(&c.topic, &c.n) },
+			"SELECT topic, COUNT(*) FROM (SELECT topic FROM "+table+" WHERE kind = ? AND replayed_at = 0 ORDER BY id DESC LIMIT ?) AS letters GROUP BY topic", []byte(kind), most+1)
+		if err != nil {
+			return nil, fmt.Errorf("counting the dead letters of kind %s: %w", kind, err)
+		}
+		var all, own int64
+		for _, c := range counts {
+			if all += c.n; allowed(c.topic) {
+				own += c.n
+			}
+		}
+		out[kind] = Bounded{own, all > most}
+	}
+	return out, nil
 }
 
 // CountKinds counts each kind's dead letters that were not replayed, up to a limit, by an index.

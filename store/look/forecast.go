@@ -17,10 +17,11 @@ import (
 
 // ForecastFilter says which tasks to count, and into which steps.
 type ForecastFilter struct {
-	Topic    string // "": all
-	Tag      string // "": all
-	From, To int64  // Unix ms, From included, To not
-	Step     int64  // ms, at least 1
+	Topic    string   // "": all
+	Topics   []string // several instead; empty: all
+	Tag      string   // "": all
+	From, To int64    // Unix ms, From included, To not
+	Step     int64    // ms, at least 1
 	// Within is for how long to count. 0: until all is counted.
 	Within time.Duration
 	// Stretch is how many entries a statement reads at most, unless they are of one step. 0:
@@ -44,6 +45,9 @@ func (r Reader) Forecast(ctx context.Context, f ForecastFilter) (steps []Forecas
 	if f.Tag != "" {
 		most = stretchTagged
 	}
+	if f.Topic != "" {
+		f.Topics = []string{f.Topic}
+	}
 	c := counter{f: f, rows: cmp.Or(f.Stretch, most), counts: map[int64]int64{}}
 	err = r.view(ctx, func(v view) (err error) {
 		c.view = v
@@ -63,7 +67,7 @@ func (r Reader) Forecast(ctx context.Context, f ForecastFilter) (steps []Forecas
 type counter struct {
 	view
 	f      ForecastFilter
-	lanes  []any           // of the topic; none: all topics
+	lanes  []any           // of the topics; none: all topics
 	beyond int64           // from here on, all that is in the lanes is to come
 	rows   int64           // see ForecastFilter.Stretch
 	counts map[int64]int64 // by the beginning of the step
@@ -109,21 +113,17 @@ func (c *counter) run(ctx context.Context) (next int64, err error) {
 	return 0, nil
 }
 
-// begin finds the topic's lanes.
+// begin finds the topics' lanes.
 //
 // A lane also holds ended tasks, in places up to now: cancelled ones, and those before done. Beyond
 // now, and beyond each slot's claimed and done, all tasks are to come. Before, the slots' lines
 // tell them apart.
 func (c *counter) begin(ctx context.Context) (err error) {
-	if c.f.Topic == "" || c.f.Tag != "" {
+	if len(c.f.Topics) == 0 || c.f.Tag != "" {
 		return nil
 	}
-	key, err := c.h.LaneKeyIn(ctx, c.q)
-	if err != nil {
+	if c.lanes, err = c.lanesOf(ctx, c.f.Topics); err != nil {
 		return err
-	}
-	for _, lane := range key.Lanes(c.f.Topic) {
-		c.lanes = append(c.lanes, int64(lane))
 	}
 	now, err := c.h.TimeIn(ctx, c.q)
 	c.beyond = now.UnixMilli() + 1
@@ -177,8 +177,8 @@ func (c *counter) countTagged(ctx context.Context, counts map[int64]int64, from,
 		entries, a = entries+" LIMIT ?", append(a, most+1)
 	}
 	coming, args := "t.pos > s.done AND t.pos < ? AND t.due = g.pos", []any{c.f.From, c.f.Step, task.Held(0)}
-	if c.f.Topic != "" {
-		coming, args = coming+" AND t.topic = ?", append(args, []byte(c.f.Topic))
+	if len(c.f.Topics) > 0 {
+		coming, args = coming+" AND t.topic IN ("+tables.Marks(len(c.f.Topics))+")", append(args, topicArgs(c.f.Topics)...)
 	}
 	return c.read(ctx, counts, "SELECT "+c.h.Dialect.Quotient("(g.pos - ?)", "?")+" AS step, COUNT(*), SUM(CASE WHEN "+coming+" THEN 1 ELSE 0 END)"+
 		" FROM ("+entries+") AS g LEFT JOIN tasks t ON t.seq = g.seq LEFT JOIN slots s ON s.slot = t.slot GROUP BY step", append(args, a...))
@@ -222,8 +222,8 @@ func (c *counter) count(ctx context.Context, counts map[int64]int64, index strin
 	// Each index is enough. Left to choose, a server may take the other one and look at every row.
 	words := c.h.Dialect
 	of, topic := "1", []any(nil)
-	if c.f.Topic != "" {
-		of, topic = "topic = ?", []any{[]byte(c.f.Topic)}
+	if len(c.f.Topics) > 0 {
+		of, topic = "topic IN ("+tables.Marks(len(c.f.Topics))+")", topicArgs(c.f.Topics)
 	}
 	for part := range stdslices.Chunk(ranges, tables.MaxRanges) {
 		where, args := make([]string, len(part)), append([]any{c.f.From, c.f.Step}, topic...)

@@ -70,6 +70,24 @@ func (v view) open(ctx context.Context) ([]handle.SlotPos, error) {
 	return v.beyond(ctx, func(s handle.Slot) int64 { return s.Done })
 }
 
+// lanesOf returns the lanes of some topics, as arguments of a statement.
+func (v view) lanesOf(ctx context.Context, topics []string) (lanes []any, err error) {
+	key, err := v.h.LaneKeyIn(ctx, v.q)
+	for _, topic := range topics {
+		for _, lane := range key.Lanes(topic) {
+			lanes = append(lanes, int64(lane))
+		}
+	}
+	return lanes, err
+}
+
+func topicArgs(topics []string) (args []any) {
+	for _, topic := range topics {
+		args = append(args, []byte(topic))
+	}
+	return args
+}
+
 func (v view) beyond(ctx context.Context, offset func(handle.Slot) int64) ([]handle.SlotPos, error) {
 	places := make([]handle.SlotPos, len(v.slots))
 	for i, s := range v.slots {
