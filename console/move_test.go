@@ -43,6 +43,15 @@ func TestAMoveUndoesNoNewerVersion(t *testing.T) {
 	require.EqualValues(t, 7, sent["version"], "so that version 8, if it came first, makes this request stale")
 }
 
+// A time that has passed would deliver the task at once, and nobody moves one for that.
+func TestNoTaskIsMovedIntoThePast(t *testing.T) {
+	task := api.Task{Topic: "orders", ID: "a", State: "pending", Due: time.Now().Add(time.Hour).UnixMilli(), Settings: &api.Settings{}, Content: &deadletter.Content{}}
+	_, err := moved(&task, "2020-01-01T00:00")
+	require.ErrorContains(t, err, "at has passed (2020-01-01T00:00:00Z)")
+	_, err = moved(&task, time.Now().Add(2*time.Hour).UTC().Format("2006-01-02T15:04"))
+	require.NoError(t, err)
+}
+
 // TestWhenATaskIsMoved: a form's time is UTC, and the answer names the part of a time that does not exist.
 func TestWhenATaskIsMoved(t *testing.T) {
 	for text, want := range map[string]string{

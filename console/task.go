@@ -149,6 +149,9 @@ func moved(t *api.Task, at string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if due, _ := time.Parse(time.RFC3339Nano, when); due.Before(time.Now()) {
+		return nil, badForm("at", "has passed ("+when+"): choose a later time, or deliver the task now")
+	}
 	s := unchanged(t.Settings, t.Content)
 	s["id"], s["at"] = t.ID, when
 	if t.Settings.URL == "" {

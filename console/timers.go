@@ -224,8 +224,8 @@ func seen(t *api.Timer) string {
 
 var timerActions = map[string]string{"set": "Set this timer", "enable": "Enable this timer", "disable": "Disable this timer", "delete": "Delete this timer"}
 
-// changeTimer sets, enables, disables or deletes a timer, after a question with the name. To set one
-// shows its runs, and what it replaces.
+// changeTimer sets, enables, disables or deletes a timer, after a question with the name. The
+// question of a timer to be set shows its runs, and what it replaces.
 func (c *Console) changeTimer(r *http.Request) (view, error) {
 	f, do := readTimer(r), r.FormValue("do")
 	what, known := timerActions[do]
