@@ -257,7 +257,7 @@ func (w *world) judgeSweeps() {
 			}
 			switch {
 			case q.cancelled && (q.delivered || q.tooLate) && time.UnixMilli(q.due).Before(anew):
-			case q.cancelled && q.delivered && w.kept.doubts[name{sweptTopic, id}] == q.due: // it was claimed in the backup: see docs/known-gaps.md
+			case q.cancelled && q.delivered && w.kept.doubts[name{sweptTopic, id}] == q.due: // it was claimed in the backup, and given back unsent since
 			case q.cancelled && q.delivered:
 				w.find("I5", "%s, due %d, was answered cancelled, and delivered", id, q.due)
 			case q.cancelled && !meant:

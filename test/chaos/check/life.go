@@ -2,6 +2,7 @@ package check
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/notyet/notyet/test/chaos/history"
 )
@@ -186,6 +187,19 @@ func (w *walk) forgotten(o *history.Op) bool {
 	return w.rewound(w.first(o).At-fromMemory, answered.At)
 }
 
+// onWaking reports whether all copies of a task that ended at an instant came from dispatchers that were paused while the database
+// forgot that they had claimed it: when such a one wakes, it goes on with what it has in memory until it has looked at its slots.
+func (w *walk) onWaking(ended int64) bool {
+	return !slices.ContainsFunc(w.deliveries, func(d *history.Delivery) bool {
+		return !slices.ContainsFunc(w.faults, func(p *history.Fault) bool {
+			return strings.HasPrefix(p.Kind, "pause") && strings.Contains(p.Kind+p.Target, "dispatcher") && p.End <= d.At && d.At <= p.End+fromMemory &&
+				slices.ContainsFunc(w.faults, func(f *history.Fault) bool {
+					return f.Rewinds && p.Start <= f.End && f.End <= ended && ended <= p.End
+				})
+		})
+	})
+}
+
 // fromMemory is how long, in ms, a dispatcher may deliver tasks that the database has forgotten.
 const fromMemory = 2000
 
@@ -194,7 +208,7 @@ const fromMemory = 2000
 func (w *walk) end() {
 	o := w.last
 	w.keptInAll()
-	if len(w.life.ops) == 1 && w.delivered(w.life.ops[0]) && slices.ContainsFunc(w.letters, func(d *history.Letter) bool { return d.Kind == "expired" }) {
+	if len(w.life.ops) == 1 && w.delivered(w.life.ops[0]) && slices.ContainsFunc(w.letters, func(d *history.Letter) bool { return d.Kind == "expired" && !w.onWaking(d.DiedAt) }) {
 		w.about(w.life, "I1", "request %d was delivered, and also told to have expired", w.life.ops[0].N)
 	}
 	switch {

@@ -175,6 +175,36 @@ func TestASecondDecisionMayDifferWhereTheDatabaseWasSetBack(t *testing.T) {
 	}
 }
 
+// A dispatcher that was paused while the database forgot its claim may deliver, when it wakes, what has expired meanwhile. Nobody else may.
+func TestWhatExpiredMayComeFromADispatcherThatWakes(t *testing.T) {
+	const due = base + 20_000
+	for name, c := range map[string]struct {
+		paused, from, to, published int64
+		target                      string
+		found                       bool
+	}{
+		"on waking":                  {due - 1000, due - 3000, due + 3000, due + 9000, "dispatcher-0", false},
+		"long after it woke":         {due - 1000, due - 3000, due + 3000, due + 13_000, "dispatcher-0", true},
+		"while it was paused":        {due - 1000, due - 3000, due + 3000, due + 7000, "dispatcher-0", true},
+		"paused later":               {due + 3500, due - 3000, due + 3000, due + 9000, "dispatcher-0", true},
+		"a scanner":                  {due - 1000, due - 3000, due + 3000, due + 9000, "scanner-0", true},
+		"forgotten after it expired": {due - 1000, due + 5000, due + 6000, due + 9000, "dispatcher-0", true},
+		"nothing was ever forgotten": {due - 1000, 0, 0, due + 9000, "dispatcher-0", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &sample{History: Sample()}
+			s.plain("late", due, c.published-due)
+			s.Ops[len(s.Ops)-1].MayDie = true
+			s.Letters = append(s.Letters, history.Letter{Topic: "target", ID: "late", Kind: "expired", DiedAt: due + 4000})
+			s.Faults = append(s.Faults, history.Fault{N: 2, Kind: "pause", Target: c.target, Start: c.paused, End: due + 8500, Doubles: true, Effect: true})
+			if c.from > 0 {
+				s.Faults = append(s.Faults, history.Fault{N: 3, Kind: "mysql-forgets", Start: c.from, End: c.to, Rewinds: true, Doubles: true, Effect: true})
+			}
+			require.Equal(t, c.found, slices.ContainsFunc(Run(s.History, Bounds{}).Findings, func(f Finding) bool { return f.ID == "late" && strings.Contains(f.What, "expired") }))
+		})
+	}
+}
+
 // A broker in trouble takes a record late, whose task the database has forgotten and has stored and replaced again meanwhile.
 func TestAReplacedTaskMayStillBeWithABrokerInTrouble(t *testing.T) {
 	for trouble, found := range map[bool]bool{true: false, false: true} {
