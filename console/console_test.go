@@ -472,6 +472,18 @@ func TestOverviewThatCannotBeRead(t *testing.T) {
 	require.Equal(t, 3, strings.Count(out.String(), "not known"))
 }
 
+// A timer has a name space of its own: its changes are none of the task with the same name.
+func TestHistoryOfATaskHasNoChangesOfATimer(t *testing.T) {
+	w := newWorld(t, true)
+	w.schedule("orders", "daily", nil)
+	for _, what := range []string{"timer", "timer-disable", "timer-run", "fire"} {
+		require.NoError(t, admin.New(w.store).Audit(t.Context(), []admin.AuditEntry{{Actor: admin.Actor{Who: "ann", Via: admin.ViaAPI}, What: what, Topic: "orders", TaskID: "daily", Detail: "{}"}}))
+	}
+	_, text := w.as("read").get(taskPath("orders", "daily"))
+	require.Contains(t, text, "<strong>fire</strong>")
+	require.NotContains(t, text, "<strong>timer")
+}
+
 func TestListsPage(t *testing.T) {
 	w := newWorld(t, true)
 	for i := range 120 {

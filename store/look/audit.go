@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -14,6 +15,7 @@ type AuditFilter struct {
 	Who, What, Topic, TaskID string
 	From, To                 int64 // Unix ms; To is not included, 0: no bound
 	Limit                    int   // 0: 100
+	OfTask                   bool  // without changes of the timer with the same name
 	After                    *AuditPlace
 	// Allowed tells whether an entry about the topic may be listed. nil: all.
 	Allowed func(topic string) bool
@@ -53,7 +55,7 @@ func (r Reader) ListAudit(ctx context.Context, f AuditFilter) (AuditPage, error)
 }
 
 func (f *AuditFilter) wants(e handle.AuditEntry) bool {
-	return (f.Who == "" || e.Who == f.Who) && (f.What == "" || e.What == f.What) && (f.Topic == "" || e.Topic == f.Topic) && (f.Allowed == nil || f.Allowed(e.Topic))
+	return (f.Who == "" || e.Who == f.Who) && (f.What == "" || e.What == f.What) && (f.Topic == "" || e.Topic == f.Topic) && !(f.OfTask && strings.HasPrefix(e.What, "timer")) && (f.Allowed == nil || f.Allowed(e.Topic))
 }
 
 // readAudit reads the next n entries in the order of time, the newest first.

@@ -40,7 +40,7 @@ func (r Reader) GetHistory(ctx context.Context, topic, id string) (View, History
 	if h.Waiting, h.Waits, err = r.waiting(ctx, &t, t.Phase(slot.Claimed, slot.Done)); err != nil {
 		return View{}, History{}, err
 	}
-	page, err := r.ListAudit(ctx, AuditFilter{Topic: topic, TaskID: id, Limit: historyOf})
+	page, err := r.ListAudit(ctx, AuditFilter{Topic: topic, TaskID: id, OfTask: true, Limit: historyOf})
 	if err != nil {
 		return View{}, History{}, err
 	}
