@@ -87,7 +87,7 @@ func checkTarget(name string) (string, error) {
 
 // TargetFilter selects targets to list.
 type TargetFilter struct {
-	Like   string `query:"like"   doc:"the target of this name, with or without a policy; without a policy and tasks of it, up to 5 targets with a similar name"`
+	Like   string `query:"like"   doc:"the target of this name, with or without a policy; without a policy and tasks of it, up to 5 targets with a similar name" maxLength:"255"`
 	Limit  int    `query:"limit"  doc:"how many on a page; default all"                                                                                         maximum:"1000" minimum:"1"`
 	Cursor string `query:"cursor" doc:"that of the page before"                                                                                                 maxLength:"1000"`
 	// Allowed reports whether a target may be listed. nil: all.
@@ -149,9 +149,14 @@ const similarNames = 5
 // characters differ, or one name is the beginning of the other.
 func similar(name string, names []string) []string {
 	far := map[string]int{}
+	most := max(1, len(name)/3)
 	near := slices.DeleteFunc(names, func(other string) bool {
+		begins := strings.HasPrefix(other, name) || strings.HasPrefix(name, other)
+		if !begins && max(len(name)-len(other), len(other)-len(name)) > most {
+			return true
+		}
 		far[other] = edits(strings.ToLower(name), strings.ToLower(other))
-		return far[other] > max(1, len(name)/3) && !strings.HasPrefix(other, name) && !strings.HasPrefix(name, other)
+		return far[other] > most && !begins
 	})
 	slices.SortStableFunc(near, func(a, b string) int { return cmp.Compare(far[a], far[b]) })
 	return near[:min(len(near), similarNames)]

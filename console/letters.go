@@ -2,8 +2,10 @@ package console
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -144,11 +146,23 @@ func (s skipped) texts() (out []string) {
 	return out
 }
 
-// Outcome is the path of the page that says what became of a replay.
+// why says why letters were not replayed; nil: all were.
+func (s skipped) why() *outcome {
+	if s.Sum() == 0 {
+		return nil
+	}
+	var lines []string
+	for _, reason := range slices.Sorted(maps.Keys(s)) {
+		lines = append(lines, "skipped "+digits(s[reason])+": "+reason)
+	}
+	return &outcome{Text: strings.Join(lines, " · "), Bad: true}
+}
+
+// Outcome is the path of the page that says what became of a replay. It has numbers alone: a link
+// cannot make the page say something.
 func (p progress) Outcome() string {
 	q := p.Filter.query()
-	q["skipped"] = p.Skipped.texts()
-	for name, n := range map[string]int64{"done": p.Done, "total": p.Total, "at": p.At} {
+	for name, n := range map[string]int64{"done": p.Done, "total": p.Total, "at": p.At, "skipped": p.Skipped.Sum()} {
 		q.Set(name, strconv.FormatInt(n, 10))
 	}
 	if !p.Last {
@@ -159,17 +173,18 @@ func (p progress) Outcome() string {
 
 type replayedData struct {
 	progress
+	Missed  int64 // letters that were not replayed
 	Stopped bool
 	Again   int64
 	Letters string // where the letters are
 }
 
-// replayed says what became of a replay: what was replayed, what was not and why, and what has died
-// again since.
+// replayed says what became of a replay: how much was replayed, how much was not, and how much has
+// died again since.
 func (c *Console) replayed(r *http.Request) (view, error) {
-	d := replayedData{progress: progress{Filter: readFilter(r), Total: whole(r, "total"), Done: whole(r, "done"), At: whole(r, "at"), Skipped: readSkipped(r)}, Stopped: r.FormValue("stopped") != ""}
+	d := replayedData{progress: progress{Filter: readFilter(r), Total: whole(r, "total"), Done: whole(r, "done"), At: whole(r, "at")}, Missed: whole(r, "skipped"), Stopped: r.FormValue("stopped") != ""}
 	d.Name, d.Letters = d.Filter.String(), "/deadletters?"+d.Filter.query().Encode()
-	if d.Done -= d.Skipped.Sum(); d.Done <= 0 {
+	if d.Done = max(d.Done-d.Missed, 0); d.Done == 0 || d.At == 0 {
 		return view{page: "replayed", title: "Replay", data: d}, nil
 	}
 	q := d.Filter.query()
@@ -211,7 +226,7 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 	}
 	switch {
 	case p.Last && p.Do == "replay":
-		return view{to: p.Outcome()}, nil
+		return view{to: p.Outcome(), outcome: p.Skipped.why()}, nil
 	case p.Last:
 		return view{to: "/deadletters?" + p.Filter.query().Encode(), outcome: &outcome{Text: "Deleted " + digits(p.Done) + " dead letters."}}, nil
 	}

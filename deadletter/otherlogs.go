@@ -124,12 +124,13 @@ func (l *Local) otherLogs(ctx context.Context, kcfg kafka.Config, known *evidenc
 // clocksApart allows for the difference between the clocks of a broker and a dispatcher.
 const clocksApart = time.Minute
 
-// mayBe tells whether the sent task may be of a record: it has the id that the caller gave, and was
-// not sent before the broker took the record.
+// mayBe tells whether the sent task may be of a record: it has the id that the caller gave. Of a
+// record without an id, it was not sent before the broker took the record. A clock does not outweigh
+// an id: it may be wrong by more.
 func (s sent) mayBe(rec *kgo.Record) bool {
 	for _, h := range rec.Headers {
-		if h.Key == schemas.HeaderID && xxhash.Sum64(h.Value) != s.id {
-			return false
+		if h.Key == schemas.HeaderID {
+			return xxhash.Sum64(h.Value) == s.id
 		}
 	}
 	return rec.Attrs.TimestampType() != 1 || s.taken > rec.Timestamp.Add(-clocksApart).UnixMilli()
@@ -174,7 +175,7 @@ func (l *Local) restart(ctx context.Context, topics []string, others []OtherLog,
 			if src.Topic != o.Topic || src.Partition != o.Partition || src.Generation >= o.Restarts || !slices.Contains(topics, src.Topic) {
 				continue
 			}
-			if src.Next > 0 && !read {
+			if o.From > 0 && !read {
 				left.Set(o.Topic, o.Partition, o.From)
 				continue
 			}

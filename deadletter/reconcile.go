@@ -89,7 +89,8 @@ type Reconciled struct {
 func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (Reconciled, error) {
 	out := Reconciled{DryRun: r.DryRun}
 	fail := func(err error) (Reconciled, error) { return out, fmt.Errorf("reconciling: %w", err) }
-	if err := l.since(ctx, &r); err != nil {
+	next, err := l.since(ctx, &r)
+	if err != nil {
 		return fail(err)
 	}
 	out.Since = r.Since.UnixMilli()
@@ -131,7 +132,7 @@ func (l *Local) Reconcile(ctx context.Context, kcfg kafka.Config, r Reconcile) (
 	if err := l.noteReconcile(ctx, r, out); err != nil {
 		return fail(err)
 	}
-	if err := admin.New(l.store).Reconciles(ctx, strconv.FormatInt(out.Since, 10)); err != nil {
+	if err := admin.New(l.store).Reconciles(ctx, strconv.FormatInt(next.UnixMilli(), 10)); err != nil {
 		return fail(err)
 	}
 	r.step("giving this copy of the database a name")
@@ -178,28 +179,34 @@ func (r *Reconcile) step(what string) {
 	}
 }
 
-// since sets the default of r.Since. A delivery is normally settled within a second. An hour leaves
-// room for tasks still unsettled at the backup. Behind an interrupted run, dispatchers may have
-// claimed since: the time of that run is the default.
-func (l *Local) since(ctx context.Context, r *Reconcile) error {
-	if !r.Since.IsZero() {
-		return nil
-	}
+// since sets the default of r.Since, and returns that of the next run, should this one be
+// interrupted: dispatchers may have claimed until then. A delivery is normally settled within a
+// second. An hour leaves room for tasks still unsettled at the backup.
+func (l *Local) since(ctx context.Context, r *Reconcile) (next time.Time, err error) {
 	before, err := admin.New(l.store).Reconciling(ctx)
-	if ms, bad := strconv.ParseInt(before, 10, 64); err != nil || bad == nil {
-		r.Since = time.UnixMilli(ms)
-		return err
-	}
-	slots, err := l.store.Slots(ctx)
 	if err != nil {
-		return err
+		return next, err
 	}
-	last := int64(0)
-	for _, s := range slots {
-		last = max(last, s.Claimed)
+	if ms, bad := strconv.ParseInt(before, 10, 64); bad == nil {
+		next = time.UnixMilli(ms)
+	} else {
+		slots, err := l.store.Slots(ctx)
+		if err != nil {
+			return next, err
+		}
+		last := int64(0)
+		for _, s := range slots {
+			last = max(last, s.Claimed)
+		}
+		next = time.UnixMilli(max(last-time.Hour.Milliseconds(), 0))
 	}
-	r.Since = time.UnixMilli(max(last-time.Hour.Milliseconds(), 0))
-	return nil
+	switch {
+	case r.Since.IsZero():
+		r.Since = next
+	case r.Since.Before(next):
+		next = r.Since
+	}
+	return next, nil
 }
 
 // seqsAtOnce is how many tasks one statement selects: each may have a body of up to a megabyte.

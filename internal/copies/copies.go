@@ -101,7 +101,8 @@ func behind(committed map[string]map[int32]kafka.Committed, stored kafka.Offsets
 // verdict is what looks have shown so far.
 type verdict struct {
 	fresh   bool          // no look has been answered since the start, or since a new life
-	failed  int           // looks without an answer while fresh
+	failed  int           // looks without an answer while fresh, of the database or before Kafka's first answer
+	quiet   int           // such looks in which Kafka alone was silent
 	known   bool          // Kafka has answered
 	behind  []Partition   // by the newest answer of a hold; nil: it does not hold
 	doubted bool          // the last answer said behind, and the process was running
@@ -123,7 +124,7 @@ func (v *verdict) asksWaits() bool { return v.waits > 0 || v.clear > 0 }
 // answered takes the answer of a look, with how many requests still wait.
 func (v *verdict) answered(found []Partition, waiting int, now time.Duration) {
 	first := v.fresh
-	v.fresh, v.failed, v.known = false, 0, true
+	v.fresh, v.failed, v.quiet, v.known = false, 0, 0, true
 	switch {
 	case len(found) > 0 && (first || v.doubted || v.behind != nil):
 		v.behind, v.doubted, v.clear = found, false, 0
@@ -152,8 +153,12 @@ func (v *verdict) silent(kafka bool) bool {
 	if !v.fresh {
 		return false
 	}
-	v.failed++
-	v.fresh = v.failed < unanswered || kafka && v.known && v.failed < silences
+	if kafka && v.known {
+		v.quiet++
+	} else {
+		v.failed++
+	}
+	v.fresh = v.failed < unanswered && v.quiet < silences
 	v.known = v.known && v.fresh
 	return !v.fresh
 }
@@ -222,7 +227,7 @@ func (w *Watch) Ask() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.renewed++
-	w.verdict.fresh, w.verdict.failed = true, 0
+	w.verdict.fresh, w.verdict.failed, w.verdict.quiet = true, 0, 0
 	w.hold()
 }
 

@@ -15,10 +15,13 @@ const (
 	reconcileSince = "reconcile.since"
 )
 
-// Reconciles notes from when on a reconciliation reads the send logs, unless one that was
-// interrupted has noted that.
+// Reconciles notes from when on the next reconciliation reads the send logs, should this one be
+// interrupted.
 func (a Admin) Reconciles(ctx context.Context, since string) error {
-	_, err := a.h.KeepMeta(ctx, reconcileSince, []byte(since))
+	kept, err := a.h.KeepMeta(ctx, reconcileSince, []byte(since))
+	if err == nil && string(kept) != since {
+		_, err = a.h.Exec(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte(since), []byte(reconcileSince))
+	}
 	return wrap.Err(err, "noting that the database is reconciled")
 }
 
