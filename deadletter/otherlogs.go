@@ -125,8 +125,8 @@ func (l *Local) otherLogs(ctx context.Context, kcfg kafka.Config, known *evidenc
 const clocksApart = time.Minute
 
 // mayBe tells whether the sent task may be of a record: it has the id that the caller gave. Of a
-// record without an id, it was not sent before the broker took the record. A clock does not outweigh
-// an id: it may be wrong by more.
+// record without an id, it was not sent before the broker took the record. A clock does not
+// outweigh an id: it may be wrong by more.
 func (s sent) mayBe(rec *kgo.Record) bool {
 	for _, h := range rec.Headers {
 		if h.Key == schemas.HeaderID {
