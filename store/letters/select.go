@@ -16,7 +16,7 @@ import (
 
 const (
 	Examined = 5000   // letters that one page looks at, at most
-	atOnce   = 1000   // of them, those that one statement reads
+	AtOnce   = 1000   // of them, those that one statement reads
 	Counted  = 10_000 // letters that one statement counts
 )
 
@@ -38,8 +38,9 @@ func (ls Letters) Select(ctx context.Context, f Filter) (page Page, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
+	last := int64(0)
 	for looked := 0; looked < Examined; {
-		n := min(atOnce, Examined-looked)
+		n := min(AtOnce, Examined-looked)
 		if len(f.match()) == 0 && f.Allowed == nil {
 			n = min(n, f.Limit-len(page.IDs)+1) // all of them are wanted
 		}
@@ -61,8 +62,9 @@ func (ls Letters) Select(ctx context.Context, f Filter) (page Page, err error) {
 			return page, nil
 		}
 		looked += n
-		f, page.Next = f.Behind(next), next
+		f, last = f.Behind(next), next
 	}
+	page.Next = last
 	return page, nil
 }
 
@@ -255,7 +257,7 @@ func (ls Letters) Count(ctx context.Context, f Filter, within time.Duration) (n,
 
 func (ls Letters) countTagged(ctx context.Context, f Filter, within time.Duration) (n, next int64, err error) {
 	for began := time.Now(); ; {
-		rows, next, err := ls.stretch(ctx, f, atOnce)
+		rows, next, err := ls.stretch(ctx, f, AtOnce)
 		if err != nil {
 			return 0, 0, fmt.Errorf("counting dead letters: %w", err)
 		}
@@ -281,14 +283,14 @@ func (ls Letters) CountDiedAgain(ctx context.Context, f Filter, since int64) (n 
 		var again []pair
 		again, err = tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, p *pair) error { return r.Scan(&p.later, &p.before) },
 			"SELECT later.id, COALESCE(was.id, 0) FROM (SELECT id, seq, replay FROM dead_letters WHERE id > ? ORDER BY id LIMIT ?) AS later"+
-				" LEFT JOIN dead_letters was ON was.seq = later.seq AND was.replay = later.replay - 1 AND was.replayed_at >= ? ORDER BY later.id", from.After, atOnce, since)
+				" LEFT JOIN dead_letters was ON was.seq = later.seq AND was.replay = later.replay - 1 AND was.replayed_at >= ? ORDER BY later.id", from.After, AtOnce, since)
 		selected := Filter{Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Tag: f.Tag, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: true}
 		for _, p := range again {
 			if from.After = p.later; p.before > 0 && (len(f.IDs) == 0 || slices.Contains(f.IDs, p.before)) {
 				selected.IDs = append(selected.IDs, p.before)
 			}
 		}
-		if more = len(again) == atOnce; len(selected.IDs) > 0 && err == nil {
+		if more = len(again) == AtOnce; len(selected.IDs) > 0 && err == nil {
 			var some int64
 			some, _, err = ls.Count(ctx, selected, 0)
 			n += some
