@@ -85,7 +85,7 @@ func (s *surroundings) why(t *Task) *Why {
 		}
 		return w
 	case "dead":
-		return &Why{"given-up", fmt.Sprintf("The task was given up%s. A replay of its dead letter brings the task back.", because(t))}
+		return &Why{"given-up", fmt.Sprintf("The task was given up%s. A replay of its dead letter brings the task back. A missed run of a timer has none: make the run with `notyet timer backfill`.", because(t))}
 	}
 	return nil
 }
