@@ -60,10 +60,10 @@ func (c *Console) timer(r *http.Request) (view, error) {
 	}
 	d.Content = newContent(d.Timer.Content)
 	d.Form = timerForm{Cron: d.Timer.Cron, Every: d.Timer.Every, Timezone: d.Timer.Timezone, Jitter: d.Timer.Jitter, Set: true}
-	if d.Timer.State == "enabled" {
-		definition := map[string]any{"cron": d.Timer.Cron, "timezone": d.Timer.Timezone, "from": d.Timer.Next}
-		if d.Timer.Every != "" {
-			definition = map[string]any{"every": d.Timer.Every, "from": d.Timer.From} // runs lie at from + k × every
+	if d.Timer.Next > 0 {
+		definition := map[string]any{"cron": d.Timer.Cron, "every": d.Timer.Every, "from": d.Timer.Next, "until": d.Timer.Until}
+		if d.Timer.Cron != "" {
+			definition["timezone"] = d.Timer.Timezone
 		}
 		d.Preview = c.runs(r, definition)
 	}

@@ -7,10 +7,12 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 )
 
 // The timers "nightly" and "nightly " are two.
@@ -48,4 +50,22 @@ func TestBlanksAreAPartOfATimersID(t *testing.T) {
 	require.NotContains(t, body, "timezone")
 	require.Contains(t, body, "1h")
 	require.Equal(t, []string{"nightly ", "nightly"}, changed, "what was typed is trimmed")
+}
+
+// The rhythm of every begins long ago, and its next runs lie ahead.
+func TestNextRunsLieAhead(t *testing.T) {
+	w := newWorld(t, true)
+	const every = int64(time.Hour / time.Millisecond)
+	from := time.Now().UnixMilli() - 100*every - every/2
+	until := from + 104*every
+	c := w.request("orders", "hourly", nil)
+	c.Request.Op, c.Request.Timer = schemas.OpTimer, schemas.Timer{Every: time.Hour, From: &from, Until: &until}
+	w.apply(c)
+	_, text := w.as("read").get("/timer?topic=orders&id=hourly")
+	_, runs, found := strings.Cut(text, "Next runs")
+	require.True(t, found, text)
+	require.Equal(t, 4, strings.Count(runs, "<tr><td>"))
+	for k := int64(101); k <= 104; k++ {
+		require.Contains(t, runs, time.UnixMilli(from+k*every).UTC().Format("2006-01-02 15:04:05.000 UTC"))
+	}
 }
