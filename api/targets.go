@@ -94,7 +94,7 @@ type TargetFilter struct {
 	Allowed func(topic string) bool
 }
 
-func (*TargetFilter) scope(access.Caller) error { return nil } // others' are left out
+func (f *TargetFilter) scope(c access.Caller) error { return withinListed(c, f.Like) } // others' are left out
 
 // Targets lists the targets with a policy, by name, and those with tasks still held.
 func (l *Local) Targets(ctx context.Context, f TargetFilter) (Targets, error) {

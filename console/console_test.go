@@ -561,6 +561,12 @@ func TestANameThatNobodyKnowsIsAskedAbout(t *testing.T) {
 	_, text = b.get("/targets?do=resume&topic=payments")
 	require.Contains(t, text, "No task has this target")
 	require.NotContains(t, text, "Did you mean")
+
+	req := httptest.NewRequest(http.MethodGet, "/targets?do=pause&topic=newsletter", http.NoBody)
+	rec := httptest.NewRecorder()
+	w.mux.ServeHTTP(rec, req.WithContext(access.With(req.Context(), access.Caller{Name: "ann", Role: access.Operate, Topics: []string{"orders"}})))
+	require.Equal(t, http.StatusForbidden, rec.Code, "refused before the question")
+	require.NotContains(t, rec.Body.String(), "No task has this target")
 }
 
 // However much there is, a page stays small, and its tables have more pages.

@@ -229,6 +229,9 @@ func (c *deadReplayCmd) Run(a *app) error {
 	show, end := a.bar(b, "replaying", f)
 	result, err := deadletter.Replay(a.Ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: show})
 	end()
+	if err != nil && result.Done+result.Skipped == 0 {
+		return err
+	}
 	again := int64(0)
 	if err == nil && result.Done > 0 && !c.DryRun {
 		loop.Rest(a.Ctx, diedAgainAfter)
@@ -304,6 +307,9 @@ func (c *deadPurgeCmd) Run(a *app) error {
 		show, end := a.bar(b, "purging", f)
 		n, err = deadletter.Purge(a.Ctx, b, f, show)
 		end()
+	}
+	if err != nil && n == 0 {
+		return err
 	}
 	if c.JSON {
 		return errors.Join(err, a.JSON(purged{n, c.DryRun}))

@@ -91,18 +91,22 @@ func parseRate(text string) (float64, error) {
 
 func (c *policyOf) change(a *app, change api.TargetChange) error {
 	return show(a, c.asking, func(b *backend) (api.TargetPolicy, error) {
-		c.doubt(a, b)
-		return b.ChangeTarget(a.Ctx, c.Target, change)
+		doubt := c.doubt(a, b)
+		now, err := b.ChangeTarget(a.Ctx, c.Target, change)
+		if err == nil {
+			fmt.Fprint(a.Stderr, doubt)
+		}
+		return now, err
 	}, func(now api.TargetPolicy) {
 		a.targets([]api.TargetPolicy{now})
 	})
 }
 
 // doubt says that no task has the target: its name may have a slip, and the real one goes on.
-func (c *policyOf) doubt(a *app, b *backend) {
+func (c *policyOf) doubt(a *app, b *backend) string {
 	known, err := b.Targets(a.Ctx, api.TargetFilter{Like: c.Target})
 	if err != nil || len(known.Targets) > 0 && known.Targets[0].Topic == schemas.TargetName(c.Target) {
-		return
+		return ""
 	}
 	meant := ""
 	for _, t := range known.Targets {
@@ -111,7 +115,7 @@ func (c *policyOf) doubt(a *app, b *backend) {
 	if meant != "" {
 		meant = "; did you mean" + meant + "?"
 	}
-	fmt.Fprintf(a.Stderr, "no task has the target %s%s\n", command.Plain(c.Target), meant)
+	return fmt.Sprintf("no task has the target %s%s\n", command.Plain(c.Target), meant)
 }
 
 type targetListCmd struct{ asking }

@@ -51,12 +51,21 @@ func TestCommandsShowTheirToken(t *testing.T) {
 	r = d.cmd(t, "deadletter", "purge", "--yes", "-t", "orders", "--http-token", reader)
 	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stderr, "role admin")
+	require.Empty(t, r.stdout, "nothing was purged")
+	r = d.cmd(t, "target", "resume", "orders", "--http-token", reader)
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "role operate")
+	require.NotContains(t, r.stderr+r.stdout, "target", "nothing but the refusal")
 	d.environ = append(d.environ, "NOTYET_HTTP_TOKEN="+admin)
 	r = d.cmd(t, "deadletter", "purge", "--yes", "-t", "orders")
 	require.Equal(t, command.ExitDone, r.code, r.stderr)
 	r = d.cmd(t, "deadletter", "purge", "--yes", "-t", "bills")
 	require.Equal(t, command.ExitFailed, r.code)
 	require.NotContains(t, r.stderr, admin)
+	r = d.cmd(t, "target", "pause", "bills")
+	require.Equal(t, command.ExitFailed, r.code)
+	require.Contains(t, r.stderr, "none of those of the token")
+	require.NotContains(t, r.stderr, "no task")
 
 	resp, err := http.Get("http://" + d.http + "/healthz") //nolint:noctx // a test's
 	require.NoError(t, err)
@@ -73,7 +82,9 @@ func TestCommandsShowTheirToken(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{" ", "dashboard GET /api/v1/tasks", "dashboard GET /api/v1/deadletters/count", "dashboard POST /api/v1/deadletters/purge",
-		"root GET /api/v1/deadletters/count", "root POST /api/v1/deadletters/purge", "root GET /api/v1/deadletters/count"}, callers)
+		"dashboard GET /api/v1/targets", "dashboard PATCH /api/v1/targets/{topic}",
+		"root GET /api/v1/deadletters/count", "root POST /api/v1/deadletters/purge", "root GET /api/v1/deadletters/count",
+		"root GET /api/v1/targets", "root PATCH /api/v1/targets/{topic}"}, callers)
 	require.NotContains(t, d.out.String()+d.errs.String(), reader)
 	require.NotContains(t, d.out.String()+d.errs.String(), admin)
 }
