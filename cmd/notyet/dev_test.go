@@ -144,7 +144,7 @@ func TestScheduleGetCancelFire(t *testing.T) {
 	require.Contains(t, r.stdout, `"id":"a/1"`)
 	r = d.cmd(t, "get", "-t", "orders", "--id", "nothing")
 	require.Equal(t, command.ExitFailed, r.code)
-	require.Contains(t, r.stderr, "no task of this topic and id is known")
+	require.Contains(t, r.stderr, "no task of this topic and id is known; a rejected request is in `notyet deadletter list --kind rejected`")
 }
 
 func TestScheduleWaitsForTheEnd(t *testing.T) {

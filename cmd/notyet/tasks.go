@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/command"
+	"github.com/notyet/notyet/store/look"
 )
 
 type getCmd struct {
@@ -27,7 +29,13 @@ Examples:
 }
 
 func (c *getCmd) Run(a *app) error {
-	return show(a, c.asking, func(b *backend) (api.Task, error) { return b.Task(a.Ctx, c.Topic, c.ID) }, a.task)
+	return show(a, c.asking, func(b *backend) (api.Task, error) {
+		t, err := b.Task(a.Ctx, c.Topic, c.ID)
+		if errors.Is(err, look.ErrNotFound) {
+			err = fmt.Errorf("%w; a rejected request is in `%s deadletter list --kind rejected`", err, a.Program)
+		}
+		return t, err
+	}, a.task)
 }
 
 func (a *app) task(t api.Task) {
