@@ -15,7 +15,7 @@ import (
 type timerCmd struct {
 	Set     timerSetCmd     `cmd:"" help:"Make a timer, or replace it, and print the answer."`
 	List    timerListCmd    `cmd:"" help:"List timers in the order of their topics and ids."`
-	Show    timerShowCmd    `cmd:"" help:"Show one timer with the key, value and headers of its runs."`
+	Show    timerShowCmd    `aliases:"get" cmd:"" help:"Show one timer with the key, value and headers of its runs."`
 	Enable  timerEnableCmd  `cmd:"" help:"Run a disabled timer again, and print the answer."`
 	Disable timerDisableCmd `cmd:"" help:"Stop a timer until it is enabled, and print the answer."`
 	Delete  timerDeleteCmd  `cmd:"" help:"Delete a timer, and print the answer."`

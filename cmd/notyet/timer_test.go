@@ -57,7 +57,7 @@ func TestTimersFromTheShell(t *testing.T) {
 	require.Contains(t, r.stdout, "header       x=1\n")
 	require.Contains(t, r.stdout, "value        run\n")
 	var shown api.Timer
-	require.NoError(t, json.Unmarshal([]byte(d.cmd(t, "timer", "show", "-t", "orders", "--id", "tick", "--json").stdout), &shown))
+	require.NoError(t, json.Unmarshal([]byte(d.cmd(t, "timer", "get", "-t", "orders", "--id", "tick", "--json").stdout), &shown))
 	require.Equal(t, "run", *shown.Value)
 
 	answered(t, d.cmd(t, "timer", "delete", "-t", "orders", "--id", "tick", "--key", "k", "--json"), schemas.StateTimerDeleted)
