@@ -209,6 +209,7 @@ func requireWhole(t *testing.T, resp *http.Response, text string) {
 	require.Equal(t, "nosniff", resp.Header.Get("X-Content-Type-Options"))
 	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 	require.NotContains(t, text, "ZgotmplZ")
+	text = strings.ReplaceAll(text, `<a href="https://github.com/notyet/notyet/blob/main/docs/runbooks/`, "") // a link loads nothing
 	require.NotRegexp(t, regexp.MustCompile(`(?i)<script[^>]*>[^<]|\sstyle="|<style|\son[a-z]+="|(src|href)="(https?:)?//`), text)
 }
 
@@ -470,6 +471,20 @@ func TestOverviewThatCannotBeRead(t *testing.T) {
 	require.NotContains(t, out.String(), "<li>none</li>")
 	require.NotContains(t, out.String(), "would raise")
 	require.Equal(t, 3, strings.Count(out.String(), "not known"))
+}
+
+// An alert on the overview leads to the page that its rule names.
+func TestAlertsLeadToTheirRunbooks(t *testing.T) {
+	rules, err := os.ReadFile("../docs/alerts.yml")
+	require.NoError(t, err)
+	urls := regexp.MustCompile(`runbook_url: (\S+/NotyetLate\.md)\n`).FindSubmatch(rules)
+	require.NotNil(t, urls)
+	var out bytes.Buffer
+	late := 49_970.0
+	d := &overviewData{All: api.Overview{Alerts: []api.Alert{{Name: "NotyetLate", Why: "w"}}, Now: &api.Work{LatenessP99: &late}}}
+	require.NoError(t, pages["overview"].ExecuteTemplate(&out, "content", shown{Data: d}))
+	require.Contains(t, out.String(), `<a href="`+string(urls[1])+`">docs/runbooks/NotyetLate.md</a>`)
+	require.Contains(t, out.String(), `id="lateness">50 s<`)
 }
 
 // A timer has a name space of its own: its changes are none of the task with the same name.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"math"
 	"net/http"
 	"path"
 	"reflect"
@@ -149,14 +150,36 @@ var funcs = template.FuncMap{
 		v := reflect.ValueOf(all)
 		return v.Slice(0, min(v.Len(), cardRows)).Interface()
 	},
-	"others": func(listed, others int) int { return max(listed-cardRows, 0) + others },
-	"short":  func(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) },
+	"others":  func(listed, others int) int { return max(listed-cardRows, 0) + others },
+	"short":   short,
+	"lasting": lasting,
 	"orNone": func(f *float64) string {
 		if f == nil {
 			return "none"
 		}
-		return strconv.FormatFloat(*f, 'g', 4, 64) + " ms"
+		return lasting(*f)
 	},
+}
+
+// short is a number with four digits, or a whole one.
+func short(f float64) string {
+	if f >= 1000 {
+		return digits(int64(math.Round(f)))
+	}
+	return strconv.FormatFloat(f, 'g', 4, 64)
+}
+
+// lasting is a number of milliseconds in the unit that suits.
+func lasting(ms float64) string {
+	switch {
+	case ms < 1000:
+		return short(ms) + " ms"
+	case ms < 2*60_000:
+		return strconv.FormatFloat(ms/1000, 'g', 3, 64) + " s"
+	case ms < 2*3_600_000:
+		return fmt.Sprintf("%.0f min", ms/60_000)
+	}
+	return digits(int64(math.Round(ms/3_600_000))) + " h"
 }
 
 func utc(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") }

@@ -1,9 +1,14 @@
 package console
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/task"
 )
 
 // Two ids that differ in what no page shows would look the same to whoever confirms a change.
@@ -19,5 +24,22 @@ func TestNothingIsInvisible(t *testing.T) {
 		"\xff":                  "\uFFFD",
 	} {
 		require.Equal(t, want, visible(text))
+	}
+}
+
+func TestNumbersHaveNoExponent(t *testing.T) {
+	for ms, want := range map[float64]string{0: "0 ms", 1.5: "1.5 ms", 999: "999 ms", 1000: "1 s", 1480: "1.48 s", 49_970: "50 s", 119_990: "120 s", 600_000: "10 min", 8.64e7: "24 h"} {
+		require.Equal(t, want, lasting(ms))
+	}
+	for n, want := range map[float64]string{0: "0", 0.25: "0.25", 999.9: "999.9", 999.99: "1000", 49_970.4: "49\u202f970"} {
+		require.Equal(t, want, short(n))
+	}
+}
+
+func TestATaskInNoSlotShowsNone(t *testing.T) {
+	for slot, shows := range map[int]bool{task.OutOfLine: false, 0: true, 7: true} {
+		var out bytes.Buffer
+		require.NoError(t, pages["task"].ExecuteTemplate(&out, "content", shown{Data: taskData{Task: api.Task{Slot: slot}}}))
+		require.Equal(t, shows, strings.Contains(out.String(), "<dt>Slot</dt>"), slot)
 	}
 }
