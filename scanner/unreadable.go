@@ -2,7 +2,6 @@ package scanner
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -83,8 +82,7 @@ func (i *inspector) logUnreadable(key partitionKey, bad *kafka.Unreadable) {
 }
 
 func tooLarge(e *kgo.ErrDecompressTooLarge) *kafka.Unreadable {
-	return &kafka.Unreadable{First: e.Offset, Next: e.NextOffset, Epoch: e.Epoch,
-		Reason: fmt.Sprintf("it is larger than 64 MiB when it is decompressed, or cannot be decompressed (%v)", e)}
+	return &kafka.Unreadable{First: e.Offset, Next: e.NextOffset, Epoch: e.Epoch, Reason: kafka.TooLarge(e)}
 }
 
 // maxLooks limits the partitions of one look. With a slow database, all have more records.

@@ -226,6 +226,11 @@ func (in *inspection) walk(raw []byte, gaps []Gap) (next int64, bad *Unreadable,
 	return next, bad, nil
 }
 
+// TooLarge says why a batch that cannot be decompressed is unreadable.
+func TooLarge(err error) string {
+	return fmt.Sprintf("it is larger than 64 MiB when it is decompressed, or cannot be decompressed (%v)", err)
+}
+
 // unreadable says why a batch of the offsets [first, end) is, or "".
 func (in *inspection) unreadable(batch []byte, first, end int64) (string, error) {
 	part := kmsg.NewFetchResponseTopicPartition()
@@ -235,7 +240,7 @@ func (in *inspection) unreadable(batch []byte, first, end int64) (string, error)
 	says := int(int32(binary.BigEndian.Uint32(batch[57:])))
 	switch last := len(got.Records) - 1; {
 	case errors.Is(got.Err, kgo.ErrMaxDecompress):
-		return got.Err.Error(), nil
+		return TooLarge(got.Err), nil
 	case got.Err != nil: // a wrong checksum, say: another replica, or another answer, may have it whole
 		return "", got.Err
 	case len(got.Records) != says:

@@ -252,6 +252,7 @@ func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
 func TestKeyboard(t *testing.T) {
 	s := startStack(t)
 	s.schedule(t, "shop.orders", "order-1", nil)
+	s.schedule(t, "shop.returns", "order-1", nil) // a single task would be shown at once
 	p := newTab(t, s.base, "")
 	p.open("/find")
 	p.eventually("the token is asked for", `document.activeElement?.id === "token"`)
