@@ -175,10 +175,11 @@ func (l *Local) Overview(ctx context.Context, minutes int) (Overview, error) {
 }
 
 type overviewInput struct {
-	Minutes int `query:"minutes" doc:"how many minutes the series goes back" default:"180" minimum:"1" maximum:"360"`
+	Minutes int  `query:"minutes" doc:"how many minutes the series goes back" default:"180" minimum:"1" maximum:"360"`
+	Own     bool `query:"own"     doc:"figures of the token's topics, for a token that is for some topics only"`
 }
 
-func (in *overviewInput) scope(access.Caller) error { return nil } // it tells a caller of his topics
+func (in *overviewInput) scope(c access.Caller) error { return withinOwn(c, "", in.Own) }
 
 func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview, error) {
 	if caller := access.From(ctx); !caller.AllTopics() {
@@ -189,7 +190,7 @@ func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview,
 
 // Overview returns how the installation is doing, with a series of so many minutes (at most 360).
 func (c *Client) Overview(ctx context.Context, minutes int) (Overview, error) {
-	return get[Overview](ctx, c, "/overview", overviewInput{minutes}, nil)
+	return get[Overview](ctx, c, "/overview", overviewInput{Minutes: minutes}, nil)
 }
 
 // SlotsChange is the number of slots, and the progress of a change of the number, in JSON.

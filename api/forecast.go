@@ -87,14 +87,15 @@ func (f ForecastFilter) store(now time.Time) (look.ForecastFilter, error) {
 }
 
 type forecastInput struct {
-	Topic string  `query:"topic" doc:"only this target topic; without, all of the token's"`
+	Topic string  `query:"topic" doc:"only this target topic"`
+	Own   bool    `query:"own"   doc:"without topic: the tasks of the token's topics, for a token that is for some topics only"`
 	Tag   string  `query:"tag"   doc:"only tasks with this tag, by their due time; tasks that are held are left out"`
 	From  Instant `query:"from"  doc:"RFC 3339 or Unix ms; default now"`
 	To    Instant `query:"to"    doc:"not included; default an hour after from"`
 	Step  string  `query:"step"  doc:"at least 1s; at most 10080 steps" default:"1m"`
 }
 
-func (in *forecastInput) scope(c access.Caller) error { return withinListed(c, in.Topic) }
+func (in *forecastInput) scope(c access.Caller) error { return withinOwn(c, in.Topic, in.Own) }
 
 func (s *server) forecast(ctx context.Context, in *forecastInput) (Forecast, error) {
 	step, err := time.ParseDuration(in.Step)

@@ -384,7 +384,7 @@ func TestOverviewOfSomeTopics(t *testing.T) {
 	}{"read of orders": {"orders", 3, 3, late, []string{}}, "admin of bills": {"bills", 5, 2, late - 1000, []string{"bills"}}} {
 		w.fresh()
 		var got Overview
-		asked(token, "/api/v1/overview", &got)
+		asked(token, "/api/v1/overview?own=true", &got)
 		require.Equal(t, &Overdue{Count: c.overdue, Oldest: c.oldest}, got.Overdue, token)
 		require.Equal(t, []LetterKind{{schemas.KindDead, c.dead, false}}, got.DeadLetters, token)
 		require.Equal(t, TroubledTargets{Unresponsive: c.silent, Paused: []string{c.topic}, Limited: []string{}}, got.Targets, token)
@@ -394,7 +394,7 @@ func TestOverviewOfSomeTopics(t *testing.T) {
 		require.Empty(t, got.Missing)
 		require.Equal(t, []string{"now", "series", "alerts"}, got.Withheld)
 		var due, named Forecast
-		asked(token, "/api/v1/forecast", &due)
+		asked(token, "/api/v1/forecast?own=true", &due)
 		asked(token, "/api/v1/forecast?topic="+c.topic, &named)
 		require.NotEmpty(t, due.Steps)
 		require.Equal(t, named.Steps[0].Count, due.Steps[0].Count)

@@ -63,6 +63,15 @@ func withinListed(c access.Caller, topic string) error {
 	return withinTopics(c, topic)
 }
 
+// withinOwn is withinTopics for figures. Without a topic they are those of all topics, or with own
+// those of the caller's.
+func withinOwn(c access.Caller, topic string, own bool) error {
+	if own {
+		return withinListed(c, topic)
+	}
+	return withinTopics(c, topic)
+}
+
 // allowed reports whether a topic is one of the caller's. nil: all are.
 func allowed(ctx context.Context) func(topic string) bool {
 	if caller := access.From(ctx); !caller.AllTopics() {

@@ -44,10 +44,10 @@ func (c *Console) overview(r *http.Request) (view, error) {
 	// One by one: lists are few at a time, and one operator must not crowd out others.
 	var forecast api.Forecast
 	begin := time.Now().Truncate(time.Minute)
-	q := url.Values{"from": {ms(begin)}, "to": {ms(begin.Add(chartMinutes * time.Minute))}, "step": {"1m"}, "topic": {d.Topic}}
+	q := url.Values{"from": {ms(begin)}, "to": {ms(begin.Add(chartMinutes * time.Minute))}, "step": {"1m"}, "topic": {d.Topic}, "own": {"true"}}
 	d.ChartErr = text(c.inside.get(ctx, "/forecast", q, &forecast))
 	d.Chart, d.Counted = newChart(begin.UnixMilli(), chartMinutes, forecast.Steps), forecast.Next
-	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.Itoa(curveMinutes)}}, &d.All))
+	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.Itoa(curveMinutes)}, "own": {"true"}}, &d.All))
 	d.Lateness = newCurve(d.All.At, d.All.Series, func(m api.Minute) float64 { return value(m.LatenessP99) })
 	d.Delivered = newCurve(d.All.At, d.All.Series, func(m api.Minute) float64 { return m.Delivered })
 	d.ClusterErr = text(c.inside.get(ctx, "/cluster", nil, &d.Cluster))
