@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
+
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
@@ -155,31 +157,11 @@ func similar(name string, names []string) []string {
 		if !begins && max(len(name)-len(other), len(other)-len(name)) > most {
 			return true
 		}
-		far[other] = edits(strings.ToLower(name), strings.ToLower(other))
+		far[other] = levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(other))
 		return far[other] > most && !begins
 	})
 	slices.SortStableFunc(near, func(a, b string) int { return cmp.Compare(far[a], far[b]) })
 	return near[:min(len(near), similarNames)]
-}
-
-// edits counts the bytes to add, remove or replace to make b of a.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := before
-			if a[i] != b[j] {
-				replaced++
-			}
-			before, row[j+1] = row[j+1], min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func (l *Local) target(ctx context.Context, p admin.Policy) (TargetPolicy, error) {

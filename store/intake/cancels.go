@@ -184,13 +184,14 @@ func (w *work) cancelWaiting(ctx context.Context, seq, listed int64) error {
 	return wrap.Err(err, "noting the cancel of a waiting request")
 }
 
-// cancelDecided cancels the task of a request that waited, if its cancel is noted. Both answers go
-// into one box, so they stay in order.
-func (w *work) cancelDecided(id *identity, c task.Change) {
-	if c.CancelledBy > 0 && id.now != nil && id.now.Seq == c.Seq {
-		r := schemas.NewRequest(schemas.OpCancel, id.now.Topic, id.now.ID)
-		w.decideOne(id, task.Change{Seq: c.Seq, Request: &r, CancelledBy: c.CancelledBy}, false)
+// notedCancel returns the cancel that is noted at a request that waited, once the request has made
+// its task.
+func (id *identity) notedCancel(c task.Change) (cancel task.Change, noted bool) {
+	if c.CancelledBy == 0 || id.now == nil || id.now.Seq != c.Seq {
+		return cancel, false
 	}
+	r := schemas.NewRequest(schemas.OpCancel, id.now.Topic, id.now.ID)
+	return task.Change{Seq: c.Seq, Request: &r, CancelledBy: c.CancelledBy}, true
 }
 
 // toCome tells of a seq whether its record may still be stored. A record lost in Kafka, or of a

@@ -51,7 +51,9 @@ func (w *work) decideDue(id *identity) {
 		}
 		if w.decideOne(id, h.change, false) {
 			id.queue.remove(h)
-			w.cancelDecided(id, h.change)
+			if cancel, noted := id.notedCancel(h.change); noted { // in the same box, so the answers stay in order
+				w.decideOne(id, cancel, false)
+			}
 		} else if !h.report { // reports come first, so all that follow are requests: they stay in the table as they are
 			return
 		}
