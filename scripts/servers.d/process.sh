@@ -6,10 +6,10 @@ fail() { echo "servers: $*" >&2; exit 1; }
 
 kind_of() { echo "${1%-*}"; }
 
-# number_of a cluster's server: kafka-2 is 2. A server that is alone is 1.
+# number_of a server among those of its kind: kafka-2 is 2. One whose name has no number is 1.
 number_of() { if [[ $1 == *-* ]]; then echo "${1##*-}"; else echo 1; fi; }
 
-# The servers of a cluster listen 10 ports from each other.
+# Servers of one kind listen 10 ports from each other.
 port_of() { local variable; variable=$(kind_of "$1")_port; echo $((${!variable} + 10 * ($(number_of "$1") - 1))); }
 
 # nodes_of prints the names of a kind's servers.

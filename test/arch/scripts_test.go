@@ -1,11 +1,14 @@
 package arch
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -108,13 +111,74 @@ export NOTYET_REDIS_MASTER='notyet'
 			if c.primary != "" {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, "primary"), []byte(c.primary+"\n"), 0o644))
 			}
-			cmd := exec.CommandContext(t.Context(), "../../scripts/servers", "env", "--cluster")
-			cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "SERVERS_DIR=" + dir, "SERVERS_KAFKA_PORT=1000", "SERVERS_MYSQL_PORT=2000", "SERVERS_REDIS_PORT=3000", "SERVERS_ZOOKEEPER_PORT=4000"}, c.set...)
-			out, err := cmd.CombinedOutput()
-			require.NoError(t, err, "%s", out)
-			require.Equal(t, c.want, string(out))
+			out, err := servers(t, dir, c.set, "env", "--cluster")
+			require.NoError(t, err, out)
+			require.Equal(t, c.want, out)
 		})
 	}
+}
+
+// servers runs scripts/servers with a folder, ports and settings of the test's own.
+func servers(t *testing.T, dir string, set []string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "../../scripts/servers", args...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "SERVERS_DIR=" + dir, "SERVERS_KAFKA_PORT=1000", "SERVERS_MYSQL_PORT=2000", "SERVERS_REDIS_PORT=3000", "SERVERS_ZOOKEEPER_PORT=4000"}, set...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestEnvironmentOfSeveralDatabases(t *testing.T) {
+	const around = `export NOTYET_KAFKA_BROKERS='127.0.0.1:1000'
+export NOTYET_MYSQL_%s
+export NOTYET_REDIS_ADDRS='127.0.0.1:3000'
+export NOTYET_ZOOKEEPER_SERVERS='127.0.0.1:4000'
+`
+	for set, want := range map[string]string{
+		"":                    "DSN='notyet:notyet@tcp(127.0.0.1:2000)/notyet'",
+		"SERVERS_DATABASES=1": "DSN='notyet:notyet@tcp(127.0.0.1:2000)/notyet'",
+		"SERVERS_DATABASES=2": "SHARDS='notyet:notyet@tcp(127.0.0.1:2000)/notyet,notyet:notyet@tcp(127.0.0.1:2010)/notyet'",
+		"SERVERS_DATABASES=3": "SHARDS='notyet:notyet@tcp(127.0.0.1:2000)/notyet,notyet:notyet@tcp(127.0.0.1:2010)/notyet,notyet:notyet@tcp(127.0.0.1:2020)/notyet'",
+	} {
+		out, err := servers(t, t.TempDir(), []string{set}, "env")
+		require.NoError(t, err, out)
+		require.Equal(t, fmt.Sprintf(around, want), out, set)
+	}
+	for _, set := range []string{"SERVERS_DATABASES=0", "SERVERS_DATABASES=two", "SERVERS_DATABASES=-1", "SERVERS_DATABASES=100"} {
+		out, err := servers(t, t.TempDir(), []string{set}, "env")
+		require.Error(t, err, set)
+		require.Contains(t, out, "SERVERS_DATABASES is ")
+	}
+	out, err := servers(t, t.TempDir(), []string{"SERVERS_DATABASES=2"}, "env", "--cluster")
+	require.Error(t, err)
+	require.Contains(t, out, "a cluster has one database")
+}
+
+// What an earlier run with more databases has left is stopped with the others, unless a name is given.
+func TestDatabasesOfAnEarlierRunAreStopped(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	pidFile := filepath.Join(dir, "mariadb-2", "pid")
+	require.NoError(t, os.MkdirAll(filepath.Dir(pidFile), 0o755))
+	left := exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 & wait", filepath.Dir(pidFile)+"/")
+	left.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	left.Cancel = func() error { return syscall.Kill(-left.Process.Pid, syscall.SIGKILL) }
+	require.NoError(t, left.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- left.Wait() }()
+	t.Cleanup(func() { _ = syscall.Kill(-left.Process.Pid, syscall.SIGKILL) })
+	require.NoError(t, os.WriteFile(pidFile, []byte(strconv.Itoa(left.Process.Pid)+"\n"), 0o644))
+
+	status, _ := servers(t, dir, []string{"SERVERS_DATABASES=2"}, "status", "mariadb-2")
+	require.Contains(t, status, "127.0.0.1:2010   pid "+strconv.Itoa(left.Process.Pid))
+	out, err := servers(t, dir, nil, "down", "mariadb")
+	require.NoError(t, err, out)
+	require.FileExists(t, pidFile)
+	for range 2 {
+		out, err = servers(t, dir, nil, "down")
+		require.NoError(t, err, out)
+		require.NoFileExists(t, pidFile)
+	}
+	require.Error(t, <-ended, "it was asked to stop")
 }
 
 // The machine's own Go may be older than that of go.mod, and forbidden to fetch another.
