@@ -2,6 +2,7 @@ package intake
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -71,6 +72,9 @@ func first(list []string) []string { return list[:min(len(list), 5)] }
 // that is missing can only be noticed on MySQL, where there is one.
 func notices(t *testing.T, without func(*handle.Conditions), c contest) {
 	t.Helper()
+	if os.Getenv("NOTYET_LONG") == "" {
+		t.Skip("NOTYET_LONG=1 runs it: it judges the contest, not the store")
+	}
 	probe := handle.AllConditions()
 	without(&probe)
 	locks := probe.Shared == "" || probe.Exclusive == ""
