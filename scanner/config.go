@@ -33,6 +33,10 @@ type Config struct {
 	IntakeLimits map[string]schemas.Limits
 	// Quotas bound intake topics, by topic. Default none.
 	Quotas map[string]Quota
+	// Shards: the installation may have several databases, and Shard is the number of this one. A
+	// record of another one is left out. Default: there is one.
+	Shards bool
+	Shard  int
 	// Window is the near future in the index. Default 2 h.
 	Window time.Duration
 	// Workers is how many batches are stored at the same time, each on its own connection. A

@@ -51,10 +51,7 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 		}
 		return c, err == nil
 	}
-	limits, ok := (*d.byTopic.Load())[r.Topic]
-	if !ok {
-		limits = d.limits
-	}
+	limits := d.limitsOf(r.Topic)
 	if limits.Callbacks == nil {
 		limits.Callbacks = noCallbacks
 	}
@@ -68,6 +65,22 @@ func (d *decoder) decode(source int, r *kgo.Record) (task.Change, bool) {
 	}
 	c.Request, c.Unordered = &request, request.Op != schemas.OpSchedule && d.placement.unordered(r.Topic)
 	return c, true
+}
+
+func (d *decoder) limitsOf(intake string) schemas.Limits {
+	limits, ok := (*d.byTopic.Load())[intake]
+	if !ok {
+		limits = d.limits
+	}
+	return limits
+}
+
+// target returns an intake's own target; "": it has none.
+func (d *decoder) target(intake string) string {
+	if intake == d.reports || intake == d.cancels {
+		return ""
+	}
+	return d.limitsOf(intake).Target
 }
 
 func noCallbacks(c schemas.CallbackURL) *schemas.Rejection {

@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/shards"
 )
 
 // retrier calls the database, or Kafka about its logs, again until there is an answer.
@@ -23,12 +24,12 @@ type retrier struct {
 }
 
 // do runs f until it succeeds or ctx ends, with pauses from 50 ms to 5 s. It returns at once errors
-// that another try cannot change: ErrFenced, ErrUncovered, ErrOlderCopy, and errors about a record;
-// and ErrLater.
+// that another try cannot change: ErrFenced, ErrMap, ErrUncovered, ErrOlderCopy, and errors about a
+// record; and ErrLater.
 func (r retrier) do(ctx context.Context, what string, f func() error) error {
 	for failures := 1; ; failures++ {
 		err := f()
-		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, intake.ErrUncovered) || errors.Is(err, intake.ErrLater) || errors.Is(err, kafka.ErrOlderCopy) || intake.BadRecord(err) {
+		if err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, shards.ErrMap) || errors.Is(err, intake.ErrUncovered) || errors.Is(err, intake.ErrLater) || errors.Is(err, kafka.ErrOlderCopy) || intake.BadRecord(err) {
 			return err
 		}
 		r.failed.Inc()

@@ -31,6 +31,7 @@ import (
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/outbox"
+	"github.com/notyet/notyet/store/shards"
 )
 
 // Deps are what a scanner works with. All of them are required but Tracer.
@@ -120,6 +121,9 @@ func (s *Scanner) build(metrics *metrics, commits *commits, decompressor kgo.Dec
 	s.worker = &worker{
 		batch: s.cfg.BatchRecords, group: s.cfg.Group, queue: newQueue(8*s.cfg.Workers, s.cfg.Cancels), parts: s.parts, kept: s.kept, undecided: s.undecided, decoder: newDecoder(s.cfg, metrics, d.Log), checker: s.checker,
 		intake: in, applier: in, clock: s.clock, retry: retry, standing: standing, commits: commits, announcer: announcer, tracer: d.Tracer, metrics: metrics, log: d.Log,
+	}
+	if s.cfg.Shards {
+		s.worker.sharer = &sharer{shard: s.cfg.Shard, shards: shards.New(d.Store), own: s.worker.decoder.target, retry: retry}
 	}
 	quotas := s.cfg.Quotas
 	if d.Kafka.AllowAutoTopicCreation {

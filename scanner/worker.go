@@ -13,6 +13,7 @@ import (
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/shards"
 	"github.com/notyet/notyet/task"
 )
 
@@ -27,6 +28,7 @@ type worker struct {
 	undecided func(context.Context, func(seq int64, many task.Cancels) bool) error
 	noWord    rest // of what is cancelled: see lookAhead
 	decoder   *decoder
+	sharer    *sharer
 	pacer     *pacer
 	targets   *targets
 	checker   *checker
@@ -89,6 +91,12 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 		if w.checker.mismatched(err) {
 			continue // the next round leaves out what is not of that log
 		}
+		if errors.Is(err, errUndecided) {
+			err = w.sharer.wait(ctx)
+			if err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return stretches, err
 		}
@@ -112,6 +120,9 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 			if kept, err = w.kept(ctx); err != nil {
 				return stretches, err
 			}
+			continue
+		case errors.Is(err, shards.ErrMap):
+			w.sharer.forget()
 			continue
 		case errors.Is(err, store.ErrFenced):
 			w.pacer.perhapsStored(covered, batch)
@@ -194,6 +205,14 @@ const transactionBytes = 8 << 20
 // assemble makes the next batch of the stretches, without stored records. It returns the remaining
 // stretches. A batch cannot leave out an unstored record: see coverage.
 func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusedRecords) (b intake.Batch, covered []coverage, rest []stretch, err error) {
+	rules, err := w.sharer.rules(ctx)
+	if err != nil {
+		return b, nil, nil, err
+	}
+	if rules != nil {
+		b.Map = rules.Version
+	}
+	undecided := map[partitionKey]bool{}
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
 	b.Epochs, b.Proofs = map[int]intake.Epoch{}, map[int]intake.Proof{}
@@ -202,6 +221,10 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 		if room <= 0 || bytes <= 0 {
 			rest = append(rest, stretches[i:]...)
 			break
+		}
+		if undecided[r.key()] {
+			rest = append(rest, r)
+			continue
 		}
 		n, seen := at[r.key()]
 		if !seen {
@@ -228,7 +251,16 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 			return b, covered[n:], rest, nil
 		}
 		fits, weighs := r.fit(room, bytes)
-		fits = min(fits, before)
+		share := w.sharer.of(rules, covered[n].src)
+		known := share.before(r, covered[n].src.Next)
+		if known < len(r.records) {
+			undecided[r.key()] = true
+		}
+		if known == 0 {
+			rest = append(rest, r)
+			continue
+		}
+		fits = min(fits, before, known)
 		bytes -= weighs
 		cut := fits < len(r.records)
 		if cut {
@@ -236,10 +268,10 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 			r, tail = r.split(fits)
 			rest = append(rest, tail)
 		}
-		if err := covered[n].extend(&b, r, refused.decode(w.decoder, r)); err != nil {
+		if err := covered[n].extend(&b, r, share.decode(w.decoder.cancels, refused.decode(w.decoder, r))); err != nil {
 			return b, nil, nil, err
 		}
-		if cut { // nothing behind it may be stored before its rest
+		if cut && !undecided[r.key()] { // nothing behind it may be stored before its rest
 			rest = append(rest, stretches[i+1:]...)
 			break
 		}
@@ -258,8 +290,14 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 			}
 		}
 	}
-	return b, moved, rest, nil
+	if len(moved) == 0 && len(undecided) > 0 {
+		err = errUndecided
+	}
+	return b, moved, rest, err
 }
+
+// errUndecided: it is about to be decided which database has the next records.
+var errUndecided = errors.New("the target of the next records is about to move")
 
 // catchUp reads where the database stands after it refused a batch.
 func (w *worker) catchUp(ctx context.Context, covered []coverage) error {

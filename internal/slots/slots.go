@@ -43,3 +43,9 @@ func hash(topic string, key []byte, id string) uint64 {
 	}
 	return d.Sum64()
 }
+
+// Part returns the part, in [0, n), of a target. Like Of, it must never change: growing n moves
+// only targets to the new parts.
+func Part(target string, n int) int {
+	return line(xxhash.Sum64String(target), n)
+}

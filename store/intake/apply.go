@@ -14,8 +14,9 @@ import (
 
 // Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced:
 // the offsets are not where the batch begins, so at least a part of it is stored already; read the
-// source again. After any other error the batch may be stored or not. Apply the same batch again:
-// the offsets make sure that it is stored once.
+// source again. ErrMap: the rules have another version than Batch.Map. After any other error the
+// batch may be stored or not. Apply the same batch again: the offsets make sure that it is stored
+// once.
 //
 // The order inside keeps a task from slipping between a writer and the owner of its slot. First
 // come known rows and most new ones. Then a shared lock on their slots fixes every claimed offset.
@@ -40,6 +41,9 @@ func (in Intake) apply(ctx context.Context, b Batch, now func() int64, reconcili
 		tries++
 		spread, err := in.h.SpreadIn(ctx, tx)
 		if err != nil {
+			return err
+		}
+		if err := in.h.CheckMap(ctx, tx, b.Map); err != nil {
 			return err
 		}
 		if err := in.advance(ctx, tx, b); err != nil {

@@ -23,6 +23,9 @@ type Batch struct {
 	// others. nil: nobody has asked.
 	Kept    map[Place]Extent
 	Unknown Unknown
+	// Map is the version of the rules by which records of other databases are left out; 0: there is
+	// one database.
+	Map int64
 }
 
 // Place is a partition of a topic.

@@ -284,6 +284,26 @@ func (in Intake) Undecided(ctx context.Context, last int64) (n int, err error) {
 	}
 }
 
+// WaitingFor returns a target among those that match for which a change waits; "": there is none.
+func (in Intake) WaitingFor(ctx context.Context, match func(topic string) bool) (string, error) {
+	for after := int64(-1); ; {
+		rows, err := tables.Fetch(ctx, in.h.Reads(), func(r *sql.Rows, h *waitingChange) error { return scanWaiting(r, h) },
+			"SELECT ident, report, LENGTH(request), request FROM waiting WHERE seq > ? ORDER BY seq LIMIT 100", after)
+		if err != nil || len(rows) == 0 {
+			return "", wrap.Err(err, "reading for which targets changes wait")
+		}
+		for _, h := range rows {
+			after = h.change.Seq
+			switch c := h.change; {
+			case c.Request != nil && match(c.Request.Topic):
+				return c.Request.Topic, nil
+			case c.Report != nil && match(c.Report.Topic):
+				return c.Report.Topic, nil
+			}
+		}
+	}
+}
+
 func (in Intake) resolvableWhere(ctx context.Context, which string, after [16]byte, look int) (ready [][16]byte, next [16]byte, err error) {
 	type row struct {
 		key   [16]byte

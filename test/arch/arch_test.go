@@ -109,7 +109,7 @@ func TestViolationsAreFound(t *testing.T) {
 		"a question imports an index":      {"store/look/list.go", module + "internal/index", "store/look may import only schemas, task, store/internal, store, internal/wrap of ours"},
 		"a stage opens the store's handle": {"scanner/run.go", module + "store/internal/handle", "scanner may import only"},
 		"a stage imports a stage": {"scanner/run.go", module + "dispatcher",
-			"package scanner imports github.com/notyet/notyet/dispatcher (scanner/run.go): scanner may import only schemas, task, store, store/intake, store/admin, store/look, store/outbox, events, " +
+			"package scanner imports github.com/notyet/notyet/dispatcher (scanner/run.go): scanner may import only schemas, task, store, store/intake, store/admin, store/look, store/outbox, store/shards, internal/shardmap, events, " +
 				"internal/defaults, internal/index, internal/kafka, internal/loop, internal/tracing, internal/faultpoint of ours"},
 		"a stage's test imports a stage":       {"scanner/run_test.go", module + "dispatcher", "scanner may import only"},
 		"a stage imports a package of cmd":     {"scanner/run_test.go", module + "cmd/notyet", "scanner may import only"},

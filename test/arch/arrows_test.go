@@ -28,11 +28,13 @@ var arrows = map[string][]string{
 	"store/admin": {"schemas", "task", "store/internal", "internal/slots", "internal/loop", "internal/share", "internal/wrap"},
 	// Dead letters: read, counted, forgotten. Other packages of the store write them, so it imports none of those; its tests are the store's.
 	"store/letters": {"task", "store/internal", "internal/wrap"},
+	// Which of several databases has a target. Before a target leaves one, its tasks, letters and timers are asked for.
+	"store/shards": {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/letters", "store/internal", "internal/shardmap", "internal/loop", "internal/wrap"},
 	// Events until Kafka has them. The packages that decide events put them in themselves. It opens a store in its tests only.
 	"store/outbox":   {"schemas", "store/internal", "store", "internal/wrap"},
 	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine", "internal/loop", "internal/faultpoint", "internal/wrap"},
 	"events":         {"schemas", "store/outbox", "store", "internal/kafka", "internal/faultpoint"},
-	"scanner":        {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/outbox", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
+	"scanner":        {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/outbox", "store/shards", "internal/shardmap", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
 	"dispatcher":     {"schemas", "task", "store", "store/intake", "store/admin", "store/line", "store/look", "store/letters", "store/outbox", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/copies", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},
 	"callback":       {"schemas", "internal/defaults", "internal/reload"},
 	"deadletter":     {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/letters", "internal/index", "internal/sendlog", "internal/kafka", "internal/faultpoint", "internal/loop", "internal/wrap"},
@@ -40,6 +42,7 @@ var arrows = map[string][]string{
 	// Substrate: each part stands alone, but for defaults, places and loops.
 	"internal/defaults": {},
 	"internal/slots":    {"schemas"},
+	"internal/shardmap": {"internal/slots"},
 	"internal/share":    {},
 	"internal/index":    {"schemas", "internal/defaults", "internal/slots", "internal/kafka", "internal/loop", "internal/wrap"}, // the last but one for wakes
 	"internal/sendlog":  {"schemas", "internal/defaults", "internal/wrap"},

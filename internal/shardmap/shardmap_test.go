@@ -1,0 +1,73 @@
+package shardmap
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var part = Partition{Topic: "notyet.intake", Partition: 3}
+
+func cut(at int64) map[Partition]int64 { return map[Partition]int64{part: at} }
+
+func TestARuleHoldsFromItsCutOn(t *testing.T) {
+	m := Map{Rules: []Rule{
+		{N: 1, Pattern: "orders.*", Former: 0, Shard: 1, Held: true, Cuts: cut(10)},
+		{N: 2, Pattern: "orders.eu", Former: 1, Shard: 2, Held: true, Cuts: cut(20)},
+		{N: 3, Pattern: "*", Former: 2, Shard: 0, Held: true, Cuts: cut(30)},
+	}}
+	for offset, want := range map[int64]int{9: 0, 10: 1, 19: 1, 20: 2, 29: 2, 30: 0} {
+		shard, decided := m.At("orders.eu", part, offset)
+		require.True(t, decided)
+		require.Equal(t, want, shard, offset)
+	}
+	other, decided := m.At("orders.us", part, 40)
+	require.Equal(t, []any{1, true}, []any{other, decided}, "the third rule is about the targets of database 2")
+	first, _ := m.At("orders.us", Partition{Topic: "new"}, 0)
+	require.Equal(t, 1, first, "a partition that nobody had read has no records from before")
+	none, _ := m.At("", part, 40)
+	require.Equal(t, Home, none)
+	require.Equal(t, []int{0, 2, 1}, m.Homes("orders.eu"))
+	require.Equal(t, []int{1, 0}, m.Homes("orders.us"))
+	require.Equal(t, []int{0}, m.Homes("bills"))
+}
+
+func TestAnAnnouncedRuleLeavesOpenWhoseItsRecordsAre(t *testing.T) {
+	m := Map{Rules: []Rule{{N: 1, Pattern: "orders", Former: 0, Shard: 1}}}
+	_, decided := m.At("orders", part, 0)
+	require.False(t, decided)
+	_, decided = m.At("bills", part, 0)
+	require.True(t, decided)
+	require.Equal(t, 0, m.Home("orders"))
+	require.Equal(t, 1, m.Announced().N)
+}
+
+func TestParts(t *testing.T) {
+	counts := map[int]int{}
+	for i := range 3000 {
+		target := fmt.Sprint("orders.", i)
+		in := 0
+		for p := 1; p <= 3; p++ {
+			if (Rule{Pattern: "orders.*", Part: p, Parts: 3}).Matches(target) {
+				counts[p]++
+				in++
+			}
+		}
+		require.Equal(t, 1, in, target)
+	}
+	for p := 1; p <= 3; p++ {
+		require.InDelta(t, 1000, counts[p], 150)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, r := range []Rule{{Pattern: "orders"}, {Pattern: "*", Part: 1, Parts: 1}, {Pattern: "https://*.shop.example", Part: 3, Parts: 3}} {
+		require.NoError(t, r.Check())
+	}
+	for _, r := range []Rule{{}, {Pattern: "["}, {Pattern: "a", Part: 1}, {Pattern: "a", Parts: 2}, {Pattern: "a", Part: 3, Parts: 2}, {Pattern: "a", Part: -1, Parts: 2}, {Pattern: "a", Part: 1, Parts: 2000}} {
+		require.Error(t, r.Check(), r)
+	}
+	require.Equal(t, "orders", Rule{Pattern: "orders"}.Literal())
+	require.Empty(t, Rule{Pattern: "orders.*"}.Literal())
+}

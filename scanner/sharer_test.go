@@ -1,0 +1,65 @@
+package scanner
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/shardmap"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/shards"
+)
+
+// Each record is decided by one database, while its target moves to and fro between two: each of
+// many requests has one answer.
+func TestEachRecordIsOneDatabasesWhileItsTargetMoves(t *testing.T) {
+	f := newFixture(t)
+	second, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/second.db"}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = second.Close() })
+	require.NoError(t, second.Migrate(t.Context(), 4))
+	dbs := shards.Databases{0: shards.New(f.store), 1: shards.New(second)}
+	for n, st := range []*store.Store{f.store, second} {
+		f.run(f.scanner(st, Config{Group: fmt.Sprint("scanner-", n), Shards: true, Shard: n}))
+	}
+	targets := []string{"a", "b.1", "b.2"}
+	stop, sent := make(chan struct{}), make(chan int)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				sent <- i
+				return
+			default:
+				f.publish(record(schemas.TopicIntake, int32(i%intakeParts), schemas.HeaderOp, "cancel", schemas.HeaderTopic, targets[i%3], schemas.HeaderID, fmt.Sprint(i)))
+			}
+		}
+	}()
+	moves := 0
+	for moves < 20 {
+		for _, rule := range []shardmap.Rule{{Pattern: "a", Former: 0, Shard: 1}, {Pattern: "b.*", Former: 0, Shard: 1}, {Pattern: "a", Former: 1, Shard: 0}, {Pattern: "*", Former: 1, Shard: 0}} {
+			_, err := dbs.Move(t.Context(), rule)
+			require.NoError(t, err)
+			moves++
+		}
+	}
+	close(stop)
+	requests, answers := <-sent, map[string]int{}
+	for _, e := range f.events(atLeast(requests)) {
+		answers[e.ID]++
+	}
+	t.Log(requests, "requests,", moves, "moves")
+	require.Len(t, answers, requests)
+	for id, n := range answers {
+		require.Equal(t, 1, n, id)
+	}
+	for n, db := range dbs {
+		m, err := db.Map(t.Context())
+		require.NoError(t, err)
+		require.Len(t, m.Rules, moves, "of database %d", n)
+		require.Nil(t, m.Announced())
+	}
+}

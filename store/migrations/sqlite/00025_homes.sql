@@ -1,0 +1,7 @@
+-- +goose Up
+-- migrations/mysql/00036 and 00037 explain them.
+CREATE TABLE homes (
+  n INTEGER NOT NULL PRIMARY KEY, pattern BLOB NOT NULL, part INTEGER NOT NULL, parts INTEGER NOT NULL, former INTEGER NOT NULL,
+  shard INTEGER NOT NULL, token BLOB NOT NULL, held INTEGER NOT NULL, announced INTEGER NOT NULL
+);
+CREATE TABLE cuts (n INTEGER NOT NULL, topic BLOB NOT NULL, topic_id BLOB NOT NULL, part INTEGER NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (n, topic, topic_id, part)) WITHOUT ROWID;

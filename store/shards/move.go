@@ -1,0 +1,271 @@
+package shards
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/internal/shardmap"
+	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/look"
+)
+
+// Databases are the copies of an installation, by the numbers of the databases. One that
+// does not answer is left out.
+type Databases map[int]Shards
+
+const (
+	// moveFor limits a move: meanwhile records of its targets are not decided, and the partitions
+	// with such records stand.
+	moveFor = 10 * time.Second
+	// moveLook is the time between two looks at how far a database has come.
+	moveLook = 20 * time.Millisecond
+)
+
+// ErrInUse: the targets have something in the database that they are to leave.
+var ErrInUse = errors.New("what is stored does not move yet")
+
+// Maps reads the rules of all databases.
+func (d Databases) Maps(ctx context.Context) (map[int]shardmap.Map, error) {
+	out := map[int]shardmap.Map{}
+	for n, s := range d {
+		m, err := s.Map(ctx)
+		if err != nil {
+			return nil, wrap.Err(err, "asking database %d", n)
+		}
+		out[n] = m
+	}
+	return out, nil
+}
+
+// Move has the targets of a rule live in another database from now on: Pattern, Part, Parts, Former
+// and Shard are the caller's. All databases must be there, and must have the same rules.
+//
+// The new home is asked first, and then the former one: none of them decides a record of the
+// targets from then on. Once the former one has stored all that the new one has passed, and has
+// nothing unfinished, it lets the targets go, by one transaction that says from which offsets on.
+func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule, error) {
+	if err := rule.Check(); err != nil {
+		return rule, err
+	}
+	former, shard := d[rule.Former], d[rule.Shard]
+	if former.h == nil || shard.h == nil || rule.Former == rule.Shard {
+		return rule, fmt.Errorf("no target can move from database %d to database %d", rule.Former, rule.Shard)
+	}
+	maps, err := d.Maps(ctx)
+	if err != nil {
+		return rule, err
+	}
+	for n, m := range maps {
+		if len(m.Rules) != len(maps[rule.Former].Rules) || m.Announced() != nil {
+			return rule, fmt.Errorf("%w: database %d has other rules", ErrMoving, n)
+		}
+	}
+	if err := d.unused(ctx, rule); err != nil { // before anybody waits
+		return rule, err
+	}
+	rule.N, rule.Token = len(maps[rule.Former].Rules)+1, token()
+	bound, cancel := context.WithTimeout(ctx, moveFor)
+	defer cancel()
+	held, err := d.move(bound, rule)
+	if err != nil {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveFor)
+		defer cancel()
+		if gone, undo := d.withdraw(after, rule); undo != nil || gone {
+			return rule, errors.Join(err, undo)
+		}
+		held, err = former.Leave(after, rule.Token) // it is in force nevertheless
+	}
+	if err != nil {
+		return rule, err
+	}
+	for n, s := range d {
+		if err := s.Take(ctx, []shardmap.Rule{held}); err != nil {
+			return held, wrap.Err(err, "the targets have moved, and database %d will learn of it", n)
+		}
+	}
+	return held, nil
+}
+
+func token() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return string(random[:])
+}
+
+func (d Databases) move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule, error) {
+	former := d[rule.Former]
+	passed, err := d[rule.Shard].Announce(ctx, rule)
+	if err != nil {
+		return rule, err
+	}
+	for {
+		stored, err := former.Stored(ctx)
+		if err != nil {
+			return rule, err
+		}
+		if part, behind := lags(stored, passed); !behind {
+			break
+		} else if err := loop.Rest(ctx, moveLook); err != nil {
+			return rule, fmt.Errorf("database %d has stored %s/%d up to offset %d, and %d is needed: %w", rule.Former, part.Topic, part.Partition, stored[part], passed[part], err)
+		}
+	}
+	if _, err := former.Announce(ctx, rule); err != nil {
+		return rule, err
+	}
+	if err := d.unused(ctx, rule); err != nil {
+		return rule, err
+	}
+	return former.Leave(ctx, rule.Token)
+}
+
+// lags returns a partition of which less is stored than was passed.
+func lags(stored, passed map[shardmap.Partition]int64) (shardmap.Partition, bool) {
+	for part, at := range passed {
+		if stored[part] < at {
+			return part, true
+		}
+	}
+	return shardmap.Partition{}, false
+}
+
+// withdraw takes an announcement back where it is not in force: at the former home first, so that
+// nobody brings it into force any more while the new one goes on without it.
+func (d Databases) withdraw(ctx context.Context, rule shardmap.Rule) (bool, error) {
+	former, there := d[rule.Former]
+	if !there {
+		return false, fmt.Errorf("database %d, which knows whether its targets have left, does not answer", rule.Former)
+	}
+	if gone, err := former.Withdraw(ctx, rule.Token); err != nil || !gone {
+		return false, err
+	}
+	_, err := d[rule.Shard].Withdraw(ctx, rule.Token)
+	return err == nil, err
+}
+
+// unused fails with ErrInUse if a target of the rule has something unfinished in its former home.
+// Once the rule is announced there, nothing is added: what may add a task is looked at first.
+func (d Databases) unused(ctx context.Context, rule shardmap.Rule) error {
+	h := d[rule.Former].h
+	r := look.New(h.Ref())
+	for _, of := range []struct {
+		what string
+		find func() (topic string, err error)
+	}{
+		{"a timer: delete it, and set it again once the target has moved", func() (string, error) { return timerOf(ctx, r, rule) }},
+		{"a dead letter that can be replayed: replay or purge it", func() (string, error) { return letterOf(ctx, letters.New(h.Ref()), rule) }},
+		{"a request that waits: try again in a moment", func() (string, error) { return intake.New(h.Ref()).WaitingFor(ctx, rule.Matches) }},
+		{"a task that has not ended: wait for it, or cancel it", func() (string, error) { return taskOf(ctx, r, rule) }},
+		{"a pause or a limit: resume it, and set it again once the target has moved", func() (string, error) { return policyOf(ctx, admin.New(h.Ref()), rule) }},
+	} {
+		if topic, err := of.find(); err != nil {
+			return err
+		} else if topic != "" {
+			return fmt.Errorf("%w: in database %d, the target %s has %s", ErrInUse, rule.Former, topic, of.what)
+		}
+	}
+	return nil
+}
+
+func timerOf(ctx context.Context, r look.Reader, rule shardmap.Rule) (string, error) {
+	f := look.TimerFilter{Topic: rule.Literal(), Limit: 1, Allowed: rule.Matches}
+	for {
+		page, err := r.ListTimers(ctx, f)
+		if err != nil || len(page.Timers) == 0 && page.More == nil {
+			return "", err
+		}
+		if len(page.Timers) > 0 {
+			return page.Timers[0].Topic, nil
+		}
+		f.After = page.More
+	}
+}
+
+func taskOf(ctx context.Context, r look.Reader, rule shardmap.Rule) (string, error) {
+	f := look.ListFilter{Topic: rule.Literal(), Limit: 1, Allowed: rule.Matches}
+	for {
+		page, err := r.List(ctx, f)
+		if err != nil || len(page.Tasks) == 0 && page.More == nil {
+			return "", err
+		}
+		if len(page.Tasks) > 0 {
+			return page.Tasks[0].Topic, nil
+		}
+		f.After = page.More
+	}
+}
+
+func letterOf(ctx context.Context, ls letters.Letters, rule shardmap.Rule) (string, error) {
+	f := letters.Filter{Topic: rule.Literal(), Limit: 1, Allowed: rule.Matches}
+	for {
+		page, err := ls.Select(ctx, f)
+		if err != nil || len(page.IDs) == 0 && page.Next == 0 {
+			return "", err
+		}
+		found, err := ls.Read(ctx, page.IDs, false)
+		if err != nil {
+			return "", err
+		}
+		for _, l := range found {
+			if l.Kind != string(schemas.KindRejected) { // nothing of it can be replayed
+				return l.Topic, nil
+			}
+		}
+		if page.Next == 0 {
+			return "", nil
+		}
+		f.After = page.Next
+	}
+}
+
+func policyOf(ctx context.Context, a admin.Admin, rule shardmap.Rule) (string, error) {
+	all, err := a.Policies(ctx)
+	for _, p := range all {
+		if rule.Matches(p.Topic) && !p.Open() {
+			return p.Topic, err
+		}
+	}
+	return "", err
+}
+
+// Tend brings the copies together: each takes the rules that another one has and it lacks, and an
+// announcement that has stood for too long is taken back. Whoever made it may have died. Each
+// service tends the databases that it reaches again and again, and before its scanners begin.
+func (d Databases) Tend(ctx context.Context) error {
+	maps, err := d.Maps(ctx)
+	if err != nil {
+		return err
+	}
+	for n, to := range maps {
+		for _, from := range maps {
+			if lacking := lacks(from, to); len(lacking) > 0 {
+				if err := d[n].Take(ctx, lacking); err != nil {
+					return wrap.Err(err, "bringing database %d up to date", n)
+				}
+				return d.Tend(ctx)
+			}
+		}
+	}
+	for n, m := range maps {
+		rule := m.Announced()
+		if rule == nil {
+			continue
+		}
+		if age, there, err := d[n].announcedFor(ctx, rule.Token); err != nil {
+			return err
+		} else if there && (age > 2*moveFor.Milliseconds() || age < -moveFor.Milliseconds()) {
+			if gone, err := d.withdraw(ctx, *rule); err != nil || gone {
+				return err
+			}
+			return d.Tend(ctx) // it is in force in the former home
+		}
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+// Package shards keeps the rules that say which of several databases has a target: internal/shardmap.
+// Each database has a copy of all rules. A rule comes into force by one transaction of the database
+// that the targets leave, and the others copy it.
+package shards
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/notyet/notyet/internal/shardmap"
+	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/store/internal/dialect"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+)
+
+// Shards is the copy of one database. It is a value without state of its own.
+type Shards struct{ h *handle.Handle }
+
+// New makes the Shards of a store.
+func New(st handle.Source) Shards { return Shards{handle.Of(st)} }
+
+// ErrMap: the rules have changed meanwhile.
+var ErrMap = handle.ErrMap
+
+// ErrMoving: a rule is announced already, and the next one can follow in a moment.
+var ErrMoving = errors.New("targets are about to move already: try again in a moment")
+
+// MostRules is how many rules an installation can have: everybody reads all.
+const MostRules = 10_000
+
+// Map reads all rules.
+func (s Shards) Map(ctx context.Context) (m shardmap.Map, err error) {
+	err = s.h.Transact(ctx, func(tx *sql.Tx) error { // not a view: it may have to make the version's row
+		m = shardmap.Map{}
+		if m.Version, err = s.h.MapVersion(ctx, tx, handle.LockShared); err != nil {
+			return err
+		}
+		m.Rules, err = readRules(ctx, tx)
+		return err
+	})
+	return m, wrap.Err(err, "reading which database has which target")
+}
+
+func readRules(ctx context.Context, q dialect.Querier) ([]shardmap.Rule, error) {
+	rules, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *shardmap.Rule) error {
+		var token []byte
+		err := r.Scan(&v.N, &v.Pattern, &v.Part, &v.Parts, &v.Former, &v.Shard, &token, &v.Held)
+		v.Token, v.Cuts = string(token), map[shardmap.Partition]int64{}
+		return err
+	}, "SELECT n, pattern, part, parts, former, shard, token, held FROM homes ORDER BY n")
+	if err != nil {
+		return nil, err
+	}
+	byN := make(map[int]*shardmap.Rule, len(rules))
+	for i := range rules {
+		byN[rules[i].N] = &rules[i]
+	}
+	type cut struct {
+		n    int
+		part shardmap.Partition
+		at   int64
+	}
+	cuts, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *cut) error {
+		var id []byte
+		err := r.Scan(&v.n, &v.part.Topic, &id, &v.part.Partition, &v.at)
+		copy(v.part.TopicID[:], id)
+		return err
+	}, "SELECT n, topic, topic_id, part, at FROM cuts")
+	for _, c := range cuts {
+		if rule := byN[c.n]; rule != nil {
+			rule.Cuts[c.part] = c.at
+		}
+	}
+	return rules, err
+}
+
+// change runs f with the rules locked, and gives them another version.
+func (s Shards) change(ctx context.Context, f func(tx *sql.Tx, rules []shardmap.Rule) error) error {
+	return s.h.Transact(ctx, func(tx *sql.Tx) error {
+		if _, err := s.h.MapVersion(ctx, tx, handle.LockExclusive); err != nil {
+			return err
+		}
+		rules, err := readRules(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := f(tx, rules); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE meta SET value = value + 1 WHERE name = ?", []byte(handle.ShardMap))
+		return err
+	})
+}
+
+func find(rules []shardmap.Rule, token string) *shardmap.Rule {
+	for i := range rules {
+		if rules[i].Token == token {
+			return &rules[i]
+		}
+	}
+	return nil
+}
+
+// Announce announces the next rule: no scanner of this database decides a record of its targets
+// that is not stored yet. It returns how far the database has stored each partition.
+func (s Shards) Announce(ctx context.Context, rule shardmap.Rule) (stored map[shardmap.Partition]int64, err error) {
+	now, err := s.h.Time(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = s.change(ctx, func(tx *sql.Tx, rules []shardmap.Rule) error {
+		if stored, err = readStored(ctx, tx); err != nil || find(rules, rule.Token) != nil {
+			return err
+		}
+		if rule.N > MostRules {
+			return fmt.Errorf("there are %d rules, and no more can be made", MostRules)
+		}
+		m := shardmap.Map{Rules: rules}
+		if m.Announced() != nil || rule.N != len(rules)+1 {
+			return ErrMoving
+		}
+		return insertRule(ctx, tx, rule, now.UnixMilli())
+	})
+	return stored, wrap.Err(err, "announcing that targets move")
+}
+
+func insertRule(ctx context.Context, tx *sql.Tx, r shardmap.Rule, now int64) error {
+	if _, err := tx.ExecContext(ctx, "INSERT INTO homes (n, pattern, part, parts, former, shard, token, held, announced) VALUES ("+tables.Marks(9)+")",
+		r.N, []byte(r.Pattern), r.Part, r.Parts, r.Former, r.Shard, []byte(r.Token), r.Held, now); err != nil {
+		return err
+	}
+	return insertCuts(ctx, tx, r)
+}
+
+func insertCuts(ctx context.Context, tx *sql.Tx, r shardmap.Rule) error {
+	for part, at := range r.Cuts {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO cuts (n, topic, topic_id, part, at) VALUES ("+tables.Marks(5)+")", r.N, []byte(part.Topic), part.TopicID[:], part.Partition, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readStored(ctx context.Context, q dialect.Querier) (map[shardmap.Partition]int64, error) {
+	type row struct {
+		part shardmap.Partition
+		next int64
+	}
+	rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *row) error {
+		var id []byte
+		err := r.Scan(&v.part.Topic, &id, &v.part.Partition, &v.next)
+		copy(v.part.TopicID[:], id)
+		return err
+	}, "SELECT topic, topic_id, part, next_offset FROM sources WHERE retired_at = 0")
+	stored := make(map[shardmap.Partition]int64, len(rows))
+	for _, v := range rows {
+		stored[v.part] = v.next
+	}
+	return stored, err
+}
+
+// Stored returns how far the database has stored each partition.
+func (s Shards) Stored(ctx context.Context) (map[shardmap.Partition]int64, error) {
+	stored, err := readStored(ctx, s.h.Reads())
+	return stored, wrap.Err(err, "reading how far the intake is stored")
+}
+
+// ErrWithdrawn: the rule was announced, and taken back meanwhile.
+var ErrWithdrawn = errors.New("the move was taken back meanwhile, because it took too long: try again")
+
+// Leave brings an announced rule into force, from what this database has stored on: it is the one
+// that the targets leave, and has decided all their records before. It returns the rule.
+func (s Shards) Leave(ctx context.Context, token string) (held shardmap.Rule, err error) {
+	err = s.change(ctx, func(tx *sql.Tx, rules []shardmap.Rule) error {
+		rule := find(rules, token)
+		if rule == nil {
+			return ErrWithdrawn
+		}
+		if held = *rule; held.Held {
+			return nil
+		}
+		held.Held = true
+		if held.Cuts, err = readStored(ctx, tx); err != nil {
+			return err
+		}
+		return hold(ctx, tx, held)
+	})
+	return held, wrap.Err(err, "having targets leave")
+}
+
+func hold(ctx context.Context, tx *sql.Tx, r shardmap.Rule) error {
+	if _, err := tx.ExecContext(ctx, "UPDATE homes SET held = 1 WHERE n = ?", r.N); err != nil {
+		return err
+	}
+	return insertCuts(ctx, tx, r)
+}
+
+// Take copies rules that are in force in another database, and replaces what was announced here.
+func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
+	return wrap.Err(s.change(ctx, func(tx *sql.Tx, rules []shardmap.Rule) error {
+		for _, r := range all {
+			switch here := find(rules, r.Token); {
+			case !r.Held || here != nil && here.Held:
+			case here != nil:
+				if err := hold(ctx, tx, r); err != nil {
+					return err
+				}
+			default:
+				if _, err := tx.ExecContext(ctx, "DELETE FROM homes WHERE n = ? AND held = 0", r.N); err != nil {
+					return err
+				}
+				if err := insertRule(ctx, tx, r, 0); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}), "copying which database has which target")
+}
+
+// Withdraw takes an announced rule back. False: it is in force.
+func (s Shards) Withdraw(ctx context.Context, token string) (withdrawn bool, err error) {
+	err = s.change(ctx, func(tx *sql.Tx, rules []shardmap.Rule) error {
+		rule := find(rules, token)
+		if withdrawn = rule == nil || !rule.Held; rule == nil || rule.Held {
+			return nil
+		}
+		_, err := tx.ExecContext(ctx, "DELETE FROM homes WHERE n = ?", rule.N)
+		return err
+	})
+	return withdrawn, wrap.Err(err, "taking back that targets move")
+}
+
+// announcedFor returns for how many ms a rule has been announced here; false: it is not.
+func (s Shards) announcedFor(ctx context.Context, token string) (int64, bool, error) {
+	now, err := s.h.Time(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	since, there, err := tables.One[int64](ctx, s.h.Reads(), "SELECT announced FROM homes WHERE token = ? AND held = 0", []byte(token))
+	return now.UnixMilli() - since, there, wrap.Err(err, "reading since when targets are about to move")
+}
+
+// lacks returns the rules of force that a database has not.
+func lacks(from, to shardmap.Map) (out []shardmap.Rule) {
+	has := maps.Collect(func(yield func(string, bool) bool) {
+		for _, r := range to.Rules {
+			if !yield(r.Token, r.Held) {
+				return
+			}
+		}
+	})
+	for _, r := range from.Rules {
+		if r.Held && !has[r.Token] {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,180 @@
+package shards_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/shardmap"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/shards"
+	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/mysqltest"
+)
+
+type databases struct {
+	shards.Databases
+	stores  []*store.Store
+	sources []intake.Source
+	ahead   time.Duration // of the clocks
+}
+
+func open(t *testing.T, n int) *databases {
+	d := &databases{Databases: shards.Databases{}}
+	for i := range n {
+		cfg := store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db", Clock: func() time.Time { return time.UnixMilli(1_700_000_000_000).Add(d.ahead) }}
+		if os.Getenv("NOTYET_MYSQL_DSN") != "" {
+			cfg.DSN = mysqltest.Fresh(t)
+		}
+		st, err := store.Open(t.Context(), cfg, zap.NewNop())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = st.Close() })
+		require.NoError(t, st.Migrate(t.Context(), 2))
+		src, err := intake.New(st).Source(t.Context(), "in", [16]byte{1}, 0, 0)
+		require.NoError(t, err)
+		d.stores, d.sources, d.Databases[i] = append(d.stores, st), append(d.sources, src), shards.New(st)
+	}
+	return d
+}
+
+func (d *databases) store(t *testing.T, n int, mapped int64, changes ...task.Change) error {
+	src := &d.sources[n]
+	to := src.Next + int64(max(len(changes), 1))
+	b := intake.Batch{Advance: []intake.Advance{{Source: src.ID, From: src.Next, To: to}}, Changes: changes, Map: mapped}
+	if len(changes) == 0 {
+		b.Skip(src.ID, src.Next, to)
+	}
+	_, err := intake.New(d.stores[n]).Apply(t.Context(), b, func() int64 { return 1_700_000_000_000 })
+	if err == nil {
+		src.Next = to
+	}
+	return err
+}
+
+func (d *databases) schedule(t *testing.T, n int, topic string) {
+	src := d.sources[n]
+	r := &schemas.Request{Topic: topic, ID: "a", GivenID: true, Version: schemas.NoVersion, Due: 1_700_003_600_000, Settings: schemas.DefaultSettings()}
+	require.NoError(t, d.store(t, n, 0, task.Change{Seq: task.Seq(src.ID, src.Next), Request: r}))
+}
+
+func (d *databases) rules(t *testing.T, n int) []shardmap.Rule {
+	m, err := d.Databases[n].Map(t.Context())
+	require.NoError(t, err)
+	return m.Rules
+}
+
+var orders = shardmap.Rule{Pattern: "orders", Former: 0, Shard: 1}
+
+func TestAMoveIsInForceInAllDatabases(t *testing.T) {
+	d := open(t, 3)
+	require.NoError(t, d.store(t, 0, 1))
+	held, err := d.Move(t.Context(), orders)
+	require.NoError(t, err)
+	require.Equal(t, map[shardmap.Partition]int64{{Topic: "in", TopicID: [16]byte{1}}: 1}, held.Cuts)
+	for n := range d.stores {
+		require.Equal(t, []shardmap.Rule{held}, d.rules(t, n))
+	}
+	require.ErrorIs(t, d.store(t, 0, 1), shards.ErrMap, "a batch from before leaves out what it should not")
+	m, err := d.Databases[0].Map(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, d.store(t, 0, m.Version))
+}
+
+func TestATargetStaysWithWhatItHas(t *testing.T) {
+	d := open(t, 2)
+	d.schedule(t, 0, "orders")
+	for _, pattern := range []string{"orders", "ord*"} {
+		_, err := d.Move(t.Context(), shardmap.Rule{Pattern: pattern, Former: 0, Shard: 1})
+		require.ErrorIs(t, err, shards.ErrInUse)
+		require.ErrorContains(t, err, "the target orders has a task that has not ended")
+		require.Empty(t, d.rules(t, 0))
+		require.Empty(t, d.rules(t, 1))
+	}
+	_, err := d.Move(t.Context(), shardmap.Rule{Pattern: "bills", Former: 0, Shard: 1})
+	require.NoError(t, err)
+	_, err = admin.New(d.stores[0]).SetPolicy(t.Context(), "slow", 1, func(p admin.Policy) admin.Policy { p.Paused = true; return p })
+	require.NoError(t, err)
+	_, err = d.Move(t.Context(), shardmap.Rule{Pattern: "slow", Former: 0, Shard: 1})
+	require.ErrorContains(t, err, "a pause or a limit")
+}
+
+// The new home has passed records that the former one has not stored yet: they stay the former
+// one's, so it must store them before the targets leave.
+func TestAFormerHomeThatIsBehindIsWaitedFor(t *testing.T) {
+	d := open(t, 2)
+	require.NoError(t, d.store(t, 1, 1))
+	bound, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := d.Move(bound, orders)
+	require.ErrorContains(t, err, "database 0 has stored in/0 up to offset 0, and 1 is needed")
+	require.Empty(t, d.rules(t, 0))
+	require.Empty(t, d.rules(t, 1), "the announcement is taken back")
+	require.NoError(t, d.store(t, 0, 0))
+	_, err = d.Move(t.Context(), orders)
+	require.NoError(t, err)
+}
+
+func TestWhatAMoveHasLeftIsTended(t *testing.T) {
+	rule := orders
+	rule.N, rule.Token = 1, "0123456789abcdef"
+	t.Run("before the targets left", func(t *testing.T) {
+		d := open(t, 2)
+		for _, n := range []int{1, 0} {
+			_, err := d.Databases[n].Announce(t.Context(), rule)
+			require.NoError(t, err)
+		}
+		_, err := d.Move(t.Context(), orders)
+		require.ErrorIs(t, err, shards.ErrMoving)
+		require.NoError(t, d.Tend(t.Context()))
+		require.Len(t, d.rules(t, 0), 1, "it may be under way")
+		d.ahead = time.Minute
+		require.NoError(t, d.Tend(t.Context()))
+		require.Empty(t, d.rules(t, 0))
+		require.Empty(t, d.rules(t, 1))
+		_, err = d.Databases[0].Leave(t.Context(), rule.Token)
+		require.ErrorIs(t, err, shards.ErrWithdrawn, "whoever has announced it comes too late")
+	})
+	t.Run("after they left", func(t *testing.T) {
+		d := open(t, 3)
+		for _, n := range []int{1, 0} {
+			_, err := d.Databases[n].Announce(t.Context(), rule)
+			require.NoError(t, err)
+		}
+		held, err := d.Databases[0].Leave(t.Context(), rule.Token)
+		require.NoError(t, err)
+		gone, err := d.Databases[0].Withdraw(t.Context(), rule.Token)
+		require.NoError(t, err)
+		require.False(t, gone)
+		require.NoError(t, d.Tend(t.Context()))
+		for n := range d.stores {
+			require.Equal(t, []shardmap.Rule{held}, d.rules(t, n))
+		}
+	})
+	t.Run("while the former home is away", func(t *testing.T) {
+		d := open(t, 2)
+		_, err := d.Databases[1].Announce(t.Context(), rule)
+		require.NoError(t, err)
+		d.ahead = time.Minute
+		delete(d.Databases, 0)
+		require.ErrorContains(t, d.Tend(t.Context()), "database 0, which knows whether its targets have left, does not answer")
+		require.Len(t, d.rules(t, 1), 1)
+	})
+}
+
+// A database that was set back takes from the others what it has forgotten, with the same cuts.
+func TestADatabaseThatForgotARuleTakesItFromTheOthers(t *testing.T) {
+	d := open(t, 2)
+	held, err := d.Move(t.Context(), orders)
+	require.NoError(t, err)
+	fresh := open(t, 1)
+	d.Databases[0] = fresh.Databases[0]
+	require.NoError(t, d.Tend(t.Context()))
+	require.Equal(t, []shardmap.Rule{held}, fresh.rules(t, 0))
+}
