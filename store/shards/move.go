@@ -236,7 +236,7 @@ func policyOf(ctx context.Context, a admin.Admin, rule shardmap.Rule) (string, e
 }
 
 // Tend brings the copies together: each takes the rules that another one has and it lacks, and an
-// announcement that has stood for too long is taken back. Whoever made it may have died. Each
+// announcement that has stood for too long is taken back: its maker may have died. Each
 // service tends the databases that it reaches again and again, and before its scanners begin.
 func (d Databases) Tend(ctx context.Context) error {
 	maps, err := d.Maps(ctx)
