@@ -1,6 +1,6 @@
-// Package shards keeps the rules that say which of several databases has a target: internal/shardmap.
-// Each database has a copy of all rules. A rule comes into force by one transaction of the database
-// that the targets leave, and the others copy it.
+// Package shards keeps the rules that say which of several databases has a target: see
+// internal/shardmap. Each database has a copy of all rules. A rule comes into force by one
+// transaction of the database that the targets leave, and the others copy it.
 package shards
 
 import (
