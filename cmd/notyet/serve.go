@@ -18,7 +18,7 @@ type serving struct {
 }
 
 // serve runs a service. required settings must be set: their defaults are only for trying out.
-func (c *serving) serve(a *app, name string, required []string, parts ...func(*service.Service) error) error {
+func (c *serving) serve(a *app, name string, required []string, parts ...func(*service.Engine) error) error {
 	return service.Serve(a.App, name, func() (*config.Config, error) {
 		return a.Load(c.Settings, c.Servers, config.Sources{Require: required})
 	}, parts...)
@@ -35,7 +35,7 @@ Example:
 }
 
 func (c *scannerCmd) Run(a *app) error {
-	return c.serve(a, "scanner", scannerServers, (*service.Service).AddScanner)
+	return c.serve(a, "scanner", scannerServers, (*service.Engine).AddScanner)
 }
 
 type dispatcherCmd struct{ serving }
@@ -49,7 +49,7 @@ Example:
 }
 
 func (c *dispatcherCmd) Run(a *app) error {
-	return c.serve(a, "dispatcher", dispatcherServers, (*service.Service).AddDispatcher)
+	return c.serve(a, "dispatcher", dispatcherServers, (*service.Engine).AddDispatcher)
 }
 
 type allCmd struct{ serving }
@@ -62,5 +62,5 @@ Example:
 }
 
 func (c *allCmd) Run(a *app) error {
-	return c.serve(a, "all", dispatcherServers, (*service.Service).AddScanner, (*service.Service).AddDispatcher)
+	return c.serve(a, "all", dispatcherServers, (*service.Engine).AddScanner, (*service.Engine).AddDispatcher)
 }

@@ -18,24 +18,24 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// named is the name of this process's copy of the database, for comparisons by a client.
-func (s *Service) named(client *kgo.Client) copies.Named {
-	return copies.Named{Client: client, Group: s.cfg.Scanner.Group, Topics: s.cfg.ReadTopics(), Installation: s.installation, Began: s.copy, Now: admin.New(s.store).Copy, Log: s.log}
+// named is the name of this engine's copy of the database, for comparisons by a client.
+func (e *Engine) named(client *kgo.Client) copies.Named {
+	return copies.Named{Client: client, Group: e.cfg.Scanner.Group, Topics: e.cfg.ReadTopics(), Installation: e.installation, Began: e.copy, Now: admin.New(e.store).Copy, Log: e.log}
 }
 
 // watchCopies has the service end when a command has given another copy of the database a newer
 // name.
-func (s *Service) watchCopies() {
-	if slices.ContainsFunc(s.life.parts, func(p part) bool { return p.name == "copies" }) {
+func (e *Engine) watchCopies() {
+	if slices.ContainsFunc(e.life.parts, func(p part) bool { return p.name == "copies" }) {
 		return
 	}
-	s.life.add("copies", func(ctx context.Context) error {
-		client, err := kafka.New(s.kafka, s.log)
+	e.life.add("copies", func(ctx context.Context) error {
+		client, err := kafka.New(e.kafka, e.log)
 		if err != nil {
 			return err
 		}
 		defer client.Close()
-		return s.named(client).Run(ctx)
+		return e.named(client).Run(ctx)
 	})
 }
 
@@ -47,19 +47,19 @@ const strangersFor = 30 * time.Second
 // would lose partitions to this one. Scanners that write to this copy have noted there twice that
 // they live: one that waits here beside this one has done so once. Without an answer, the scanner
 // starts.
-func (s *Service) checkStrangers(client *kgo.Client) error {
-	group := s.cfg.Scanner.Group
-	for began := time.Now(); s.ctx.Err() == nil; loop.Rest(s.ctx, time.Second) {
-		ctx, cancel := context.WithTimeout(s.ctx, command.DialTimeout)
+func (e *Engine) checkStrangers(client *kgo.Client) error {
+	group := e.cfg.Scanner.Group
+	for began := time.Now(); e.ctx.Err() == nil; loop.Rest(e.ctx, time.Second) {
+		ctx, cancel := context.WithTimeout(e.ctx, command.DialTimeout)
 		scanners, err := scanner.AtWork(ctx, client, group)
 		var alive []admin.Service
 		if err == nil && len(scanners) > 0 {
-			alive, err = look.New(s.store).Services(ctx)
+			alive, err = look.New(e.store).Services(ctx)
 		}
 		cancel()
 		known := slices.ContainsFunc(alive, func(v admin.Service) bool {
 			apart := max(v.Seen-v.Started, v.Started-v.Seen) // the database's clock may have been set back
-			return v.Kind != "dispatcher" && v.ID != s.alive.service.ID && apart >= admin.ServiceLease/3
+			return v.Kind != "dispatcher" && v.ID != e.alive.service.ID && apart >= admin.ServiceLease/3
 		})
 		if err != nil || len(scanners) == 0 || known {
 			return nil

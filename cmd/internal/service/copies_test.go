@@ -27,13 +27,13 @@ func TestOnlyANewerNameEndsAService(t *testing.T) {
 	require.NoError(t, st.Migrate(t.Context(), 1))
 	cfg, err := config.Load(config.Sources{Environ: []string{}})
 	require.NoError(t, err)
-	s := &Service{ctx: t.Context(), cfg: cfg, log: zap.NewNop(), store: st, kafka: kafka.Config{Brokers: cluster.ListenAddrs()}, installation: "shop"}
-	client, err := kafka.New(s.kafka, s.log)
+	e := &Engine{ctx: t.Context(), cfg: cfg, log: zap.NewNop(), store: st, kafka: kafka.Config{Brokers: cluster.ListenAddrs()}, installation: "shop"}
+	client, err := kafka.New(e.kafka, e.log)
 	require.NoError(t, err)
 	defer client.Close()
 	compare := func() error {
 		began := time.Now()
-		err := s.named(client).Compare(t.Context())
+		err := e.named(client).Compare(t.Context())
 		require.Less(t, time.Since(began), 7*time.Second)
 		return err
 	}
@@ -69,7 +69,7 @@ func TestOnlyANewerNameEndsAService(t *testing.T) {
 	require.NoError(t, adm.NameCopy(t.Context(), "of a later version", newer.Copy.String()))
 	require.ErrorIs(t, compare(), kafka.ErrOlderCopy)
 	require.ErrorContains(t, compare(), `began with copy "", and mysql.dsn leads to copy "`+newer.Copy.String()+`" now: start it again`)
-	s.copy = newer.Copy.String()
+	e.copy = newer.Copy.String()
 	require.NoError(t, compare())
 	require.NoError(t, st.Close())
 	require.NotErrorIs(t, compare(), kafka.ErrOlderCopy)

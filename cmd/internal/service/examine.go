@@ -65,8 +65,8 @@ func (s *Service) examineItself() error {
 	if err != nil {
 		return err
 	}
-	cfg.Running, cfg.Disk = true, s.member != ""
-	if s.member == "" {
+	cfg.Running, cfg.Disk = true, s.engine.member != ""
+	if s.engine.member == "" {
 		cfg.Election = nil
 	}
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Name: "doctor_findings",

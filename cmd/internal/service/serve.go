@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 
 // Serve opens a service, adds its parts and runs it until the program is stopped. The configuration
 // is read at the start and at each SIGHUP.
-func Serve(a *command.App, name string, read func() (*config.Config, error), parts ...func(*Service) error) error {
+func Serve(a *command.App, name string, read func() (*config.Config, error), parts ...func(*Engine) error) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // before the service opens: SIGHUP would end the process until then
 	defer signal.Stop(hangups)
@@ -37,7 +38,7 @@ func Serve(a *command.App, name string, read func() (*config.Config, error), par
 	defer s.close()
 	s.take = append(s.take, func(cfg *config.Config) { _ = level.UnmarshalText([]byte(cfg.Log.Level)) }) // already checked
 	for _, add := range parts {
-		if err := add(s); err != nil {
+		if err := add(s.engine); err != nil {
 			return err
 		}
 	}
@@ -56,16 +57,16 @@ func Dev(a *command.App, cfg *config.Config, log *zap.Logger, ready func(addr st
 		return err
 	}
 	defer s.close()
-	s.kafka.AllowAutoTopicCreation = true
-	if err := s.AddScanner(); err != nil {
+	s.kafka.AllowAutoTopicCreation, s.engine.kafka.AllowAutoTopicCreation = true, true
+	if err := s.engine.AddScanner(); err != nil {
 		return err
 	}
 	member := fmt.Sprintf("dev-%d-%d", os.Getpid(), time.Now().UnixMilli())
-	sent, err := s.openSendLog()
+	sent, err := s.engine.openSendLog()
 	if err != nil {
 		return err
 	}
-	if err := s.addDispatcher(election.NewLocal(member, s.store.SlotCount, intake.New(s.store).Line()), member, sent); err != nil {
+	if err := s.engine.addDispatcher(election.NewLocal(member, s.engine.store.SlotCount, intake.New(s.engine.store).Line()), member, sent); err != nil {
 		return err
 	}
 	s.life.add("greeting", func(ctx context.Context) error {
@@ -119,7 +120,7 @@ func (r *rereading) again() {
 		return
 	}
 	now, taken, restart := r.now.Take(next)
-	for _, take := range r.service.take {
+	for _, take := range slices.Concat(r.service.take, r.service.engine.take) {
 		take(now)
 	}
 	r.now = now

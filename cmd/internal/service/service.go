@@ -25,46 +25,36 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
-	"github.com/notyet/notyet/internal/figures"
-	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/internal/tracing"
-	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 )
 
-// service is one process: its stages around one database, one index and one HTTP port.
+// Service is one process: the engines of its databases, and one HTTP port.
 type Service struct {
 	ctx    context.Context // ends when the program is told to stop
 	cfg    *config.Config
+	kind   string // the command: scanner, dispatcher, all or dev
 	log    *zap.Logger
 	reg    *prometheus.Registry
 	kafka  kafka.Config
-	store  *store.Store
-	index  Index
 	guard  *access.Guard
 	http   *ops.Server
 	life   *lifecycle
 	in     atomic.Pointer[[]api.Intake] // with the limits that are in force
 	tracer *tracing.Tracer
-	alive  *heartbeat
-
-	installation string // its id, from the database
-	copy         string // the name of the database's copy, when the service began
-
-	member string          // of the dispatcher; "": there is none
-	silent func() []string // of the dispatcher: targets that do not answer; nil: there is none
-	closes []func()        // in the order of opening
+	engine *Engine
+	closes []func() // in the order of opening
 
 	take []func(*config.Config) // what its parts take over from a configuration that is read again
 }
 
 // open opens every service's resources, the port first, so that a wrong port is noticed at once.
 // The access log, if on, goes to stdout.
-func open(ctx context.Context, cfg *config.Config, name string, log *zap.Logger, stdout io.Writer) (s *Service, err error) {
-	s = &Service{ctx: ctx, cfg: cfg, log: log, reg: ops.NewRegistry()}
+func open(ctx context.Context, cfg *config.Config, kind string, log *zap.Logger, stdout io.Writer) (s *Service, err error) {
+	s = &Service{ctx: ctx, cfg: cfg, kind: kind, log: log, reg: ops.NewRegistry()}
 	s.reg.MustRegister(buildInfo())
 	defer func() {
 		if err != nil {
@@ -73,7 +63,7 @@ func open(ctx context.Context, cfg *config.Config, name string, log *zap.Logger,
 	}()
 	s.tracer = tracing.Start(ctx, command.Version(), log)
 	s.onClose(s.tracer.Stop)
-	ocfg, err := opsConfig(cfg, func() console.Common { return admin.New(s.store) }, log)
+	ocfg, err := opsConfig(cfg, func() console.Common { return admin.New(s.engine.store) }, log)
 	if err != nil {
 		return s, err
 	}
@@ -91,51 +81,16 @@ func open(ctx context.Context, cfg *config.Config, name string, log *zap.Logger,
 	if s.kafka, err = command.KafkaConfig(cfg, log); err != nil {
 		return s, err
 	}
-	if s.store, err = OpenStore(ctx, cfg, log); err != nil {
+	s.engine = &Engine{process: s, ctx: ctx, cfg: cfg, log: log, reg: s.reg, figures: s.reg, checks: s.http, life: s.life}
+	s.onClose(s.engine.close)
+	if err := s.engine.open(); err != nil {
 		return s, err
 	}
-	s.onClose(func() { _ = s.store.Close() })
-	if err := s.store.CheckRowLocks(ctx); err != nil {
-		return s, err
-	}
-	clock := s.store.Clock()
-	if err := clock.Start(ctx); err != nil {
-		return s, err
-	}
-	s.alive = newHeartbeat(s.store, name, s.http.Addr(), cfg.Index.Kind, log)
-	s.onClose(s.alive.leave)
-	if name != "dispatcher" {
-		s.alive.intakes = Intakes(cfg)
-	}
-	if err := s.alive.say(ctx); err != nil {
-		return s, err
-	}
-	s.life.add("clock", func(ctx context.Context) error { clock.Run(ctx); return nil })
-	s.kafka.Now = clock.Now
-	s.reg.MustRegister(s.store.Collector())
-	if s.installation, err = s.store.Installation(ctx); err != nil {
-		return s, err
-	}
-	if s.copy, err = admin.New(s.store).Copy(ctx); err != nil {
-		return s, err
-	}
-	if s.index, err = OpenIndex(ctx, cfg, s.store, log); err != nil {
-		return s, err
-	}
-	s.onClose(s.index.Close)
-	if x, redis := s.index.(*index.Index); redis {
-		s.reg.MustRegister(x.Collector())
-	}
+	s.kafka.Now = s.engine.kafka.Now
 	if err = s.takeLimits(cfg); err != nil {
 		return s, err
 	}
 	s.take = append(s.take, func(cfg *config.Config) { _ = s.takeLimits(cfg) }) // the rules of URLs are those of the start
-	s.http.Check("mysql", s.store.Ping, store.Address(cfg.MySQL.DSN))
-	if cfg.Index.Kind == config.KindMySQL { // tasks are delivered without either
-		s.http.Hint("wakes", s.index.Ping, cfg.Kafka.Brokers...)
-	} else {
-		s.http.Hint("redis", s.index.Ping, cfg.Redis.Addrs...)
-	}
 	return s, s.mountAPI()
 }
 
@@ -151,7 +106,7 @@ func (s *Service) mountAPI() error {
 	}
 	s.onClose(alone.Close)
 	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) }, s.cfg.Kafka.Brokers...)
-	local := Local(s.cfg, s.store, s.index, "api", func(context.Context) (*kgo.Client, error) { return producer, nil }, s.log)
+	local := Local(s.cfg, s.engine.store, s.engine.index, "api", func(context.Context) (*kgo.Client, error) { return producer, nil }, s.log)
 	// An answer in an aborted transaction does not count.
 	answers := api.NewAnswers(s.cfg.Results.Topic, func() (*kgo.Client, error) {
 		return kafka.NewReader(s.kafka, s.log)
@@ -174,21 +129,10 @@ func (s *Service) close() {
 	s.closes = nil
 }
 
-func (s *Service) newRecorder(id string) *figures.Recorder {
-	return figures.NewRecorder(figures.Config{
-		Gather: s.reg, Time: s.store.Time, Targets: s.silent,
-		Save: func(ctx context.Context, minute int64, data []byte) error {
-			return admin.New(s.store).SaveMinute(ctx, id, minute, data)
-		},
-	}, s.log)
-}
-
 // run serves until ctx ends or a part fails, then stops and closes everything.
 func (s *Service) run(ctx context.Context) error {
-	s.log.Info("started", zap.String("service", s.alive.service.Kind), zap.String("version", command.Version()), zap.String("http", s.http.Addr()))
-	recorder := s.newRecorder(s.alive.service.ID)
-	s.alive.service.Member, s.alive.figures = s.member, recorder.Now
-	s.life.parts = append([]part{{"heartbeat", s.alive.run}, {"figures", recorder.Run}}, s.life.parts...) // the last to stop: the others are at work until then
+	s.log.Info("started", zap.String("service", s.kind), zap.String("version", command.Version()), zap.String("http", s.http.Addr()))
+	s.engine.report()
 	err := s.life.run(ctx)
 	if errors.Is(err, errStuck) || errors.Is(err, kafka.ErrOlderCopy) {
 		s.closes = nil // closing could block on a stuck part; the process ends anyway
@@ -271,7 +215,7 @@ func (s *Service) writeRefusals(ctx context.Context) {
 				Detail: admin.AuditDetail(map[string]any{"why": x.Why, "at": x.At, "last_peer": x.Peer}),
 			})
 		}
-		return admin.New(s.store).Audit(ctx, entries)
+		return admin.New(s.engine.store).Audit(ctx, entries)
 	})
 	if err != nil {
 		s.log.Warn("refused sign-ins cannot be noted in the audit log; this will be tried again", zap.Error(err))

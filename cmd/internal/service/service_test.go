@@ -42,9 +42,9 @@ func TestRefusalsAreNoted(t *testing.T) {
 		require.NoError(t, err)
 		return st
 	}
-	s := &Service{guard: guard, log: log, store: open()}
-	require.NoError(t, s.store.Migrate(t.Context(), 4))
-	t.Cleanup(func() { require.NoError(t, s.store.Close()) })
+	s := &Service{guard: guard, log: log, engine: &Engine{store: open()}}
+	require.NoError(t, s.engine.store.Migrate(t.Context(), 4))
+	t.Cleanup(func() { require.NoError(t, s.engine.store.Close()) })
 	h := guard.Handler(http.NotFoundHandler())
 	for i := range 5000 {
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/tasks", nil)
@@ -58,15 +58,15 @@ func TestRefusalsAreNoted(t *testing.T) {
 	}
 	away := open()
 	require.NoError(t, away.Close())
-	there := s.store
-	s.store = away
+	there := s.engine.store
+	s.engine.store = away
 	s.writeRefusals(t.Context())
 	require.Equal(t, 1, logs.FilterMessageSnippet("cannot be noted").Len())
-	s.store = there
+	s.engine.store = there
 	for range 2 {
 		s.writeRefusals(t.Context())
 	}
-	page, err := look.New(s.store).ListAudit(t.Context(), look.AuditFilter{})
+	page, err := look.New(s.engine.store).ListAudit(t.Context(), look.AuditFilter{})
 	require.NoError(t, err)
 	require.Len(t, page.Entries, 2)
 	for _, e := range page.Entries {
@@ -123,7 +123,7 @@ func TestADispatcherThatCannotReadWhoHadItsSendLog(t *testing.T) {
 	s, err := open(t.Context(), cfg, "dispatcher", zap.New(log), io.Discard)
 	require.NoError(t, err)
 	defer s.close()
-	require.NoError(t, s.AddDispatcher())
+	require.NoError(t, s.engine.AddDispatcher())
 	require.Equal(t, 1, logged.FilterMessageSnippet("sendlog.dir").Len())
 }
 

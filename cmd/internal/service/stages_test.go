@@ -95,8 +95,8 @@ func TestWrongCallbackSettings(t *testing.T) {
 		require.ErrorContains(t, err, want, setting)
 	}
 	for _, c := range []config.Callback{{CA: "/does/not/exist", MaxInFlight: 1, MaxInFlightTotal: 1}, {Secrets: "/does/not/exist", MaxInFlight: 1, MaxInFlightTotal: 1}} {
-		s := &Service{cfg: &config.Config{Callback: c}, log: zap.NewNop()}
-		_, err := s.addCallbacks()
+		e := &Engine{cfg: &config.Config{Callback: c}, log: zap.NewNop()}
+		_, err := e.addCallbacks()
 		require.ErrorContains(t, err, "callback.")
 	}
 }
