@@ -30,7 +30,7 @@ func (devCmd) Help() string {
 	return `Kafka, Redis, SQL and the election are embedded, so nothing else has to be installed. For development, not for production.
 Topics are created on first use. Settings for real servers are ignored, in the environment and in the file: everything
 that begins with NOTYET_KAFKA_, NOTYET_MYSQL_, NOTYET_REDIS_ or NOTYET_ZOOKEEPER_, and NOTYET_SENDLOG_DIR,
-NOTYET_DISPATCHER_MEMBER_ID and NOTYET_SLOTS. Other variables apply; the greeting lists them.
+NOTYET_DISPATCHER_MEMBER_ID, NOTYET_SLOTS and NOTYET_SHARDS. Other variables apply; the greeting lists them.
 
 Examples:
   notyet dev
@@ -39,7 +39,7 @@ Examples:
 
 // devSources excludes settings of real servers, because dev starts its own.
 var devSources = config.Sources{
-	Ignore: []string{"kafka.", "mysql.", "redis.", "zookeeper.", "election.", "index.", "wakes.", "sendlog.dir", "dispatcher.member-id", "slots"},
+	Ignore: []string{"kafka.", "mysql.", "redis.", "zookeeper.", "election.", "index.", "wakes.", "sendlog.dir", "dispatcher.member-id", "slots", "shards"},
 	Defaults: map[string]string{"log.level": "warn", "log.format": "console", "slots": "8", "stop-timeout": "10s", "dispatcher.drain-timeout": "5s",
 		"callback.enabled": "true", "callback.allow-http": "true", "callback.allowed-networks": "127.0.0.0/8,::1/128",
 	},

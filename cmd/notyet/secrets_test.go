@@ -84,9 +84,13 @@ type addresses struct{ kafka, database, redis, zookeeper, issuer, origin string 
 type plants struct {
 	at      addresses
 	inFiles bool
+	several bool     // databases, in place of one
 	without []string // keys that exclude others, or that a server of the test cannot be asked to use
 	pair    testcert.Files
 }
+
+// oneDatabase are the secrets of an installation with one.
+var oneDatabase = map[string]bool{"mysql.dsn": true, "mysql.dsn-file": true, "mysql.password-file": true, "migrate.dsn": true, "migrate.dsn-file": true}
 
 // environ returns the settings as variables. It notes which secrets are planted.
 func (p plants) environ(t *testing.T, planted map[string]bool) []string {
@@ -94,6 +98,9 @@ func (p plants) environ(t *testing.T, planted map[string]bool) []string {
 	values, files := config.Secrets()
 	var out []string
 	plant := func(key, value string) {
+		if p.several && oneDatabase[key] || !p.several && key == "mysql.shards" {
+			return
+		}
 		if !slices.Contains(p.without, key) {
 			out = append(out, config.EnvName(key)+"="+value)
 			planted[key] = true
@@ -116,6 +123,8 @@ func (p plants) environ(t *testing.T, planted map[string]bool) []string {
 func (p plants) marked(key string) string {
 	marker := geheim + key
 	switch {
+	case key == "mysql.shards":
+		return "u:" + marker + "@tcp(" + p.at.database + ")/d,u:" + marker + "@tcp(" + p.at.database + ")/e"
 	case strings.HasSuffix(key, ".dsn"):
 		return "u:" + marker + "@tcp(" + p.at.database + ")/d"
 	case key == "zookeeper.auth":
@@ -173,9 +182,10 @@ func TestNoSecretIsShown(t *testing.T) {
 		plants
 		more []string
 	}{
-		"away":           {plants{at: away, without: append(keys, append(session, token, password)...)}, []string{user, mechanism + "PLAIN", "NOTYET_REDIS_MASTER=m"}},
-		"away, in files": {plants{at: away, inFiles: true, without: append(keys, token, password)}, []string{user, mechanism + "AWS_MSK_IAM", "NOTYET_REDIS_MASTER=m"}},
-		"refused":        {plants{at: other, without: append(keys, append(session, token, password, "redis.sentinel-password")...)}, []string{user, mechanism + "SCRAM-SHA-256"}},
+		"away":              {plants{at: away, without: append(keys, append(session, token, password)...)}, []string{user, mechanism + "PLAIN", "NOTYET_REDIS_MASTER=m"}},
+		"away, in files":    {plants{at: away, inFiles: true, without: append(keys, token, password)}, []string{user, mechanism + "AWS_MSK_IAM", "NOTYET_REDIS_MASTER=m"}},
+		"several databases": {plants{at: away, several: true, without: append(keys, append(session, token)...)}, []string{user, mechanism + "PLAIN", "NOTYET_REDIS_MASTER=m"}},
+		"refused":           {plants{at: other, without: append(keys, append(session, token, password, "redis.sentinel-password")...)}, []string{user, mechanism + "SCRAM-SHA-256"}},
 		"refused, in files": {plants{at: other, inFiles: true, without: append(keys, append(session, token, password, "redis.sentinel-password-file")...)},
 			[]string{user, mechanism + "OAUTHBEARER", "NOTYET_KAFKA_SASL_TOKEN_URL=" + other.issuer + "/token"}},
 		"refused, others": {plants{at: other, without: append(keys, append(session, "kafka.sasl.password", "mysql.dsn", "redis.sentinel-password")...)},
@@ -188,7 +198,11 @@ func TestNoSecretIsShown(t *testing.T) {
 		all.Go(func() {
 			t.Run(name, func(t *testing.T) {
 				r := notyet(t, environ, "", "config", "check")
-				require.Equal(t, command.ExitDone, r.code, r.stderr)
+				want := command.ExitDone
+				if c.several {
+					want = command.ExitUsage // a service works on one
+				}
+				require.Equal(t, want, r.code, r.stderr)
 				for _, args := range []string{
 					"config print", "config print --json", "config check --json", "doctor --patience 500ms", "doctor --json --patience 500ms", "migrate", "migrate --json", "scanner", "dispatcher", "all",
 					"cluster --json", "list --json", "list", "audit export", "deadletter list --json", "schedule -t orders --delay 1h --value x --json",

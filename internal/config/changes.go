@@ -43,6 +43,7 @@ func (c *Config) Take(next *Config) (now *Config, taken, restart []string) {
 					}
 				}
 			}
+		case to.Type() == shardsType && sameShards(c.MySQL.Shards, next.MySQL.Shards):
 		case c.fromFile(f.key) && next.fromFile(f.key) && f.key != "zookeeper.auth": // that one is read at the start only
 		default:
 			take(f, f.key, to, from)

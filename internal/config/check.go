@@ -29,6 +29,7 @@ func (l *loader) check(c *Config) {
 	l.jwt(c.HTTP)
 	l.signIn(c.HTTP)
 	l.dsns(c)
+	l.checkShards(c)
 	l.sasl(c.Kafka.SASL)
 	l.tls("kafka.tls", c.Kafka.TLS)
 	l.tls("redis.tls", c.Redis.TLS)

@@ -44,6 +44,9 @@ type Config struct {
 	Log         Log         `key:"log"`
 	Metrics     Metrics     `key:"metrics"`
 
+	// Shards are the numbers, from 0, of the databases in mysql.shards that this service works
+	// for. Default all.
+	Shards []string `key:"shards" restricts:"write the numbers, such as 1,3"`
 	// Slots is how many slots migrate makes in an empty database: the most dispatchers that can
 	// work. Default 64.
 	Slots int `key:"slots"`
@@ -124,8 +127,11 @@ type MySQL struct {
 	DSNFile string `key:"dsn-file"`
 	// PasswordFile is a file with the password, for a DSN without one. Default none.
 	PasswordFile string `key:"password-file" secret:"in file"`
-	TLS          TLS    `key:"tls"`
-	// MaxConns is the most connections of one process. Default 16.
+	// Shards are the databases where there are several, the home first: DSNs, or mappings with the
+	// key dsn-file. Default one: mysql.dsn.
+	Shards []Shard `key:"shards" secret:"yes"`
+	TLS    TLS     `key:"tls"`
+	// MaxConns is the most connections of one process to one database. Default 16.
 	MaxConns int `key:"max-conns"`
 }
 

@@ -73,6 +73,7 @@ func Read(s Sources) (*Config, []Problem) {
 	l.texts(s.Flags, Origin{Kind: FromFlag})
 	l.assign(&cfg)
 	l.secretFiles(&cfg)
+	l.shards(&cfg)
 	cfg.inherit()
 	cfg.set, cfg.unread = l.origin, l.unread
 	l.require(&cfg, s.Require)

@@ -71,6 +71,10 @@ func (c *Config) Settings() []Setting {
 			out = append(out, c.intakeSettings(f.key)...)
 			continue
 		}
+		if v.Type() == shardsType {
+			out = append(out, c.setting(f.key, f.key, shownShards(c.MySQL.Shards)))
+			continue
+		}
 		value := shown(v.Interface())
 		if f.secret || c.fromFile(f.key) {
 			value = masked(f.key, v.String())

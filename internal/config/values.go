@@ -32,6 +32,7 @@ var (
 	durationType = reflect.TypeFor[time.Duration]()
 	sizeType     = reflect.TypeFor[Size]()
 	intakesType  = reflect.TypeFor[[]Intake]()
+	shardsType   = reflect.TypeFor[[]Shard]()
 )
 
 // assign sets a field to a value from the file (any YAML type) or from a variable or flag (text).
@@ -52,6 +53,8 @@ func assign(into reflect.Value, raw any) error {
 		into.SetInt(int64(n))
 	case into.Type() == intakesType:
 		return assignIntakes(into, raw)
+	case into.Type() == shardsType:
+		return assignShards(into, raw)
 	case into.Kind() == reflect.Slice:
 		list, err := texts(raw)
 		if err != nil {

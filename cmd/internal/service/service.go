@@ -61,6 +61,9 @@ func open(ctx context.Context, cfg *config.Config, kind string, log *zap.Logger,
 			s.close()
 		}
 	}()
+	if err := severalDatabases(cfg); err != nil {
+		return s, err
+	}
 	s.tracer = tracing.Start(ctx, command.Version(), log)
 	s.onClose(s.tracer.Stop)
 	ocfg, err := opsConfig(cfg, func() console.Common { return admin.New(s.engine.store) }, log)
@@ -229,6 +232,14 @@ func buildInfo() prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
+// severalDatabases refuses to start: the router of requests to several is still to come.
+func severalDatabases(cfg *config.Config) error {
+	if n := cfg.Databases(); n > 1 {
+		return command.Usage("mysql.shards has %d databases: this release works on one", n)
+	}
+	return nil
+}
+
 // Mistakes returns the mistakes behind the settings, such as missing files, as a service and its
 // parts find them one by one.
 func Mistakes(cfg *config.Config, dispatches bool) (found []error) {
@@ -238,6 +249,7 @@ func Mistakes(cfg *config.Config, dispatches bool) (found []error) {
 			found = append(found, err)
 		}
 	}
+	note(nil, severalDatabases(cfg))
 	note(opsConfig(cfg, nil, log))
 	note(command.KafkaConfig(cfg, log))
 	note(command.StoreConfig(cfg, log))
