@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/sendlog"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/task"
@@ -91,9 +92,9 @@ func (l *Local) otherLogs(ctx context.Context, kcfg kafka.Config, known *evidenc
 		p := seen[key{rec.Topic, rec.Partition}]
 		switch of := noted[p.source.ID][rec.Offset]; {
 		case of == nil:
-		case !slices.ContainsFunc(of, func(s sent) bool { return s.mayBe(rec) }):
+		case !slices.ContainsFunc(of, func(d delivered) bool { return d.mayBe(rec) }):
 			p.other, p.others = min(p.other, rec.Offset), p.others+1
-		case rec.Offset < p.other:
+		case rec.Offset < p.other && slices.ContainsFunc(of, func(d delivered) bool { return d.is(rec) }):
 			p.same = rec.Offset + 1
 		}
 		return true
@@ -136,15 +137,35 @@ func (s sent) mayBe(rec *kgo.Record) bool {
 	return rec.Attrs.TimestampType() != 1 || s.taken > rec.Timestamp.Add(-clocksApart).UnixMilli()
 }
 
+// delivered is a sent task with its name.
+type delivered struct {
+	sendlog.Subject
+	sent
+}
+
+// is tells whether the task is surely of a record that it may be of. Without an id and the
+// broker's time, only the content tells.
+func (d delivered) is(rec *kgo.Record) bool {
+	if rec.Attrs.TimestampType() == 1 || slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return h.Key == schemas.HeaderID }) {
+		return true
+	}
+	request, err := schemas.Decode(rec, schemas.Limits{})
+	if err != nil {
+		return false
+	}
+	made := task.Fresh(d.Seq, &request)
+	return made != nil && subjectOf(made) == d.Subject
+}
+
 // byOffset returns what was sent, by source and offset.
-func (e *evidence) byOffset() map[int]map[int64][]sent {
-	out := map[int]map[int64][]sent{}
+func (e *evidence) byOffset() map[int]map[int64][]delivered {
+	out := map[int]map[int64][]delivered{}
 	for subject, s := range e.tasks {
 		source, offset := task.SplitSeq(subject.Seq)
 		if out[source] == nil {
-			out[source] = map[int64][]sent{}
+			out[source] = map[int64][]delivered{}
 		}
-		out[source][offset] = append(out[source][offset], s)
+		out[source][offset] = append(out[source][offset], delivered{subject, s})
 	}
 	return out
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/line"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // commits has the scanners' group have an offset of the intake.
@@ -336,5 +337,34 @@ func TestNothingIsForgottenWhileTheDatabaseIsBehind(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		require.Equal(t, 1, orders.copies()["x"])
 		require.Positive(t, counted(d.metrics.retired), "later it is")
+	})
+}
+
+// A task was claimed when the backup was made, then given back, and then cancelled. It is not sent, also where its target is paused; others in
+// doubt are, and what a send log proves is no longer cancelled.
+func TestACancelOfATaskThatABackupHasAsClaimed(t *testing.T) {
+	virtually(t, []string{"intake", "orders"}, func(f *fixture, run func(Config, *zap.Logger) *Dispatcher) {
+		orders, due := f.read("orders"), time.Now().Add(time.Second)
+		f.schedule(ask("orders", "gone", due), ask("orders", "comes", due), ask("orders", "replaced", due), ask("orders", "stale", due, schemas.HeaderVersion, "5"))
+		f.sql(fmt.Sprintf("UPDATE slots SET claimed = %d, epoch = 3, owner = 'another'", due.UnixMilli()))
+		f.commits(f.source.Next + 4)
+		d := run(Config{Group: "scanners", Read: []string{"intake"}}, zap.NewNop())
+		time.Sleep(15 * time.Second)
+		require.True(t, d.trust.copies.Holds())
+
+		old := cancelRecord("orders", "stale")
+		old.Headers = append(old.Headers, recordtest.Headers(schemas.HeaderVersion, "4")...)
+		told := f.answers(f.again(cancelRecord("orders", "gone"), ask("orders", "replaced", due.Add(time.Hour), schemas.HeaderEvents, "all"), cancelRecord("orders", "replaced"), old))
+		require.Equal(t, []schemas.State{schemas.StateStale}, told, "the others wait")
+		time.Sleep(8 * time.Second)
+		require.False(t, d.trust.copies.Holds(), "they cannot be decided yet, and hold nobody")
+		require.Equal(t, map[string]int{"comes": 1, "stale": 1}, orders.copies())
+		require.ElementsMatch(t, []schemas.State{schemas.StateCancelled, schemas.StateScheduled, schemas.StateCancelled}, f.resolved())
+		time.Sleep(time.Minute)
+		require.Equal(t, map[string]int{"comes": 1, "stale": 1}, orders.copies())
+		for n := range f.slots {
+			s := f.slot(n)
+			require.Equal(t, s.Claimed, s.Done, "slot %d", n)
+		}
 	})
 }

@@ -35,12 +35,12 @@ import (
 func virtually(t *testing.T, topics []string, test func(f *fixture, run func(Config, *zap.Logger) *Dispatcher)) {
 	synctest.Test(t, func(t *testing.T) {
 		var network kfake.VirtualNetwork
-		f := &fixture{T: t, slots: []int{0, 1, 2, 3}, kafka: kafka.Config{Brokers: []string{"127.0.0.1:9092"}, Dial: network.DialContext}}
+		f := &fixture{T: t, path: t.TempDir() + "/notyet.db", slots: []int{0, 1, 2, 3}, kafka: kafka.Config{Brokers: []string{"127.0.0.1:9092"}, Dial: network.DialContext}}
 		var err error
 		f.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(9092), kfake.ListenFn(network.Listen), kfake.SeedTopics(1, append(topics, results)...))
 		require.NoError(t, err)
 		defer f.cluster.Close()
-		f.store, err = store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
+		f.store, err = store.Open(t.Context(), store.Config{DSN: "sqlite:" + f.path}, zap.NewNop())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, f.store.Close()) }()
 		require.NoError(t, f.store.Migrate(t.Context(), len(f.slots)))

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/faultpoint"
 	"github.com/notyet/notyet/internal/loop"
@@ -69,12 +71,30 @@ func (f *fetcher) fetch(ctx context.Context, batch *flight.Batch) {
 	for ctx.Err() == nil && !f.trust.trusted() { // others may have taken the slots while the database did not answer
 		loop.Rest(ctx, 10*time.Millisecond)
 	}
+	f.giveBack(ctx, ready)
 	f.noteIntents(ctx, ready.Intents())
 	if ctx.Err() != nil {
 		return
 	}
 	f.metrics.fetchTime.Observe(time.Since(began).Seconds())
 	ready.Logged()
+}
+
+// giveBack gives tasks in doubt back that were cancelled before the database was set back.
+// Scanners have read the cancels again by now, for the dispatcher is trusted.
+func (f *fetcher) giveBack(ctx context.Context, ready *flight.Ready) {
+	doubtful := ready.Doubtful()
+	if len(doubtful) == 0 {
+		return
+	}
+	f.until(ctx, "looking for cancels of tasks in doubt", func(ctx context.Context) error {
+		cancelled, err := f.intake.CancelledAgain(ctx, doubtful)
+		if err == nil && len(cancelled) > 0 {
+			f.log.Info("tasks that the database has as claimed were cancelled, and are given back", zap.Int("tasks", len(cancelled)))
+			ready.GiveBack(cancelled)
+		}
+		return err
+	})
 }
 
 // noteIntents writes to the send log, synced, which tasks are about to be sent. It tries again

@@ -104,11 +104,22 @@ func (f *fixture) setBack(undo ...string) {
 // schedule stores tasks as a scanner does, in one batch.
 func (f *fixture) schedule(requests ...*kgo.Record) intake.Applied {
 	f.Helper()
+	return f.apply(false, requests)
+}
+
+// again stores requests that a database has forgotten.
+func (f *fixture) again(requests ...*kgo.Record) intake.Applied {
+	f.Helper()
+	return f.apply(true, requests)
+}
+
+func (f *fixture) apply(again bool, requests []*kgo.Record) intake.Applied {
+	f.Helper()
 	b := intake.Batch{Advance: []intake.Advance{{Source: f.source.ID, From: f.source.Next, To: f.source.Next + int64(len(requests))}}}
 	for i, r := range requests {
 		request, err := schemas.Decode(r, schemas.Limits{})
 		require.NoError(f, err)
-		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request})
+		b.Changes = append(b.Changes, task.Change{Seq: task.Seq(f.source.ID, f.source.Next+int64(i)), Request: &request, Again: again})
 	}
 	done, err := intake.New(f.store).Apply(f.Context(), b, nowMillis)
 	require.NoError(f, err)

@@ -141,19 +141,25 @@ func (c *commits) forget(gone map[string][]int32) {
 }
 
 // take also commits restarts that no offset names yet: they count before anything more is stored.
-func (c *commits) take() (map[string]map[int32]kgo.EpochOffset, kafka.Claim) {
+// It returns the restarts. A partition that was revoked meanwhile is left out: they are unknown.
+func (c *commits) take() (map[string]map[int32]kgo.EpochOffset, kafka.Claim, map[partitionKey]kafka.Restarts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	restarts := make(map[partitionKey]kafka.Restarts, len(c.told))
 	for key, at := range c.told {
-		_, of := c.parts.source(key)
+		of, assigned := c.parts.restartsOf(key)
+		if !assigned {
+			delete(c.due[key.topic], key.partition)
+			continue
+		}
 		if _, due := c.due[key.topic][key.partition]; of.N > c.noted[key] && !due {
 			c.set(key, kgo.EpochOffset{Epoch: -1, Offset: at})
 		}
-		c.noted[key] = of.N
+		c.noted[key], restarts[key] = of.N, of
 	}
 	offsets := c.due
 	c.due = map[string]map[int32]kgo.EpochOffset{}
-	return offsets, c.whose
+	return offsets, c.whose, restarts
 }
 
 func (c *commits) claims() kafka.Claim {
@@ -171,7 +177,7 @@ func (c *commits) of(ours kafka.Claim) {
 
 // commit tells Kafka what the database has stored durably, and never more.
 func (c *commits) commit(ctx context.Context, group *kgo.Client) {
-	offsets, whose := c.take()
+	offsets, whose, restarts := c.take()
 	for topic, parts := range offsets {
 		if len(parts) == 0 {
 			delete(offsets, topic)
@@ -187,8 +193,7 @@ func (c *commits) commit(ctx context.Context, group *kgo.Client) {
 	defer cancel()
 	if whose.Installation != "" {
 		ctx = kafka.ClaimGroup(ctx, whose, func(topic string, partition int32) kafka.Restarts {
-			_, of := c.parts.source(partitionKey{topic, partition})
-			return of
+			return restarts[partitionKey{topic, partition}]
 		})
 	}
 	group.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, said *kmsg.OffsetCommitResponse, err error) {

@@ -41,7 +41,7 @@ func TestNoCommitGoesBack(t *testing.T) {
 	c := newCommits(p, "shop", zap.NewNop())
 	taken := func() int64 {
 		t.Helper()
-		due, _ := c.take()
+		due, _, _ := c.take()
 		at, some := due["in"][0]
 		require.True(t, some)
 		return at.Offset
@@ -99,6 +99,30 @@ func TestAHigherOffsetComesDownAtTheEnd(t *testing.T) {
 	s.end()
 }
 
+// A partition is revoked amid a commit. The group still knows that it was restarted.
+func TestACommitAmidARevocationKeepsTheRestarts(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{Installation: "shop"})
+	f.publish(asksIn("a", 3, 0)...)
+	f.eventually("committed", func() bool { return f.committed(0) == 3 })
+	noted := func() int {
+		offsets, err := kafka.GroupOffsets(t.Context(), f.client, defaults.ScannerGroup, schemas.TopicIntake)
+		require.NoError(t, err)
+		return offsets[schemas.TopicIntake][0].Restarts().N
+	}
+	key := partitionKey{schemas.TopicIntake, 0}
+	s.parts.mu.Lock()
+	s.parts.restarts[key] = 2
+	s.parts.mu.Unlock()
+	f.eventually("noted", func() bool { return noted() == 2 })
+	s.worker.commits.claim(key, 3, 3)
+	s.parts.drop(map[string][]int32{key.topic: {key.partition}})
+	s.worker.commits.commit(t.Context(), s.group)
+	require.Equal(t, 2, noted())
+	s.worker.commits.forget(map[string][]int32{key.topic: {key.partition}})
+	s.end()
+}
+
 // The group may refuse a commit of some partitions, as while it shares them anew: they are committed again.
 func TestRefusedCommitsAreRepeated(t *testing.T) {
 	f := newFixture(t)
@@ -122,7 +146,7 @@ func TestAnOffsetStaysUntilTheEnd(t *testing.T) {
 	lowered := func() bool {
 		t.Helper()
 		c.lower(t.Context(), f.client)
-		due, _ := c.take()
+		due, _, _ := c.take()
 		_, some := due[key.topic][key.partition]
 		return some
 	}

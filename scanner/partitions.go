@@ -109,6 +109,14 @@ func (p *partitions) source(key partitionKey) (*intake.Source, kafka.Restarts) {
 	return p.sources[key], kafka.Restarts{TopicID: p.topicIDs[key.topic], N: p.restarts[key]}
 }
 
+// restartsOf returns how often an assigned partition was restarted. False: it is not assigned.
+func (p *partitions) restartsOf(key partitionKey) (kafka.Restarts, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, assigned := p.sources[key]
+	return kafka.Restarts{TopicID: p.topicIDs[key.topic], N: p.restarts[key]}, assigned
+}
+
 func (p *partitions) reading(key partitionKey) *reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -42,7 +42,8 @@ type reading struct {
 	// passed, or were stored before the database was set back. The poller and workers raise paid.
 	paid atomic.Int64
 	// decided is the offset below which records were stored, perhaps before the database was set
-	// back: none of them is rejected for an unknown target anew. The workers raise decided.
+	// back: none of them is rejected for an unknown target anew, and a claim that the database has
+	// may have been given back since. The workers raise decided.
 	decided atomic.Int64
 	ahead   ahead        // of the worker that has the partition
 	queued  atomic.Int32 // stretches that are neither stored nor given up; the poller adds, workers subtract
@@ -218,6 +219,7 @@ func (c *coverage) extend(b *intake.Batch, r stretch, decode func(source int, r 
 			continue
 		}
 		if change, ok := decode(c.src.ID, rec); ok {
+			change.Again = rec.Offset < r.reading.decided.Load()
 			b.Skip(c.src.ID, without, rec.Offset)
 			b.Changes = append(b.Changes, change)
 			without = rec.Offset + 1

@@ -150,3 +150,23 @@ func TestWhatFollowsAFailedRunIsNotStored(t *testing.T) {
 		require.Equal(t, map[partitionKey]int64{key: 0}, s.parts.again)
 	})
 }
+
+// A cancel that the database has forgotten waits for a claimed task, whose claim may be older than what was forgotten. A new one is too late.
+func TestAForgottenCancelOfAClaimedTaskWaits(t *testing.T) {
+	f := newFixture(t)
+	s := f.start(f.store, Config{})
+	f.publish(askFor("orders", "a"), askFor("orders", "b"))
+	f.outcome(2)
+	f.sql("UPDATE slots SET claimed = 1 << 49")
+	f.publish(record(schemas.TopicIntake, 0, schemas.HeaderOp, "cancel", schemas.HeaderTopic, "orders", schemas.HeaderID, "a"))
+	require.Equal(t, schemas.StateTooLate, f.outcome(3)["a"])
+	s.end()
+	f.sql("UPDATE tasks SET state = 0", "UPDATE sources SET next_offset = 2 WHERE topic = CAST('notyet.intake' AS BLOB)")
+	f.start(f.store, Config{})
+	f.publish(record(schemas.TopicIntake, 0, schemas.HeaderOp, "cancel", schemas.HeaderTopic, "orders", schemas.HeaderID, "b"))
+	require.Equal(t, schemas.StateTooLate, f.outcome(4)["b"])
+	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM waiting"))
+	f.sql("UPDATE slots SET done = claimed")
+	f.events(atLeast(5))
+	require.Zero(t, f.count("SELECT COUNT(*) FROM waiting"))
+}

@@ -30,6 +30,11 @@ func Decide(cur *Task, ph Phase, c Change, spread slots.Spread, now int64) Verdi
 		}
 		return v.answer(r, schemas.StateStale, cur.Due, fmt.Sprintf("notyet-version %d is %s %d", r.Version, how, cur.Version))
 	}
+	if c.Again && ph == InFlight && cur.State == StateLine && r.Op != schemas.OpSchedule {
+		// The claim may have been given back before: the owner gives the task back, or delivers it.
+		v.Wait = true
+		return v
+	}
 	switch r.Op {
 	case schemas.OpSchedule:
 		return schedule(cur, ph, c, spread)
@@ -39,6 +44,15 @@ func Decide(cur *Task, ph Phase, c Change, spread slots.Spread, now int64) Verdi
 		return fire(cur, ph, c, spread, now)
 	}
 	return v.reject(c, "notyet-op", r.Op.String(), "is not supported by this version")
+}
+
+// Fresh returns the task that a request makes where none is known. nil: it makes none, or its
+// content depends on others.
+func Fresh(seq int64, r *schemas.Request) *Task {
+	if r.Op != schemas.OpSchedule || r.Settings.IfExists == schemas.Merge {
+		return nil
+	}
+	return schedule(nil, Ended, Change{Seq: seq, Request: r}, slots.Even(1)).Next
 }
 
 func schedule(cur *Task, ph Phase, c Change, spread slots.Spread) Verdict {

@@ -61,6 +61,7 @@ func TestDecideRequests(t *testing.T) {
 		answer schemas.State // "": it waits
 		next   string        // same, new, ended, stopped, fired or sooner
 		taken  bool
+		again  bool
 	}{
 		"schedule, unknown":                 {known: none, op: schemas.OpSchedule, answer: schemas.StateScheduled, next: "new"},
 		"schedule, pending":                 {known: pending, op: schemas.OpSchedule, answer: schemas.StateScheduled, next: "new"},
@@ -102,6 +103,9 @@ func TestDecideRequests(t *testing.T) {
 		"cancel, waits for a report":    {known: awaiting, op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
 		"cancel, stopped":               {known: stopped, op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
 		"cancel a version, stopped":     {known: stopped, op: schemas.OpCancel, change: version(7), answer: schemas.StateTooLate, next: "same"},
+		"cancel again, in flight":       {known: flying, op: schemas.OpCancel, again: true, next: "same"},
+		"cancel again, a retry":         {known: in(InFlight, StateRetry, -1), op: schemas.OpCancel, again: true, answer: schemas.StateTooLate, next: "same"},
+		"cancel again, pending":         {known: pending, op: schemas.OpCancel, again: true, answer: schemas.StateCancelled, next: "ended"},
 		"cancel, unsure":                {known: in(Unsure, StateLine, -1), op: schemas.OpCancel, next: "same"},
 		"cancel, unsure, a retry":       {known: in(Unsure, StateRetry, -1), op: schemas.OpCancel, answer: schemas.StateTooLate, next: "same"},
 		"cancel an earlier version":     {known: tombstone, op: schemas.OpCancel, change: version(4), answer: schemas.StateStale, next: "same"},
@@ -112,6 +116,7 @@ func TestDecideRequests(t *testing.T) {
 		"fire, waits for a retry":  {known: idle, op: schemas.OpFire, answer: schemas.StateFired, next: "sooner"},
 		"fire, waits for a report": {known: awaiting, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
 		"fire, stopped":            {known: stopped, op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
+		"fire again, in flight":    {known: flying, op: schemas.OpFire, again: true, next: "same"},
 		"fire, unsure":             {known: in(Unsure, StateLine, -1), op: schemas.OpFire, next: "same"},
 		"fire, unsure, a retry":    {known: in(Unsure, StateRetry, -1), op: schemas.OpFire, next: "same"},
 		"fire, unsure, a report":   {known: in(Unsure, StateReport, -1), op: schemas.OpFire, answer: schemas.StateTooLate, next: "same"},
@@ -148,7 +153,9 @@ func TestDecideRequests(t *testing.T) {
 			if cur != nil {
 				before = *cur
 			}
-			v := Decide(cur, ph, request(c.op, c.change), slots.Even(testSlots), testNow)
+			change := request(c.op, c.change)
+			change.Again = c.again
+			v := Decide(cur, ph, change, slots.Even(testSlots), testNow)
 			require.Equal(t, c.answer == "", v.Wait)
 			require.Equal(t, c.answer, v.Event.State)
 			require.Equal(t, c.taken, v.ToldTooLate)

@@ -167,6 +167,8 @@ type Change struct {
 	Unordered bool `json:",omitempty"`
 	// NoLetter: a rejection makes no dead letter, because its intake has rejected too many.
 	NoLetter bool `json:",omitempty"`
+	// Again: a database that was set back has forgotten this request, and what came of it.
+	Again bool `json:",omitempty"`
 	// CancelledBy is the seq of cancels of many that name the task of a waiting request.
 	CancelledBy int64 `json:",omitempty"`
 }

@@ -201,6 +201,37 @@ func (b *Batch) readAgain(rows []task.Task, rest []int64) []task.Task {
 	return rows
 }
 
+// Doubtful names the tasks that an earlier owner may have sent, if no send log proves it.
+func (r *Ready) Doubtful() (seqs []int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.tasks {
+		if t.doubt && !t.slot.abandoned && r.proofs[t.seq] == nil && (t.state == task.StateLine || t.idle) {
+			seqs = append(seqs, t.seq)
+		}
+	}
+	return seqs
+}
+
+// cancelsWithin is for how long a task that was given back is not claimed again: a scanner
+// decides its cancel meanwhile.
+const cancelsWithin = 30 * time.Second
+
+// GiveBack puts tasks back that are not to be sent before a cancel of them is decided.
+func (r *Ready) GiveBack(seqs []int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pos := r.clock.Latest() + cancelsWithin.Milliseconds()
+	r.tasks = slices.DeleteFunc(r.tasks, func(t *Task) bool {
+		back := slices.Contains(seqs, t.seq)
+		if back {
+			r.putBack(t, task.StateLine, pos, t.attempt)
+			t.dropContent()
+		}
+		return back
+	})
+}
+
 // Intents are the attempts about to be made. A task without a record sends nothing and has no
 // intent, nor has one of a lost slot.
 func (r *Ready) Intents() []sendlog.Intent {

@@ -65,8 +65,8 @@ type Config struct {
 	Group    string   // of the scanners
 	Topics   []string // that the scanners read
 	Database func(context.Context) (Stand, error)
-	// Waits returns how many requests wait, of those that waited when it was last called anew. 0:
-	// none of them can be decided.
+	// Waits returns how much can be decided now, of what waited when it was last called anew:
+	// identities, or where there are many, requests.
 	Waits    func(_ context.Context, anew bool) (int, error)
 	Released func() // called when a hold ends
 	Log      *zap.Logger

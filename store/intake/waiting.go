@@ -270,14 +270,20 @@ func (in Intake) LastArrived(ctx context.Context) (last int64, err error) {
 	return last, wrap.Err(err, "looking for the newest waiting request")
 }
 
-// Undecided counts the requests that arrived until last. 0: none of them can be decided now.
+// manyDecidable identities are not counted one by one.
+const manyDecidable = 5000
+
+// Undecided counts the identities whose requests can be decided now, of those that arrived until
+// last. Where there are many, it counts all requests instead. Requests that wait for the end of a
+// delivery do not count: some of them become decidable all the time.
 func (in Intake) Undecided(ctx context.Context, last int64) (n int, err error) {
 	for after := ([16]byte{}); ; {
 		ready, next, err := in.resolvableWhere(ctx, fmt.Sprint(" AND arrived <= ", last), after, 1000)
-		if err == nil && len(ready) > 0 {
+		if n += len(ready); err == nil && n >= manyDecidable {
 			err = in.h.Reads().QueryRowContext(ctx, "SELECT COUNT(*) FROM waiting WHERE arrived <= ?", last).Scan(&n)
+			next = [16]byte{}
 		}
-		if err != nil || len(ready) > 0 || next == [16]byte{} {
+		if err != nil || next == [16]byte{} {
 			return n, wrap.Err(err, "counting the requests that wait")
 		}
 		after = next
@@ -329,12 +335,24 @@ func (in Intake) resolvableWhere(ctx context.Context, which string, after [16]by
 	return ready, next, nil
 }
 
+// again is in the forgotten requests among those that wait: task.Change.Again.
+const again = `"Again":true`
+
+// CancelledAgain returns which of the tasks, claimed and not sent, have a cancel or a stop that
+// waits, and that the database had forgotten: their claim may have been given back before it came.
+func (in Intake) CancelledAgain(ctx context.Context, seqs []int64) ([]int64, error) {
+	out, err := tables.FetchIn(ctx, in.h.DB, func(r *sql.Rows, seq *int64) error { return r.Scan(seq) },
+		fmt.Sprintf(`SELECT DISTINCT t.seq FROM tasks t JOIN waiting x ON x.ident = t.ident WHERE x.report = 0 AND x.size < 8192 AND INSTR(x.request, '%s') > 0
+ AND INSTR(x.request, '"Op":%d,') + INSTR(x.request, '"Op":%d,') > 0 AND t.seq`, again, schemas.OpCancel, schemas.OpStop), slices.Sorted(slices.Values(seqs)), "")
+	return out, wrap.Err(err, "looking for cancels of %d tasks in doubt", len(seqs))
+}
+
 // answerable tells whether the first waiting request for w.ident can be decided before the task
 // ends. A cancel or a fire came while the slot was unsure, and is too late if the task was claimed
-// meanwhile. A stop takes effect once the task waits, as in task.Decide. Requests longer than any
-// client has reason to write wait until the task has ended.
+// meanwhile, unless it is a forgotten one. A stop takes effect once the task waits, as in
+// task.Decide. Requests longer than any client has reason to write wait until the task has ended.
 var answerable = fmt.Sprintf(`(SELECT x.size < 8192 AND (INSTR(x.request, '"Op":%d,') + INSTR(x.request, '"Op":%d,') > 0
- OR t.pos > s.claimed AND (t.state = %d OR t.idle = t.pos) AND INSTR(x.request, '"Op":%d,') > 0) FROM waiting x WHERE x.ident = w.ident AND x.report = 0 ORDER BY x.arrived LIMIT 1)`,
+ AND (t.pos > s.claimed OR t.state > 0 OR INSTR(x.request, '`+again+`') = 0) OR t.pos > s.claimed AND (t.state = %d OR t.idle = t.pos) AND INSTR(x.request, '"Op":%d,') > 0) FROM waiting x WHERE x.ident = w.ident AND x.report = 0 ORDER BY x.arrived LIMIT 1)`,
 	schemas.OpCancel, schemas.OpFire, task.StateReport, schemas.OpStop)
 
 // resolvable reads one index entry for each identity, and one request where a task in flight has no

@@ -166,6 +166,37 @@ func TestWaitingRequestsKeepTheirBytes(t *testing.T) {
 	})
 }
 
+// Requests that wait for the end of a delivery become decidable all the time. They hold nobody who waits for what can be decided now.
+func TestFewAreUndecidedAmongManyThatWait(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for i := range 50 {
+			s.do(s.schedule(fmt.Sprint(i), in(time.Hour)), s.schedule(fmt.Sprint("ends", i)))
+		}
+		s.claim(t0 + 1000)
+		for i := range 50 {
+			s.do(s.schedule(fmt.Sprint("ends", i), value("1")), s.schedule(fmt.Sprint("ends", i), value("2")))
+		}
+		last, err := s.LastArrived(s.ctx)
+		require.NoError(t, err)
+		undecided := func() int {
+			n, err := s.Undecided(s.ctx, last)
+			require.NoError(t, err)
+			return n
+		}
+		require.Zero(t, undecided())
+		s.settle(t0+1000, func() (out []line.Transition) {
+			for i := range 49 {
+				out = append(out, s.transition(fmt.Sprint("ends", i), task.StateRetry, t0+2000, 1))
+			}
+			return out
+		}()...)
+		require.Equal(t, 1, undecided())
+		s.resolve()
+		require.Zero(t, undecided())
+		require.Equal(t, 98, s.count("waiting"))
+	})
+}
+
 // The identities are answered for as many as asked, and a batch may hold both new requests and what is to be resolved.
 func TestResolvable(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
@@ -180,7 +211,7 @@ func TestResolvable(t *testing.T) {
 		s.settle(t0 + 1000)
 		last, err := s.LastArrived(s.ctx)
 		require.NoError(t, err)
-		for until, want := range map[int64]int{0: 0, last: 8} {
+		for until, want := range map[int64]int{0: 0, last: 4} {
 			n, err := s.Undecided(s.ctx, until)
 			require.NoError(t, err)
 			require.Equal(t, want, n, "those that arrived later do not count")
@@ -203,6 +234,52 @@ func TestResolvable(t *testing.T) {
 			require.Equal(t, "2", string(s.body(id).Value))
 		}
 		require.Equal(t, "pending", s.state("fresh"))
+		require.Zero(t, s.count("waiting"))
+	})
+}
+
+// Cancels that the database has forgotten wait for claimed tasks: the owner may give these back. Nobody takes them for decidable until then.
+func TestForgottenCancelsOfClaimedTasks(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		ids := []string{"back", "stopped", "sent", "free", "fired"}
+		for _, id := range ids {
+			s.do(s.schedule(id))
+		}
+		s.claim(t0 + 1000)
+		again := func(r *schemas.Request) {
+			b := s.batch(r)
+			b.Changes[0].Again = true
+			require.Empty(t, s.apply(b))
+		}
+		again(s.cancel("back"))
+		again(s.stop("stopped"))
+		again(s.cancel("sent"))
+		again(s.schedule("free"))
+		again(s.fire("fired"))
+		require.Empty(t, s.resolve())
+		var seqs []int64
+		of := map[string]int64{}
+		for _, id := range ids {
+			of[id] = s.row(id).Seq
+			seqs = append(seqs, of[id])
+		}
+		cancelled, err := s.CancelledAgain(s.ctx, seqs)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []int64{of["back"], of["stopped"], of["sent"]}, cancelled)
+		last, err := s.LastArrived(s.ctx)
+		require.NoError(t, err)
+		n, err := s.Undecided(s.ctx, last)
+		require.NoError(t, err)
+		require.Zero(t, n)
+
+		var back []line.Transition
+		for _, id := range []string{"back", "stopped"} {
+			back = append(back, s.transition(id, task.StateLine, t0+9000, 0))
+		}
+		s.settle(t0+1000, back...)
+		require.ElementsMatch(t, []schemas.State{schemas.StateCancelled, schemas.StateCancelled, schemas.StateTooLate, schemas.StateTooLate, schemas.StateScheduled}, s.resolve())
+		require.Equal(t, "cancelled", s.state("back"))
+		require.Equal(t, "cancelled", s.state("stopped"))
 		require.Zero(t, s.count("waiting"))
 	})
 }

@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/kafka"
@@ -59,6 +61,64 @@ func TestReconcileReadsASourceThatHasNothingStored(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, slices.ContainsFunc(all, func(src intake.Source) bool { return src.Next == 2 }))
 		require.Equal(t, "pending", s.state(target, "waits"), "it was accepted, and is not lost")
+	})
+}
+
+// The database has forgotten a restart, and the requests have no ids: their contents tell where the logs part, for a producer's clock
+// does not. What another log had at the offsets behind was delivered with other contents.
+func TestReconcileOfAForgottenRestartWithoutIDs(t *testing.T) {
+	onStacks(t, func(t *testing.T, s *stack) {
+		target, dir, lost := s.name+".target", t.TempDir(), t.TempDir()
+		s.topics(1, target)
+		ask := func(value string, after time.Duration) {
+			s.publish(keyed(request(s.intake, target, schemas.HeaderAt, inMillis(after)), "one key", value))
+		}
+		sc, d := s.scanner(), s.dispatcherAt("d1", dir)
+		ask("before", 0)
+		s.await(target, 1)
+		source := func() intake.Source {
+			all, err := intake.New(s.store).Sources(t.Context())
+			require.NoError(t, err)
+			return all[slices.IndexFunc(all, func(src intake.Source) bool { return src.Topic == s.intake && src.Next > 0 })]
+		}
+		settled := func(offset int64) func() bool {
+			return func() bool {
+				return s.state(target, schemas.DefaultID(s.intake, source().Partition, offset)) == "delivered"
+			}
+		}
+		require.Eventually(t, settled(0), time.Minute, 10*time.Millisecond)
+		b := s.backUp()
+		ask("same", 0)
+		s.await(target, 2)
+		require.Eventually(t, settled(1), time.Minute, 10*time.Millisecond)
+		src := source()
+		sc.shutdown(t)
+		d.shutdown(t)
+		s.restore(b)
+		ask("new", time.Hour)
+		ask("newer", time.Hour)
+
+		sent, err := sendlog.Open(lost, sendlog.Config{}, s.log)
+		require.NoError(t, err)
+		for offset := int64(2); offset < 4; offset++ {
+			require.NoError(t, sent.AppendIntents(t.Context(), []sendlog.Intent{{Seq: task.Seq(src.ID, offset), Attempt: 1, Topic: target, ID: schemas.DefaultID(s.intake, src.Partition, offset), BodyHash: uint64(offset)}}))
+			require.NoError(t, sent.AppendOutcomes(t.Context(), []sendlog.Outcome{{Seq: task.Seq(src.ID, offset), Attempt: 1, Acked: true, At: time.Now().UnixMilli()}}))
+		}
+		require.NoError(t, sent.Close())
+		installation, err := s.store.Installation(t.Context())
+		require.NoError(t, err)
+		noted := kadm.Offsets{}
+		noted.Add(kadm.Offset{Topic: s.intake, Partition: src.Partition, At: 2, LeaderEpoch: -1, Metadata: fmt.Sprintf("notyet restarts %x 1 notyet installation %s", src.TopicID, installation)})
+		require.NoError(t, kadm.NewClient(s.client).CommitAllOffsets(t.Context(), s.name, noted))
+
+		done := s.reconcile(deadletter.Reconcile{Logs: []string{dir, lost}})
+		require.Equal(t, []deadletter.OtherLog{{Topic: s.intake, Partition: src.Partition, From: 2, Restarts: 1}}, done.OtherLogs)
+		now, _, err := intake.New(s.store).FindSource(t.Context(), s.intake, src.TopicID, src.Partition)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, now.Next)
+		require.NotEqual(t, src.DeliveryKey(2, 1), now.DeliveryKey(2, 1))
+		require.Equal(t, "succeeded", s.state(target, schemas.DefaultID(s.intake, src.Partition, 1)))
+		require.Equal(t, "pending", s.state(target, schemas.DefaultID(s.intake, src.Partition, 2)))
 	})
 }
 

@@ -41,7 +41,7 @@ func (p *plan) restore() {
 type remembered struct {
 	committed kadm.OffsetResponses
 	known     []intake.Source // that the database has in its older state
-	doubts    map[name]int64  // tasks that were claimed in that state: they may have been sent, and are sent again
+	doubts    map[name]int64  // tasks that were claimed in that state: they may have been sent, and are sent again unless they were cancelled
 	gone      int64           // ms
 	back      int64           // likewise, of a copy beside the original
 }
@@ -171,7 +171,7 @@ func (w *world) judgeRemembered(h *history.History) (judged int) {
 	for _, e := range h.Events {
 		o := at[e.Request]
 		replaces := o != nil && e.State == "scheduled" && o.Kind == history.Schedule && o.IfExists == "" && o.AckTimeout == 0
-		if o == nil || !(replaces || e.State == "cancelled" && o.Kind == history.Cancel) || e.At > w.kept.gone || !w.kept.knew(o) || w.kept.doubts[name{o.Topic, o.ID}] > 0 {
+		if o == nil || !(replaces || e.State == "cancelled" && o.Kind == history.Cancel) || e.At > w.kept.gone || !w.kept.knew(o) || replaces && w.kept.doubts[name{o.Topic, o.ID}] > 0 {
 			continue
 		}
 		for _, old := range before[name{o.Topic, o.ID}] {
