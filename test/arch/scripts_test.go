@@ -33,11 +33,14 @@ case $1 in
     done
     exit "${failed:-0}"
     ;;
-  env) echo 'export NOTYET_KAFKA_BROKERS=of-the-set' ;;
+  env)
+    echo 'export NOTYET_KAFKA_BROKERS=of-the-set'
+    [[ -z $SERVERS_DATABASES ]] || echo "export NOTYET_MYSQL_SHARDS='first,second'"
+    ;;
 esac`,
 	"bin/go": `[[ $PROMETHEUS_DIR == of-debian ]] || exit
 [[ $* != *-race* ]] || race=" race cgo=$CGO_ENABLED"
-[[ $1 == mod ]] || echo "go $1 brokers=$NOTYET_KAFKA_BROKERS${NOTYET_LONG:+ long=$NOTYET_LONG}$race" >>"$CALLS"`,
+[[ $1 == mod ]] || echo "go $1 brokers=$NOTYET_KAFKA_BROKERS${SERVERS_DATABASES:+ dsn=$NOTYET_MYSQL_DSN,$NOTYET_MYSQL_SHARDS}${NOTYET_LONG:+ long=$NOTYET_LONG}$race" >>"$CALLS"`,
 }
 
 func TestWhichServersTheTestsUse(t *testing.T) {
@@ -55,6 +58,8 @@ func TestWhichServersTheTestsUse(t *testing.T) {
 		"long": {args: []string{"--long"}, want: []string{"servers up set=servers-test empty=1 kafka=4.3", "go test brokers=of-the-set long=1 race cgo=1",
 			"servers down kafka mariadb redis zookeeper set=servers-test empty= kafka=4.3"}},
 		"long, and all run": {args: []string{"--long"}, up: "kafka mariadb redis zookeeper", want: []string{"servers up set= empty=", "go test brokers=of-the-set long=1 race cgo=1"}},
+		"two databases":     {up: "kafka mariadb redis zookeeper", env: []string{"SERVERS_DATABASES=2", "NOTYET_MYSQL_DSN=mine"}, want: []string{"servers up set= empty=", "go test brokers=of-the-set dsn=first,"}},
+		"others' two":       {env: append([]string{"SERVERS_DATABASES=2", "NOTYET_MYSQL_SHARDS=one,two"}, real4[0], real4[2], real4[3]), want: []string{"go test brokers=mine dsn=one,"}},
 		"only some":         {env: real4[:3], up: "kafka mariadb redis zookeeper", want: []string{"servers up set= empty=", "go test brokers=of-the-set"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -137,7 +137,7 @@ func (s *Servers) call(ctx context.Context, command string, names ...string) err
 		args = append(args, "--cluster")
 	}
 	cmd := exec.CommandContext(ctx, s.script, args...)
-	cmd.Env = append(os.Environ(), "SERVERS_DIR="+s.dir, "SERVERS_MYSQL_BUFFER_POOL=512M",
+	cmd.Env = append(os.Environ(), "SERVERS_DIR="+s.dir, "SERVERS_DATABASES=1", "SERVERS_MYSQL_BUFFER_POOL=512M",
 		fmt.Sprintf("SERVERS_KAFKA_PORT=%d", s.ports[kafkaServer]), fmt.Sprintf("SERVERS_MYSQL_PORT=%d", s.ports[mysqlServer]),
 		fmt.Sprintf("SERVERS_REDIS_PORT=%d", s.ports[redisServer]), fmt.Sprintf("SERVERS_ZOOKEEPER_PORT=%d", s.ports[zookeeperServer]))
 	if s.form == Sentinels {

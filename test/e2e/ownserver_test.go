@@ -52,7 +52,7 @@ func (s *ownServer) call(command string, names ...string) {
 	}
 	cmd := exec.Command("../../scripts/servers", slices.Concat(s.args, []string{command}, names)...) //nolint:noctx // a cleanup runs it too
 	setting := map[string]string{"kafka": "KAFKA", "mariadb": "MYSQL"}[s.kind]
-	cmd.Env = append(append(os.Environ(), s.env...), "SERVERS_DIR="+s.dir, "SERVERS_"+setting+"_PORT="+port, "SERVERS_EMPTY=")
+	cmd.Env = append(append(os.Environ(), s.env...), "SERVERS_DIR="+s.dir, "SERVERS_"+setting+"_PORT="+port, "SERVERS_EMPTY=", "SERVERS_DATABASES=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
 }
