@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -21,8 +20,8 @@ import (
 func TestARestoredDatabaseFirstCatchesUp(t *testing.T) {
 	for name, first := range map[string]string{"a dispatcher starts first": "dispatcher", "a scanner starts first": "scanner", "a dispatcher is at work": ""} {
 		t.Run(name, func(t *testing.T) {
-			if first != "dispatcher" && os.Getenv("NOTYET_LONG") == "" {
-				t.Skip("NOTYET_LONG=1 runs it")
+			if first != "dispatcher" {
+				onlyLong(t, "it waits for half a minute")
 			}
 			t.Parallel()
 			onStacks(t, func(t *testing.T, s *stack) {
@@ -96,6 +95,7 @@ func TestARestoredDatabaseFirstCatchesUp(t *testing.T) {
 // takes the database for an older one. An offset that somebody has set too high holds dispatchers,
 // and comes down by itself.
 func TestNoHoldWithoutARestore(t *testing.T) {
+	onlyLong(t, "scanners come and go for half a minute")
 	onStacks(t, func(t *testing.T, s *stack) {
 		core, lines := observer.New(zap.WarnLevel)
 		s.log = zap.New(core)

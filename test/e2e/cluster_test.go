@@ -254,6 +254,7 @@ func measure(t *testing.T, wants map[string]*delivery) figures {
 
 // TestClusterDeliversEachOnce: two scanners and two dispatchers share the work.
 func TestClusterDeliversEachOnce(t *testing.T) {
+	onlyLong(t, "TestClusterSurvivesKills does the same, and kills")
 	c := newCluster(t)
 	n := clusterTasks(t, 10_000)
 	span := time.Duration(n) * time.Minute / 100_000

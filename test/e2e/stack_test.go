@@ -67,6 +67,14 @@ func onStacks(t *testing.T, f func(t *testing.T, s *stack)) {
 	})
 }
 
+// onlyLong skips a test that make test leaves to make test-long. make test-cluster, with several brokers, runs it too.
+func onlyLong(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("NOTYET_LONG") == "" && !strings.Contains(os.Getenv("NOTYET_KAFKA_BROKERS"), ",") {
+		t.Skip("NOTYET_LONG=1 runs it: " + why)
+	}
+}
+
 func newStack(t *testing.T, real bool) *stack { return newStackOf(t, real, 8) }
 
 // newStackOf creates notyet's own topics with so many partitions.
