@@ -15,6 +15,7 @@ BROKERS = os.environ.get("NOTYET_KAFKA_BROKERS", "127.0.0.1:9092")
 INTAKE = os.environ.get("NOTYET_INTAKE", "notyet.intake")
 RESULTS = os.environ.get("NOTYET_RESULTS", "notyet.results")
 TARGET = os.environ.get("NOTYET_TARGET", "notyet-clients-check")
+PAIRS = 200
 PATIENCE = 60  # seconds
 
 RUN = f"python-{uuid.uuid4()}"
@@ -39,11 +40,11 @@ def create_target():
             check(e.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS, f"creating {TARGET}: {e}")
 
 
-def request(producer, value, headers):
+def request(producer, key, value, headers):
     def acknowledged(error, _):
         check(error is None, f"sending a request: {error}")
 
-    producer.produce(INTAKE, key=RUN, value=value, headers=headers, on_delivery=acknowledged)
+    producer.produce(INTAKE, key=key, value=value, headers=headers, on_delivery=acknowledged)
 
 
 def consume(topic, done):
@@ -89,11 +90,14 @@ def main():
     def task(name):
         return [("notyet-topic", TARGET), ("notyet-id", f"{RUN}-{name}")]
 
-    # One record key for all: requests about one task stay in order, beside those of Java and Go clients too.
-    request(producer, "first", [*task("first"), ("notyet-delay", "PT2S"), *OWN])
-    request(producer, "cancelled", [*task("cancelled"), ("notyet-delay", "3s"), *OWN])
-    request(producer, "last", [*task("last"), ("notyet-at", str(last_due)), *OWN])
-    request(producer, None, [*task("cancelled"), ("notyet-op", "cancel")])
+    # One record key for all requests about a task keeps them in order, beside those of Java and Go clients too.
+    request(producer, RUN, "first", [*task("first"), ("notyet-delay", "PT2S"), *OWN])
+    request(producer, RUN, "cancelled", [*task("cancelled"), ("notyet-delay", "3s"), *OWN])
+    request(producer, RUN, "last", [*task("last"), ("notyet-at", str(last_due)), *OWN])
+    request(producer, RUN, None, [*task("cancelled"), ("notyet-op", "cancel")])
+    for i in range(PAIRS):  # each task has a key of its own, so the pairs are in all partitions
+        request(producer, f"{RUN}-key-{i}", "pair", [*task(f"pair-{i}"), ("notyet-delay", "1h")])
+        request(producer, f"{RUN}-key-{i}", None, [*task(f"pair-{i}"), ("notyet-op", "cancel")])
     check(producer.flush(PATIENCE) == 0, "requests are not acknowledged")
 
     delivered = []
@@ -108,7 +112,17 @@ def main():
 
     consume(TARGET, on_delivery)
     check(delivered == ["first", "last"], f"delivered: {delivered}")  # one key, one partition: the cancelled one would have come before the last
-    consume(RESULTS, lambda m: m.key() == f"{RUN}-cancelled".encode() and dict(m.headers() or []).get("notyet-state") == b"cancelled")
+
+    unanswered = {f"{RUN}-{name}".encode() for name in ["cancelled", *(f"pair-{i}" for i in range(PAIRS))]}
+
+    def on_event(message):
+        if message.key() in unanswered:
+            state = dict(message.headers())["notyet-state"]
+            check(state == b"cancelled", f"the cancel of {message.key()} is answered {state}")
+            unanswered.remove(message.key())
+        return not unanswered
+
+    consume(RESULTS, on_event)
     print("python: scheduled, cancelled and consumed")
 
 

@@ -102,10 +102,10 @@ def main():
     deadline = time.monotonic() + 60
 
     def ended():
-        event = results.poll(0.1)
-        if event and not event.error() and event.key() == name.encode():
-            state = dict(event.headers())["notyet-state"]
-            return state == b"succeeded" or sys.exit(f"python: the task is {state}")
+        for event in results.consume(1000, 0.1):  # others' events too
+            if not event.error() and event.key() == name.encode():
+                state = dict(event.headers())["notyet-state"]
+                return state == b"succeeded" or sys.exit(f"python: the task is {state}")
         return time.monotonic() > deadline and sys.exit("python: waited 60 s in vain for a report to count")
 
     consumer = Consumer(group)

@@ -7,6 +7,7 @@ brokers=${NOTYET_KAFKA_BROKERS:-127.0.0.1:9092}
 intake=${NOTYET_INTAKE:-notyet.intake}
 results=${NOTYET_RESULTS:-notyet.results}
 target=${NOTYET_TARGET:-notyet-clients-check}
+pairs=200
 patience=60 # seconds
 
 run=kcat-$(cat /proc/sys/kernel/random/uuid)
@@ -15,20 +16,20 @@ own=(-H "trace=$run" -H tag=a -H "tag=b c")
 fail() { echo "kcat: $*" >&2; exit 1; }
 now_ms() { date +%s%3N; }
 
-# request VALUE HEADER… sends one request; the same record key for all keeps those about one task in order.
+# request KEY VALUE HEADER… sends one request. One record key for all requests about a task keeps them in order.
 request() {
-  local value=$1
-  shift
-  printf '%s' "$value" | kcat -P -q -b "$brokers" -t "$intake" -k "$run" -X topic.partitioner=murmur2_random -X enable.idempotence=true "$@" || fail "the request $value is not acknowledged"
+  local key=$1 value=$2
+  shift 2
+  printf '%s' "$value" | kcat -P -q -b "$brokers" -t "$intake" -k "$key" -X topic.partitioner=murmur2_random -X enable.idempotence=true "$@" || fail "the request $value is not acknowledged"
 }
 
 start=$(now_ms)
 last_due=$((start + 10000))
-request first -H "notyet-topic=$target" -H "notyet-id=$run-first" -H notyet-delay=PT2S "${own[@]}"
-request cancelled -H "notyet-topic=$target" -H "notyet-id=$run-cancelled" -H notyet-delay=3s "${own[@]}"
-request last -H "notyet-topic=$target" -H "notyet-id=$run-last" -H "notyet-at=$last_due" "${own[@]}"
+request "$run" first -H "notyet-topic=$target" -H "notyet-id=$run-first" -H notyet-delay=PT2S "${own[@]}"
+request "$run" cancelled -H "notyet-topic=$target" -H "notyet-id=$run-cancelled" -H notyet-delay=3s "${own[@]}"
+request "$run" last -H "notyet-topic=$target" -H "notyet-id=$run-last" -H "notyet-at=$last_due" "${own[@]}"
 # kcat sends nothing for empty input; a cancel's value is ignored.
-request none -H notyet-op=cancel -H "notyet-topic=$target" -H "notyet-id=$run-cancelled"
+request "$run" none -H notyet-op=cancel -H "notyet-topic=$target" -H "notyet-id=$run-cancelled"
 
 # consume TOPIC FROM FORMAT prints a topic until it is killed.
 consume() { exec timeout "$patience" kcat -C -q -u -b "$brokers" -t "$1" -o "$2" -X isolation.level=read_committed -f "$3"; }
@@ -61,11 +62,21 @@ seen_enough
 # One key, one partition: the cancelled one would have come before the last.
 [[ $delivered == "first last " ]] || fail "delivered within $patience s: ${delivered:-nothing}"
 
+# Each task has a key of its own, so the pairs are in all partitions.
+for ((i = 0; i < pairs; i++)); do
+  about=(-H "notyet-topic=$target" -H "notyet-id=$run-pair-$i")
+  request "$run-key-$i" pair -H notyet-delay=1h "${about[@]}"
+  request "$run-key-$i" none -H notyet-op=cancel "${about[@]}"
+done
+
 exec {events}< <(consume "$results" "s@$((start - 60000))" '%k|%h\n')
 reader=$!
-answer=
+declare -A answers=()
 while IFS='|' read -r key headers; do
-  if [[ $key == "$run-cancelled" && ,$headers, == *,notyet-state=cancelled,* ]]; then answer=yes; break; fi
+  [[ $key == "$run-cancelled" || $key == "$run-pair-"* ]] || continue
+  [[ ,$headers, == *,notyet-state=cancelled,* ]] || fail "the cancel of $key is answered with $headers"
+  answers[$key]=yes
+  ((${#answers[@]} <= pairs)) || break # with that of the first cancelled task
 done <&"$events"
-[[ $answer ]] || fail "the cancel was not answered within $patience s"
+((${#answers[@]} == pairs + 1)) || fail "${#answers[@]} of $((pairs + 1)) cancels were answered within $patience s"
 echo "kcat: scheduled, cancelled and consumed"

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -11,12 +12,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/notyet/notyet/producer"
+	"github.com/notyet/notyet/schemas"
 )
 
-// TestStockClients: kcat and the stock Python, Java and Node clients schedule, cancel and consume by
-// headers alone.
+// TestStockClients: kcat, the stock Python, Java and Node clients, and the producer in Go schedule,
+// cancel and consume. Each client cancels 200 tasks that it has scheduled, and each of these cancels is
+// answered cancelled. All of them put a key into the same partition, so one may cancel for another.
+// kcat and Go need nothing that must be fetched. The others run in the long tests.
 func TestStockClients(t *testing.T) {
-	mayInstall(t)
 	onStacks(t, func(t *testing.T, s *stack) {
 		target := s.name + ".clients"
 		s.topics(4, target)
@@ -24,9 +31,50 @@ func TestStockClients(t *testing.T) {
 		s.dispatcher("clients")
 		for _, client := range []string{"kcat", "python", "java", "node"} {
 			t.Run(client, func(t *testing.T) {
+				if client != "kcat" {
+					mayInstall(t)
+				} else if _, err := exec.LookPath("kcat"); err != nil {
+					require.NotEqual(t, "true", os.Getenv("CI"), "kcat is missing, and CI must run the test")
+					t.Skip("kcat is not installed: apt-get install kcat")
+				}
 				s.example(t, "../../examples/clients", []string{"NOTYET_RESULTS=" + s.results, "NOTYET_REPORTS=" + s.reports, "NOTYET_TARGET=" + target, "NOTYET_INTAKE=" + s.intake}, "./run.sh", client)
 			})
 		}
+		t.Run("go", func(t *testing.T) { s.pairs(t, target) })
+		s.keysAreTogether(t)
+	})
+}
+
+// pairs schedules 200 tasks and cancels each, with the producer.
+func (s *stack) pairs(t *testing.T, target string) {
+	p := producer.New(s.client, producer.Config{Intake: s.intake})
+	waiting := map[string]bool{}
+	for i := range 200 {
+		ref, err := p.Schedule(t.Context(), producer.Task{Topic: target, ID: fmt.Sprint("go-pair-", i), Key: fmt.Append(nil, "go-key-", i), Delay: time.Hour})
+		require.NoError(t, err)
+		require.NoError(t, p.Cancel(t.Context(), ref))
+		waiting[ref.ID] = true
+	}
+	s.read(s.reader([]string{s.results}), time.Minute, func(r *kgo.Record) bool {
+		if id := string(r.Key); waiting[id] {
+			require.Contains(t, r.Headers, kgo.RecordHeader{Key: schemas.HeaderState, Value: []byte("cancelled")}, "%s: %s", id, r.Value)
+			delete(waiting, id)
+		}
+		return len(waiting) == 0
+	})
+}
+
+// keysAreTogether fails if a request is in another partition than Go clients put its key into.
+func (s *stack) keysAreTogether(t *testing.T) {
+	ends, err := kadm.NewClient(s.client).ListEndOffsets(t.Context(), s.intake)
+	require.NoError(t, err)
+	places, left := kgo.StickyKeyPartitioner(nil).ForTopic(s.intake), int64(0)
+	ends.Each(func(o kadm.ListedOffset) { left += o.Offset })
+	partitions := len(ends[s.intake])
+	s.read(s.reader([]string{s.intake}), time.Minute, func(r *kgo.Record) bool {
+		require.EqualValues(t, places.Partition(r, partitions), r.Partition, "the partition of %s", r.Key)
+		left--
+		return left == 0
 	})
 }
 

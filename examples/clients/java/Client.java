@@ -2,9 +2,11 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.UUID;
 import java.util.function.Predicate;
 
@@ -29,6 +31,7 @@ public class Client {
     static final String INTAKE = env("NOTYET_INTAKE", "notyet.intake");
     static final String RESULTS = env("NOTYET_RESULTS", "notyet.results");
     static final String TARGET = env("NOTYET_TARGET", "notyet-clients-check");
+    static final int PAIRS = 200;
     static final Duration PATIENCE = Duration.ofSeconds(60);
 
     static final String RUN = "java-" + UUID.randomUUID();
@@ -40,10 +43,14 @@ public class Client {
         long lastDue = start + 10000;
         try (var producer = new KafkaProducer<>(Map.of("bootstrap.servers", BROKERS, "enable.idempotence", "true"),
                 new StringSerializer(), new StringSerializer())) {
-            request(producer, "first", "first", true, "notyet-delay=PT2S");
-            request(producer, "cancelled", "cancelled", true, "notyet-delay=3s");
-            request(producer, "last", "last", true, "notyet-at=" + lastDue);
-            request(producer, "cancelled", null, false, "notyet-op=cancel");
+            request(producer, RUN, "first", "first", true, "notyet-delay=PT2S");
+            request(producer, RUN, "cancelled", "cancelled", true, "notyet-delay=3s");
+            request(producer, RUN, "last", "last", true, "notyet-at=" + lastDue);
+            request(producer, RUN, "cancelled", null, false, "notyet-op=cancel");
+            for (int i = 0; i < PAIRS; i++) { // each task has a key of its own, so the pairs are in all partitions
+                request(producer, RUN + "-key-" + i, "pair-" + i, "pair", false, "notyet-delay=1h");
+                request(producer, RUN + "-key-" + i, "pair-" + i, null, false, "notyet-op=cancel");
+            }
         }
 
         List<String> delivered = new ArrayList<>();
@@ -58,8 +65,18 @@ public class Client {
         });
         // One key, one partition: the cancelled one would have come before the last.
         check(delivered.equals(List.of("first", "last")), "delivered: " + delivered);
-        consume(RESULTS, record -> (RUN + "-cancelled").equals(record.key())
-                && Optional.ofNullable(record.headers().lastHeader("notyet-state")).map(Client::text).equals(Optional.of("cancelled")));
+
+        Set<String> unanswered = new HashSet<>(Set.of(RUN + "-cancelled"));
+        for (int i = 0; i < PAIRS; i++) {
+            unanswered.add(RUN + "-pair-" + i);
+        }
+        consume(RESULTS, record -> {
+            if (unanswered.remove(record.key())) {
+                String state = text(record.headers().lastHeader("notyet-state"));
+                check(state.equals("cancelled"), "the cancel of " + record.key() + " is answered " + state);
+            }
+            return unanswered.isEmpty();
+        });
         System.out.println("java: scheduled, cancelled and consumed");
     }
 
@@ -81,9 +98,9 @@ public class Client {
                 "enable.auto.commit", "false", "isolation.level", "read_committed"), new StringDeserializer(), new StringDeserializer());
     }
 
-    /** Sends a request and waits for Kafka's acknowledgement. One record key for all keeps those about one task in order. */
-    static void request(KafkaProducer<String, String> producer, String task, String value, boolean own, String setting) throws Exception {
-        var record = new ProducerRecord<>(INTAKE, RUN, value);
+    /** Sends a request and waits for Kafka's acknowledgement. One record key for all requests about a task keeps them in order. */
+    static void request(KafkaProducer<String, String> producer, String key, String task, String value, boolean own, String setting) throws Exception {
+        var record = new ProducerRecord<>(INTAKE, key, value);
         List<String> headers = new ArrayList<>(List.of("notyet-topic=" + TARGET, "notyet-id=" + RUN + "-" + task, setting));
         if (own) {
             headers.addAll(OWN);

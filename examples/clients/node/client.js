@@ -14,6 +14,7 @@ const BROKERS = (NOTYET_KAFKA_BROKERS || "127.0.0.1:9092").split(",");
 const INTAKE = NOTYET_INTAKE || "notyet.intake";
 const RESULTS = NOTYET_RESULTS || "notyet.results";
 const TARGET = NOTYET_TARGET || "notyet-clients-check";
+const PAIRS = 200;
 const PATIENCE = 60_000; // ms
 
 const RUN = `node-${randomUUID()}`;
@@ -83,7 +84,8 @@ async function main() {
   const start = Date.now();
   const lastDue = start + 10000;
   const task = (name, headers) => ({ "notyet-topic": TARGET, "notyet-id": `${RUN}-${name}`, ...headers });
-  // One record key for all: requests about one task stay in order.
+  const pairs = Array.from({ length: PAIRS }, (_, i) => [`${RUN}-key-${i}`, `pair-${i}`]); // keys in all partitions
+  // One record key for all requests about a task keeps them in order.
   await producer.send({
     topic: INTAKE,
     messages: [
@@ -91,6 +93,10 @@ async function main() {
       { key: RUN, value: "cancelled", headers: task("cancelled", { "notyet-delay": "3s", ...OWN }) },
       { key: RUN, value: "last", headers: task("last", { "notyet-at": String(lastDue), ...OWN }) },
       { key: RUN, value: null, headers: task("cancelled", { "notyet-op": "cancel" }) },
+      ...pairs.flatMap(([key, name]) => [
+        { key, value: "pair", headers: task(name, { "notyet-delay": "1h" }) },
+        { key, value: null, headers: task(name, { "notyet-op": "cancel" }) },
+      ]),
     ],
   });
   await producer.disconnect();
@@ -105,7 +111,15 @@ async function main() {
     return name === "last";
   });
   check(delivered.join() === "first,last", `delivered: ${delivered}`); // one key, one partition: the cancelled one would have come before the last
-  await consume(RESULTS, (message) => String(message.key) === `${RUN}-cancelled` && String(message.headers["notyet-state"]) === "cancelled");
+
+  const unanswered = new Set(["cancelled", ...pairs.map(([, name]) => name)].map((name) => `${RUN}-${name}`));
+  await consume(RESULTS, (message) => {
+    if (unanswered.delete(String(message.key))) {
+      const state = String(message.headers["notyet-state"]);
+      check(state === "cancelled", `the cancel of ${message.key} is answered ${state}`);
+    }
+    return unanswered.size === 0;
+  });
   console.log("node: scheduled, cancelled and consumed");
 }
 
