@@ -52,6 +52,7 @@ type Backfilled struct {
 	Existing  int   `json:"existing"            doc:"runs that are there, pending or ended: left alone"`
 	Coming    int   `json:"coming"              doc:"runs that the timer has still to make, and future ones: left alone"`
 	Forgotten int   `json:"forgotten"           doc:"runs that lie so far back that nobody remembers whether they were made: left alone, unless forgotten is sent"`
+	BeforeSet int   `json:"before_set,omitempty" doc:"of those made or existing, runs from before the timer was set"`
 	Next      int64 `json:"next,omitempty"      doc:"the first run that was not come to, Unix ms: send the request again, with this from or the one before; absent: all are done"`
 }
 
@@ -128,6 +129,7 @@ func (l *Local) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 		}
 		l.Hint(ctx, done.Added)
 		out.Made, out.Existing, out.Coming, out.Forgotten = out.Made+done.Made, out.Existing+done.Existing, out.Coming+done.Coming, out.Forgotten+done.Forgotten
+		out.BeforeSet += done.BeforeSet
 		span.From, out.Next, entry = done.Next, done.Next, done.Entry
 		if out.Next == 0 || time.Now().After(ends) {
 			return out, nil

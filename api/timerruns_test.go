@@ -86,14 +86,14 @@ func TestBackfill(t *testing.T) {
 		return out
 	}
 	from := At(now.Add(-600 * time.Minute).UnixMilli())
-	require.Equal(t, Backfilled{Made: 600}, ask(Backfill{From: from, DryRun: true}))
+	require.Equal(t, Backfilled{Made: 600, BeforeSet: 600}, ask(Backfill{From: from, DryRun: true}))
 	w.local.changeFor = 0 // each request ends with its first piece
 	first := ask(Backfill{From: from})
 	require.Equal(t, 200, first.Made)
 	require.Equal(t, now.Add(-400*time.Minute).UnixMilli()/60_000, first.Next/60_000)
 	w.local.changeFor = changeBudget
-	require.Equal(t, Backfilled{Made: 400, Existing: 200}, ask(Backfill{From: from}), "the same request goes on")
-	require.Equal(t, Backfilled{Existing: 600}, ask(Backfill{From: from}))
+	require.Equal(t, Backfilled{Made: 400, Existing: 200, BeforeSet: 600}, ask(Backfill{From: from}), "the same request goes on")
+	require.Equal(t, Backfilled{Existing: 600, BeforeSet: 600}, ask(Backfill{From: from}))
 	log, err := w.client.Audit(t.Context(), AuditFilter{})
 	require.NoError(t, err)
 	require.Len(t, log.Entries, 2)

@@ -31,6 +31,7 @@ func Mount(mux *http.ServeMux, version string) {
 	for pattern, h := range map[string]handler{
 		"GET /{$}":          c.overview,
 		"GET /find":         c.find,
+		"POST /find":        c.cancelMany,
 		"GET /task":         c.task,
 		"POST /task":        c.changeTask,
 		"GET /targets":      c.targets,

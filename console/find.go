@@ -17,6 +17,7 @@ type findData struct {
 	Lists                []foundList
 	None                 bool // all was looked through
 	Asked                bool
+	Cancels              bool // the filter can also be cancelled by
 	States               []string
 }
 
@@ -39,6 +40,9 @@ const walkFor = 500 * time.Millisecond
 // find goes to the task with the typed id, or shows all that have the id. Without one it lists the
 // tasks whose id begins with the text: those to come, and those that have ended.
 func (c *Console) find(r *http.Request) (view, error) {
+	if r.FormValue("do") != "" {
+		return c.cancelMany(r)
+	}
 	d := &findData{Q: strings.TrimSpace(r.FormValue("q")), Topic: strings.TrimSpace(r.FormValue("topic")), Tag: strings.TrimSpace(r.FormValue("tag")), State: r.FormValue("state"), Ended: r.FormValue("ended") != "", States: taskStates}
 	v := view{page: "find", title: "Find a task", data: d}
 	goesOn := r.FormValue("cursor") != ""
@@ -65,6 +69,7 @@ func (c *Console) find(r *http.Request) (view, error) {
 	} else if len(d.Named) > 0 {
 		return v, nil
 	}
+	d.Cancels = d.State == "" && !d.Ended && !goesOn && d.Q+d.Topic+d.Tag != ""
 	d.None = true
 	until := time.Now().Add(walkFor)
 	for _, read := range readings {

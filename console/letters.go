@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
@@ -25,36 +26,92 @@ type lettersData struct {
 
 type letterFilter struct{ api.LetterFilter }
 
-func readFilter(r *http.Request) letterFilter {
+func readFilter(r *http.Request) (f letterFilter, err error) {
 	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
-	return letterFilter{api.LetterFilter{Kind: trim("kind"), Topic: trim("topic"), TaskID: trim("task_id"), Reason: trim("reason"), Replayed: r.FormValue("replayed") != ""}}
+	f.LetterFilter = api.LetterFilter{Kind: trim("kind"), Topic: trim("topic"), TaskID: trim("task_id"), Tag: trim("tag"), Reason: trim("reason"), Replayed: r.FormValue("replayed") != ""}
+	for _, text := range strings.FieldsFunc(strings.Join(r.Form["ids"], ","), func(c rune) bool { return c == ',' }) {
+		id, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return f, badForm("ids", "has "+text+", which is no number of a dead letter")
+		}
+		f.IDs = append(f.IDs, id)
+	}
+	if f.Since, err = instant(r, "since"); err == nil {
+		f.Until, err = instant(r, "until")
+	}
+	return f, err
+}
+
+// instant reads a field: a time as parseWhen does, or how long ago it was.
+func instant(r *http.Request, name string) (at api.Instant, err error) {
+	text := strings.TrimSpace(r.FormValue(name))
+	if text == "" {
+		return at, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
+		return api.At(time.Now().Add(-ago).UnixMilli()), nil
+	}
+	when, err := parseWhen(name, text)
+	if err == nil {
+		err = at.UnmarshalText([]byte(when))
+	}
+	return at, err
+}
+
+// written is an instant as a form has it.
+func written(at api.Instant) string {
+	if at == (api.Instant{}) {
+		return ""
+	}
+	return time.UnixMilli(at.Millis()).UTC().Format(time.RFC3339Nano)
+}
+
+// Fields are what is set, each with its name in a form and in the API.
+func (f letterFilter) Fields() (out []field) {
+	var ids []string
+	for _, id := range f.IDs {
+		ids = append(ids, strconv.FormatInt(id, 10))
+	}
+	for _, x := range []field{{"ids", strings.Join(ids, ",")}, {"kind", f.Kind}, {"topic", f.Topic}, {"task_id", f.TaskID}, {"tag", f.Tag}, {"reason", f.Reason}, {"since", written(f.Since)}, {"until", written(f.Until)}} {
+		if x.Value != "" {
+			out = append(out, x)
+		}
+	}
+	if f.Replayed {
+		out = append(out, field{"replayed", "true"})
+	}
+	return out
 }
 
 func (f letterFilter) query() url.Values {
 	q := url.Values{}
-	set(q, "kind", f.Kind)
-	set(q, "topic", f.Topic)
-	set(q, "task_id", f.TaskID)
-	set(q, "reason", f.Reason)
-	if f.Replayed {
-		q.Set("replayed", "true")
+	for _, x := range f.Fields() {
+		q.Add(x.Name, x.Value)
 	}
 	return q
 }
 
+// page shows the letters.
+func (f letterFilter) page() string {
+	if len(f.IDs) == 1 {
+		return "/deadletter?id=" + strconv.FormatInt(f.IDs[0], 10)
+	}
+	return "/deadletters?" + f.query().Encode()
+}
+
 func (f letterFilter) all() bool {
-	return f.Kind == "" && f.Topic == "" && f.TaskID == "" && f.Reason == ""
+	f.Replayed = false
+	return len(f.Fields()) == 0
 }
 
 func (f letterFilter) String() string {
 	if f.all() {
 		return "all dead letters"
 	}
+	f.Replayed = false
 	parts := []string{}
-	for _, p := range [][2]string{{"kind", f.Kind}, {"topic", f.Topic}, {"task", f.TaskID}, {"reason", f.Reason}} {
-		if p[1] != "" {
-			parts = append(parts, p[0]+" "+p[1])
-		}
+	for _, x := range f.Fields() {
+		parts = append(parts, cmp.Or(map[string]string{"task_id": "task", "ids": "number"}[x.Name], x.Name)+" "+x.Value)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -63,14 +120,18 @@ func (c *Console) letters(r *http.Request) (view, error) {
 	if r.FormValue("do") != "" {
 		return c.changeLetters(r)
 	}
-	d := &lettersData{Filter: readFilter(r), Kinds: letterKinds}
+	filter, err := readFilter(r)
+	if err != nil {
+		return view{}, err
+	}
+	d := &lettersData{Filter: filter, Kinds: letterKinds}
 	q := d.Filter.query()
 	q.Set("limit", "50")
 	q.Set("newest", "true")
 	set(q, "cursor", r.FormValue("cursor"))
 	var page api.Letters
-	err := c.inside.get(r.Context(), "/deadletters", q, &page)
-	d.Letters, d.Next = page.Letters.Letters, next(r, "/deadletters", page.Cursor, "kind", "topic", "task_id", "reason", "replayed")
+	err = c.inside.get(r.Context(), "/deadletters", q, &page)
+	d.Letters, d.Next = page.Letters.Letters, nextPage("/deadletters", page.Cursor, d.Filter.query())
 	return view{page: "deadletters", title: "Dead letters", data: d}, err
 }
 
@@ -93,15 +154,14 @@ func (c *Console) letter(r *http.Request) (view, error) {
 // progress is how far a replay or a purge has come. Each request does one page; the script, or the
 // operator, asks for the next.
 type progress struct {
-	What, Name        string
-	Do                string
-	Filter            letterFilter
-	Total, Done, Left int64
-	Skipped           skipped
-	At                int64 // of the first page, Unix ms
-	After, UpTo       int64
-	Last              bool
-	Percent           int64
+	What, Name  string
+	Do          string
+	Filter      letterFilter
+	Total, Done int64
+	Skipped     skipped
+	At          int64 // of the first page, Unix ms
+	After, UpTo int64
+	Last        bool
 }
 
 // skipped is how many letters were not replayed, by the reason.
@@ -182,7 +242,11 @@ type replayedData struct {
 // replayed says what became of a replay: how much was replayed, how much was not, and how much has
 // died again since.
 func (c *Console) replayed(r *http.Request) (view, error) {
-	d := replayedData{progress: progress{Filter: readFilter(r), Total: whole(r, "total"), Done: whole(r, "done"), At: whole(r, "at")}, Missed: whole(r, "skipped"), Stopped: r.FormValue("stopped") != ""}
+	filter, err := readFilter(r)
+	if err != nil {
+		return view{}, err
+	}
+	d := replayedData{progress: progress{Filter: filter, Total: whole(r, "total"), Done: whole(r, "done"), At: whole(r, "at")}, Missed: whole(r, "skipped"), Stopped: r.FormValue("stopped") != ""}
 	d.Name, d.Letters = d.Filter.String(), "/deadletters?"+d.Filter.query().Encode()
 	if d.Done = max(d.Done-d.Missed, 0); d.Done == 0 || d.At == 0 {
 		return view{page: "replayed", title: "Replay", data: d}, nil
@@ -190,14 +254,21 @@ func (c *Console) replayed(r *http.Request) (view, error) {
 	q := d.Filter.query()
 	q.Set("died_again_since", strconv.FormatInt(d.At, 10))
 	var n api.Count
-	err := c.inside.get(r.Context(), "/deadletters/count", q, &n)
+	err = c.inside.get(r.Context(), "/deadletters/count", q, &n)
 	d.Again = n.Count
 	return view{page: "replayed", title: "Replay", data: d}, err
 }
 
 // changeLetters counts the letters of a filter, and then replays or purges a page at a time.
 func (c *Console) changeLetters(r *http.Request) (view, error) {
-	p := progress{Do: r.FormValue("do"), Filter: readFilter(r)}
+	filter, err := readFilter(r)
+	if err != nil {
+		return view{}, err
+	}
+	if r.FormValue("only") == "ticked" && len(filter.IDs) == 0 {
+		return view{}, badForm("ids", "are empty: tick the letters that are meant")
+	}
+	p := progress{Do: r.FormValue("do"), Filter: filter}
 	switch p.Do {
 	case "replay":
 		p.What = "Replay"
@@ -218,7 +289,7 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 			return view{}, err
 		}
 		fields := append(p.fields(), field{"total", strconv.FormatInt(n.Count, 10)})
-		return view{page: "confirm", title: p.What, data: confirmation{What: p.What, Name: p.Name, Path: "/deadletters", Back: "/deadletters?" + p.Filter.query().Encode(),
+		return view{page: "confirm", title: p.What, data: confirmation{What: p.What, Name: p.Name, Path: "/deadletters", Back: p.Filter.page(),
 			Danger: p.Do == "purge", Fields: fields, Detail: digits(n.Count) + " dead letters now."}}, nil
 	}
 	if err := c.letterPage(r, &p); err != nil {
@@ -230,11 +301,11 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 	case p.Last:
 		return view{to: "/deadletters?" + p.Filter.query().Encode(), outcome: &outcome{Text: "Deleted " + digits(p.Done) + " dead letters."}}, nil
 	}
-	p.Left = max(p.Total-p.Done, 0)
-	if p.Total > 0 {
-		p.Percent = min(100, p.Done*100/p.Total)
+	stop := "/deadletters"
+	if p.Do == "replay" {
+		stop = p.Outcome()
 	}
-	return view{page: "progress", title: p.What, data: p}, nil
+	return newProgressBar(progressBar{What: p.What, Name: p.Name, Path: "/deadletters", Stop: stop, Done: p.Done, Total: p.Total, Again: p.again()}), nil
 }
 
 // letterPage does one page, and says in p where the next begins.
@@ -264,15 +335,11 @@ func (c *Console) letterPage(r *http.Request, p *progress) error {
 
 // fields are the filter's fields for the next request.
 func (p progress) fields() []field {
-	f := []field{{"do", p.Do}, {"kind", p.Filter.Kind}, {"topic", p.Filter.Topic}, {"task_id", p.Filter.TaskID}, {"reason", p.Filter.Reason}}
-	if p.Filter.Replayed {
-		f = append(f, field{"replayed", "on"})
-	}
-	return f
+	return append([]field{{"do", p.Do}}, p.Filter.Fields()...)
 }
 
-// Again are the fields of the continuing form.
-func (p progress) Again() []field {
+// again are the fields of the continuing form.
+func (p progress) again() []field {
 	n := func(i int64) string { return strconv.FormatInt(i, 10) }
 	out := append(p.fields(), field{"confirmed", "yes"}, field{"total", n(p.Total)}, field{"done", n(p.Done)}, field{"after", n(p.After)}, field{"up_to", n(p.UpTo)}, field{"at", n(p.At)})
 	for _, text := range p.Skipped.texts() {

@@ -150,9 +150,11 @@ var funcs = template.FuncMap{
 		v := reflect.ValueOf(all)
 		return v.Slice(0, min(v.Len(), cardRows)).Interface()
 	},
-	"others":  func(listed, others int) int { return max(listed-cardRows, 0) + others },
-	"short":   short,
-	"lasting": lasting,
+	"others":   func(listed, others int) int { return max(listed-cardRows, 0) + others },
+	"short":    short,
+	"lasting":  lasting,
+	"written":  written,
+	"lateness": func(ms int64) string { return lasting(float64(ms)) },
 	"orNone": func(f *float64) string {
 		if f == nil {
 			return "none"

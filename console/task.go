@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,7 +23,10 @@ type taskData struct {
 	Task    api.Task
 	Content *content
 	Line    []moment
-	Open    bool // can still be changed
+	Late    string // how late its first delivery was; "": there was none
+	Open    bool   // can still be changed
+	Movable bool
+	Policy  string // what can be done about its target: pause or resume
 }
 
 // moment is a point of a task's time line.
@@ -44,8 +48,26 @@ func (c *Console) task(r *http.Request) (view, error) {
 	}
 	d.Content = newContent(d.Task.Content)
 	d.Line = line(&d.Task)
-	d.Open = slices.Contains([]string{"pending", "claimed", "waiting_report", "waiting_retry"}, d.Task.State)
+	d.Late = late(&d.Task)
+	d.Open = slices.Contains(taskStates[:openStates], d.Task.State)
+	d.Movable = d.Open || d.Task.State == "dead"
+	if d.Policy = "pause"; d.Task.Why != nil && d.Task.Why.Reason == "paused" {
+		d.Policy = "resume"
+	}
 	return view{page: "task", title: "Task " + id, data: d}, nil
+}
+
+// late says how late the first delivery was, as far as its time was kept.
+func late(t *api.Task) string {
+	for _, e := range t.Events {
+		if e.State == schemas.StateDispatched && e.Attempt == 1 && e.At > 0 {
+			return lasting(float64(max(e.At-t.Due, 0)))
+		}
+	}
+	if t.State == "delivered" || t.State == "succeeded" {
+		return "not kept: the event on the results topic has it"
+	}
+	return ""
 }
 
 // line is the known life of a task, in order. A delivery has no time of its own.
@@ -110,13 +132,19 @@ func (c *Console) changeTask(r *http.Request) (view, error) {
 			Fields: []field{{"do", do}, {"topic", topic}, {"id", id}, {"at", at}}}
 		conf.Detail = "It is " + t.State + ", due at " + utc(t.Due) + ", " + relative(time.Until(time.UnixMilli(t.Due))) + "."
 		if do == "move" {
+			switch {
+			case t.State == "dead":
+				conf.Detail += " It is scheduled again as it was. Its dead letter stays, and is not to be replayed too."
+			case !movesAtOnce(&t):
+				conf.Detail += " It is stopped first, and scheduled again only if that ends its attempts."
+			}
 			conf.Changes = []replaced{{"Due", utc(t.Due), again["at"].(string)}}
 		}
 		return view{page: "confirm", title: what[0], data: conf}, nil
 	}
 	if do == "move" {
-		_, err := c.inside.call(r.Context(), http.MethodPost, "/tasks", again, nil)
-		return view{to: back, outcome: &outcome{Text: "The request with the new due time is in the intake. It takes effect when a scanner has stored it, a moment later."}}, err
+		out, err := c.move(r.Context(), &t, again)
+		return view{to: back, outcome: out}, err
 	}
 	var e api.Event
 	status, err := c.inside.call(r.Context(), http.MethodPost, "/tasks/"+do+"?wait="+answerWait, target(&t), &e)
@@ -132,20 +160,53 @@ func target(t *api.Task) api.Target {
 	return out
 }
 
-// moveMargin is how long before the due time a task can be moved: the request takes a moment, and
-// behind the delivery it would deliver the task once more.
+// moveMargin is how long before the due time one request moves a task. The request takes a moment,
+// and behind the delivery it would deliver the task once more.
 const moveMargin = 30 * time.Second
+
+// movesAtOnce tells whether one request moves the task.
+func movesAtOnce(t *api.Task) bool {
+	return t.State == "dead" || t.State == "pending" && time.Until(time.UnixMilli(t.Due)) >= moveMargin
+}
+
+// stopWait is how long a move waits for the end of the attempts.
+const stopWait = "30s"
+
+// move sends the request of moved. A task that may be delivered meanwhile is stopped before, and
+// only one that is stopped is scheduled again.
+func (c *Console) move(ctx context.Context, t *api.Task, again map[string]any) (*outcome, error) {
+	stops := !movesAtOnce(t)
+	if stops {
+		var e api.Event
+		status, err := c.inside.call(ctx, http.MethodPost, "/tasks/stop?wait="+stopWait, target(t), &e)
+		switch {
+		case err != nil:
+			return nil, err
+		case status == http.StatusAccepted || e.State == "":
+			return &outcome{Text: "It is not moved: the request to stop it was not answered within " + stopWait + ", and may still take effect. Look again. If it is stopped then, schedule it anew.", Bad: true}, nil
+		case e.State != schemas.StateCancelled && e.State != schemas.StateStopped:
+			return &outcome{Text: "It is not moved. " + newOutcome(status, e).Text, Bad: true}, nil
+		}
+	}
+	_, err := c.inside.call(ctx, http.MethodPost, "/tasks", again, nil)
+	switch {
+	case err != nil && stops:
+		return &outcome{Text: "It is stopped, and not scheduled again: " + text(err) + ". Schedule it anew.", Bad: true}, nil
+	case err != nil:
+		return nil, err
+	}
+	return &outcome{Text: "The request with the new due time is in the intake. It takes effect when a scanner has stored it, a moment later."}, nil
+}
 
 // moved is the request that schedules the same task again with another due time.
 func moved(t *api.Task, at string) (map[string]any, error) {
-	if t.State != "pending" || time.Until(time.UnixMilli(t.Due)) < moveMargin {
-		return nil, badForm("id", fmt.Sprintf("the task is %s, due at %s: only one that is pending and due in %v or later can be moved. Cancel it, and schedule it again if that says cancelled",
-			t.State, time.UnixMilli(t.Due).UTC().Format(time.RFC3339), moveMargin))
+	if t.State != "dead" && !slices.Contains(taskStates[:openStates], t.State) {
+		return nil, badForm("id", "names a task that is "+t.State+": nothing is left to be moved. Schedule it again")
 	}
 	if t.Content == nil || t.Settings == nil {
-		return nil, badForm("id", "the task's content is not kept any more, or may not be read: schedule it again")
+		return nil, badForm("id", "names a task whose content is not kept any more, or may not be read: schedule it again")
 	}
-	when, err := parseWhen(at)
+	when, err := parseWhen("at", at)
 	if err != nil {
 		return nil, err
 	}
@@ -174,12 +235,12 @@ func unchanged(s *api.Settings, c *deadletter.Content) map[string]any {
 }
 
 // parseWhen reads a time in UTC as a browser's form sends it, RFC 3339, or Unix ms.
-func parseWhen(text string) (string, error) {
+func parseWhen(name, text string) (string, error) {
 	ms, rej := schemas.ParseTime(text)
 	if rej != nil {
 		at, err := schemas.LocalTime(text, "UTC")
 		if wrong, ok := errors.AsType[*schemas.Rejection](err); ok {
-			return "", badForm("at", wrong.Problem+": "+wrong.Fix)
+			return "", badForm(name, wrong.Problem+": "+wrong.Fix)
 		}
 		ms = at.UnixMilli()
 	}

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,6 +49,8 @@ type timerData struct {
 	Form    timerForm
 	Content *content
 	Preview previewData
+	Last    []api.AuditedRun // the latest first
+	LastErr string
 }
 
 func (c *Console) timer(r *http.Request) (view, error) {
@@ -55,7 +59,8 @@ func (c *Console) timer(r *http.Request) (view, error) {
 	}
 	d := timerData{}
 	topic, id := r.FormValue("topic"), r.FormValue("id")
-	if err := c.inside.get(r.Context(), timerAPI(topic, id), nil, &d.Timer); err != nil {
+	err := c.inside.get(r.Context(), timerAPI(topic, id), nil, &d.Timer)
+	if err != nil {
 		return view{}, err
 	}
 	d.Content = newContent(d.Timer.Content)
@@ -67,7 +72,34 @@ func (c *Console) timer(r *http.Request) (view, error) {
 		}
 		d.Preview = c.runs(r, definition)
 	}
+	d.Last, err = c.lastRuns(r, topic, id, d.Preview.Runs)
+	d.LastErr = text(err)
 	return view{page: "timer", title: "Timer " + id, data: d}, nil
+}
+
+// shownRuns is how many of the last runs a timer's page shows.
+const shownRuns = 20
+
+// lastRuns returns the timer's last runs, the latest first. The runs ahead tell how far back to
+// look, and a day is enough for a timer that runs in bursts.
+func (c *Console) lastRuns(r *http.Request, topic, id string, ahead []api.Run) (out []api.AuditedRun, err error) {
+	const day = 24 * 3_600_000
+	back := int64(day)
+	if n := int64(len(ahead)); n > 1 {
+		back = (ahead[n-1].At - ahead[0].At) / (n - 1) * (shownRuns + 1)
+	}
+	for now := time.Now().UnixMilli(); ; back = day {
+		var page api.TimerAudit
+		if err := c.inside.get(r.Context(), timerAPI(topic, id)+"/audit", url.Values{"from": {strconv.FormatInt(max(now-back, 1), 10)}}, &page); err != nil {
+			return nil, err
+		}
+		out = slices.DeleteFunc(page.Runs, func(run api.AuditedRun) bool { return run.State == "coming" || run.State == "not_expected" })
+		if len(out) >= shownRuns || back >= day {
+			break
+		}
+	}
+	slices.Reverse(out)
+	return out[:min(len(out), shownRuns)], nil
 }
 
 func timerAPI(topic, id string) string {
@@ -222,7 +254,7 @@ func seen(t *api.Timer) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-var timerActions = map[string]string{"set": "Set this timer", "enable": "Enable this timer", "disable": "Disable this timer", "delete": "Delete this timer"}
+var timerActions = map[string]string{"set": "Set this timer", "enable": "Enable this timer", "disable": "Disable this timer", "delete": "Delete this timer", "run": "Make this run", "backfill": "Make the missing runs"}
 
 // changeTimer sets, enables, disables or deletes a timer, after a question with the name. The
 // question of a timer to be set shows its runs, and what it replaces.
@@ -230,7 +262,7 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	f, do := readTimer(r), r.FormValue("do")
 	what, known := timerActions[do]
 	if !known {
-		return view{}, badForm("do", "is none of set, enable, disable and delete")
+		return view{}, badForm("do", "is none of set, enable, disable, delete, run and backfill")
 	}
 	if f.Topic == "" || f.ID == "" {
 		return view{}, badForm("topic and id", "name a timer: both are needed")
@@ -238,8 +270,13 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	if err := needs(r, access.Operate); err != nil {
 		return view{}, err
 	}
-	if do == "set" {
+	switch do {
+	case "set":
 		return c.setTimer(r, f)
+	case "run":
+		return c.runTimer(r, f)
+	case "backfill":
+		return c.backfillTimer(r, f)
 	}
 	back, path := timerPath(f.Topic, f.ID), timerAPI(f.Topic, f.ID)
 	if !confirmed(r) {
@@ -255,6 +292,58 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	var e api.Event
 	status, err := c.inside.call(r.Context(), method, path+"?wait="+answerWait, nil, &e)
 	return view{to: back, outcome: newOutcome(status, e)}, err
+}
+
+// runTimer makes the run of an instant, or one that is named by now.
+func (c *Console) runTimer(r *http.Request, f timerForm) (view, error) {
+	at, back := whole(r, "at"), timerPath(f.Topic, f.ID)
+	if !confirmed(r) {
+		conf := confirmation{What: timerActions["run"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: "It is due at once.", Fields: []field{{"do", "run"}, {"topic", f.Topic}, {"id", f.ID}}}
+		if at > 0 {
+			conf.Detail = "The run of " + utc(at) + ". " + conf.Detail
+			conf.Fields = append(conf.Fields, field{"at", strconv.FormatInt(at, 10)})
+		}
+		return view{page: "confirm", title: conf.What, data: conf}, nil
+	}
+	var run api.TimerRun
+	if _, err := c.inside.call(r.Context(), http.MethodPost, timerAPI(f.Topic, f.ID)+"/run", api.RunTimer{At: api.At(at)}, &run); err != nil {
+		return view{}, err
+	}
+	out := outcome{Text: "Made " + run.ID + ": it is due now."}
+	if !run.Made {
+		out = outcome{Text: run.ID + " was there: nothing was made.", Bad: true}
+	}
+	return view{to: back, outcome: &out}, nil
+}
+
+// backfillTimer counts the missing runs of a range, and then makes them.
+func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
+	from, err := instant(r, "from")
+	if err == nil && from == (api.Instant{}) {
+		err = badForm("from", "is empty: write a time in UTC, or how long ago it was, such as 72h")
+	}
+	to, errTo := instant(r, "to")
+	if err := cmp.Or(err, errTo); err != nil {
+		return view{}, err
+	}
+	back, request := timerPath(f.Topic, f.ID), api.Backfill{From: from, To: to, DryRun: !confirmed(r)}
+	var done api.Backfilled
+	if _, err := c.inside.call(r.Context(), http.MethodPost, timerAPI(f.Topic, f.ID)+"/backfill", request, &done); err != nil {
+		return view{}, err
+	}
+	n := func(what string, n int) string { return what + " " + digits(int64(n)) }
+	text := n(map[bool]string{true: "Made", false: "Would make"}[confirmed(r)], done.Made) + " · " + n("were there", done.Existing) + " · " + n("still to come", done.Coming) + " · " + n("forgotten", done.Forgotten)
+	if done.BeforeSet > 0 {
+		text += " · " + n("from before the timer was set", done.BeforeSet)
+	}
+	if done.Next > 0 {
+		text += ". Its time ended at " + utc(done.Next) + ": the same again goes on"
+	}
+	if confirmed(r) {
+		return view{to: back, outcome: &outcome{Text: text + "."}}, nil
+	}
+	return view{page: "confirm", title: timerActions["backfill"], data: confirmation{What: timerActions["backfill"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: text + ".",
+		Fields: []field{{"do", "backfill"}, {"topic", f.Topic}, {"id", f.ID}, {"from", written(from)}, {"to", written(to)}}}}, nil
 }
 
 func (c *Console) setTimer(r *http.Request, f timerForm) (view, error) {

@@ -22,6 +22,7 @@ type Asked struct {
 	Tasks     []*Task // without seq, in order; some of them may exist
 	Forgotten int     // runs that are left out because they may have been made
 	Coming    int     // runs that the timer itself has still to make
+	BeforeSet int     // of Tasks, those from before the timer was set
 	Next      int64   // the first run that was not looked at; 0: none
 }
 
@@ -55,6 +56,9 @@ func (t *Timer) Backfill(r Range, now int64) (out Asked, err error) {
 		case run < r.Remembered && !r.Forgotten:
 			out.Forgotten++
 		default:
+			if run < t.Created {
+				out.BeforeSet++
+			}
 			again := t.askedRun(body, run, min(s.Due(t.Topic, t.ID, run), now), now)
 			r.Bytes -= len(again.Body)
 			out.Tasks = append(out.Tasks, again)

@@ -75,6 +75,88 @@ func TestConsoleCancelsFiresAndMoves(t *testing.T) {
 	require.Contains(t, text, "Header own")
 }
 
+// What is held, waits for a retry or is dead can be moved too, and then comes at the new time alone.
+func TestConsoleMovesWhatWaits(t *testing.T) {
+	d := startDev(t)
+	require.Equal(t, command.ExitDone, d.cmd(t, "target", "pause", "shut").code)
+	waits := map[string]string{"held": `id="why">Its target is paused`, "retrying": `id="task-state">waiting_retry`, "dead": `id="task-state">dead`}
+	for id, more := range map[string][]string{
+		"held": {"-t", "shut"}, "retrying": {"-t", "orders", "--ack", "report", "--ack-timeout", "100ms", "--backoff", "fixed:1h"},
+		"dead": {"-t", "orders", "--ack", "report", "--ack-timeout", "100ms", "--max-attempts", "1"},
+	} {
+		require.Equal(t, command.ExitDone, d.cmd(t, append([]string{"schedule", "--id", id, "--delay", "0s", "--key", "k", "--value", "of " + id}, more...)...).code)
+	}
+	for id, what := range waits {
+		topic := map[bool]string{true: "shut", false: "orders"}[id == "held"]
+		path := "/task?topic=" + topic + "&id=" + id
+		require.Eventually(t, func() bool { return strings.Contains(d.page(t, path), what) }, time.Minute, 20*time.Millisecond, id)
+		require.Contains(t, d.page(t, path), `id="move"`)
+		require.Contains(t, d.page(t, path), map[bool]string{true: "Resume", false: "Pause"}[id == "held"]+" its target")
+		require.Contains(t, d.post(t, "/task", "do", "move", "topic", topic, "id", id, "at", "2031-02-03T04:05"), "new due time is in the intake", id)
+		require.Eventually(t, func() bool {
+			text := d.page(t, path)
+			return strings.Contains(text, `id="task-state">pending`) && strings.Contains(text, "2031-02-03 04:05:00.000 UTC")
+		}, time.Minute, 20*time.Millisecond, id)
+		text := d.page(t, path)
+		require.Contains(t, text, "of "+id, "the content has moved with it")
+		require.Contains(t, text, "<code>k</code>")
+		if id != "held" {
+			require.Contains(t, text, "ack report within 100ms")
+		}
+	}
+}
+
+// Tasks are cancelled by tag after they were counted. A form without a filter means none.
+func TestConsoleCancelsByTag(t *testing.T) {
+	d := startDev(t)
+	for _, id := range []string{"a", "b", "c"} {
+		require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "mails", id, "--delay", "1h", "--tag", "campaign", "--value", "v").code)
+	}
+	require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "mails", "other", "--delay", "1h", "--value", "v").code)
+	for _, id := range []string{"a", "b", "c", "other"} {
+		require.Eventually(t, func() bool { return d.cmd(t, "get", "mails", id).code == command.ExitDone }, time.Minute, 20*time.Millisecond)
+	}
+	require.Contains(t, d.page(t, "/find?tag=campaign"), `id="cancel-many"`)
+	require.NotContains(t, d.page(t, "/find?tag=campaign&state=pending"), `id="cancel-many"`, "a state is none of the filters of a cancel")
+	question := d.page(t, "/find?do=cancel&tag=campaign")
+	require.Contains(t, question, "3 tasks now")
+	require.Contains(t, question, "tag campaign")
+	require.Contains(t, d.post(t, "/find", "do", "cancel", "tag", "campaign"), "Cancelled 3 · too late 0")
+	require.Contains(t, d.cmd(t, "get", "mails", "a").stdout, "cancelled")
+	require.Contains(t, d.cmd(t, "get", "mails", "other").stdout, "pending")
+	require.Contains(t, d.page(t, "/audit?what=cancel+many"), "campaign")
+	resp, err := http.PostForm("http://"+d.http+"/find", url.Values{"do": {"cancel"}, "confirmed": {"yes"}}) //nolint:noctx // a test's
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode, "no filter is not all")
+	require.Contains(t, d.cmd(t, "get", "mails", "other").stdout, "pending")
+}
+
+// A timer's page shows its last runs, and makes one, or those of a range.
+func TestConsoleMakesRuns(t *testing.T) {
+	d := startDev(t)
+	require.Equal(t, command.ExitDone, d.cmd(t, "timer", "set", "orders", "hourly", "--cron", "0 * * * *", "--value", "v").code)
+	question := d.page(t, "/timer?do=backfill&topic=orders&id=hourly&from=150m")
+	require.Regexp(t, "Would make [23] · were there 0", question)
+	require.Regexp(t, "from before the timer was set [23]", question)
+	require.Contains(t, d.page(t, "/timer?do=run&topic=orders&id=hourly"), "Make this run")
+	require.Contains(t, d.post(t, "/timer", "do", "run", "topic", "orders", "id", "hourly"), "it is due now")
+	from := time.Now().Add(-150 * time.Minute).UTC().Format(time.RFC3339)
+	require.Regexp(t, "Made [23] · were there 0", d.post(t, "/timer", "do", "backfill", "topic", "orders", "id", "hourly", "from", from))
+	require.Eventually(t, func() bool { return strings.Count(d.page(t, "/timer?topic=orders&id=hourly"), ">delivered") >= 2 }, time.Minute, 20*time.Millisecond)
+	require.Regexp(t, "Would make 0 · were there [23]", d.page(t, "/timer?do=backfill&topic=orders&id=hourly&from="+url.QueryEscape(from)))
+	r := d.cmd(t, "timer", "backfill", "orders", "hourly", "--from", "150m", "--dry-run")
+	require.Contains(t, r.stderr, "are from before the timer was set")
+
+	// Of many runs the command lists the latest, and sums all.
+	require.Equal(t, command.ExitDone, d.cmd(t, "timer", "set", "orders", "often", "--cron", "* * * * *", "--value", "v").code)
+	r = d.cmd(t, "timer", "audit", "orders", "often")
+	require.Equal(t, 100, strings.Count(r.stdout, "often@"), r.stdout)
+	require.Contains(t, r.stdout, "earlier runs are not listed (--limit)")
+	require.Equal(t, 7, strings.Count(d.cmd(t, "timer", "audit", "orders", "often", "-n", "7").stdout, "often@"))
+	require.Equal(t, command.ExitUsage, d.cmd(t, "timer", "audit", "orders", "often", "-n", "0").code)
+}
+
 func TestConsoleTimers(t *testing.T) {
 	d := startDev(t)
 	require.Contains(t, d.post(t, "/timer", "do", "set", "topic", "orders", "id", "daily", "cron", "0 9 * * *", "timezone", "Europe/Berlin", "value", "v"), "Answer: timer_set")

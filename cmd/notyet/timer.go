@@ -274,6 +274,7 @@ func (c *timerBackfillCmd) Run(a *app) error {
 		for {
 			page, err := b.BackfillTimer(a.Ctx, c.Topic, c.ID, r)
 			done.Made, done.Existing, done.Coming, done.Forgotten = done.Made+page.Made, done.Existing+page.Existing, done.Coming+page.Coming, done.Forgotten+page.Forgotten
+			done.BeforeSet += page.BeforeSet
 			if err != nil && done.Made > 0 {
 				err = fmt.Errorf("%w (the same command goes on)", err)
 			}
@@ -288,6 +289,9 @@ func (c *timerBackfillCmd) Run(a *app) error {
 			made = "would make"
 		}
 		fmt.Fprintf(a.Stdout, "%s %d, were there %d, still to come %d, forgotten %d\n", made, done.Made, done.Existing, done.Coming, done.Forgotten)
+		if done.BeforeSet > 0 {
+			fmt.Fprintf(a.Stderr, "%d of them are from before the timer was set: write a later --from to leave these out\n", done.BeforeSet)
+		}
 		if done.Forgotten > 0 {
 			fmt.Fprintln(a.Stderr, "of the forgotten runs nobody remembers whether they were made; --forgotten makes them")
 		}
@@ -304,6 +308,8 @@ type timerAuditCmd struct {
 	timerName
 	From string `help:"Runs at this instant or later: RFC 3339, Unix milliseconds, or a duration ago. Default a day before --to." placeholder:"TIME"`
 	To   string `help:"Runs before this instant, in the forms of --from. Default now." placeholder:"TIME"`
+
+	Limit int `default:"100" help:"List the latest of the runs, at most this many. The sums, and --json, have all." placeholder:"N" short:"n"`
 }
 
 // mostAudited is how many runs the command prints.
@@ -326,6 +332,9 @@ func (c *timerAuditCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if c.Limit < 1 || c.Limit > mostAudited {
+		return command.Usage("--limit %d: write 1 to %d", c.Limit, mostAudited)
+	}
 	f := api.TimerAuditFilter{From: from, To: to}
 	return show(a, c.asking, func(b *backend) (api.TimerAudit, error) {
 		out := api.TimerAudit{Runs: []api.AuditedRun{}}
@@ -343,11 +352,13 @@ func (c *timerAuditCmd) Run(a *app) error {
 			}
 			f.From = api.At(page.Next)
 		}
-	}, a.audited)
+	}, func(out api.TimerAudit) { a.audited(out, c.Limit) })
 }
 
-func (a *app) audited(out api.TimerAudit) {
-	table(a, "", []any{"AT", "STATE", "REASON", "LATE", "ID"}, out.Runs, func(r api.AuditedRun) []any {
+// audited lists the latest runs, and sums all.
+func (a *app) audited(out api.TimerAudit, most int) {
+	listed := out.Runs[max(len(out.Runs)-most, 0):]
+	table(a, "", []any{"AT", "STATE", "REASON", "LATE", "ID"}, listed, func(r api.AuditedRun) []any {
 		late := ""
 		switch {
 		case r.NotKnown:
@@ -357,6 +368,9 @@ func (a *app) audited(out api.TimerAudit) {
 		}
 		return []any{stamp(r.At), r.State, r.Reason, late, command.Plain(r.ID)}
 	})
+	if left := len(out.Runs) - len(listed); left > 0 {
+		fmt.Fprintf(a.Stdout, "%d earlier runs are not listed (--limit)\n", left)
+	}
 	fmt.Fprintf(a.Stdout, "expected %d: made %d (known to be late %d, not known %d), missed %d, unknown %d, still to come %d\n", out.Expected, out.Made, out.Late, out.NotKnown, out.Missed, out.Unknown, out.Coming)
 	if out.Replaced > 0 {
 		fmt.Fprintf(a.Stdout, "until %s the timer had another definition: runs that only that one had are not listed\n", stamp(out.Replaced))

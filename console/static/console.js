@@ -6,7 +6,9 @@ const refreshEvery = 5000, oldAfter = 15000;
 const main = document.querySelector("main"), shown = document.getElementById("shown");
 const age = document.getElementById("age"), gone = document.getElementById("gone");
 const kind = main.dataset.age; // live: it is refreshed; still: it only says its age
-let shownAt = Date.now(), signedOut = false, why = "", told = "", turn = 0;
+// A still page may be a long walk, which nobody repeats. The empty search tells whether service and session are there.
+const asked = kind === "live" ? location.href : "/find";
+let shownAt = Date.now(), heardAt = shownAt, signedOut = false, why = "", told = "", turn = 0;
 
 const key = (node) => node.id || node.dataset?.key || "";
 
@@ -46,18 +48,22 @@ function patch(old, fresh) {
 }
 
 async function refresh() {
-  if (kind !== "live" || document.hidden) return;
+  if (document.hidden) return;
   const ask = { headers: { Accept: "text/html", "Notyet-Refresh": "1" }, redirect: "manual", signal: AbortSignal.timeout(10000) };
   why = "No answer from this service";
-  const answer = await fetch(location.href, ask);
+  const answer = await fetch(asked, ask);
   signedOut = answer.type === "opaqueredirect" || answer.status === 401;
   why = `The service answers ${answer.status}`;
   if (!answer.ok) return;
+  if (kind === "still") {
+    heardAt = Date.now();
+    return;
+  }
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (fresh.querySelector("main")?.dataset.age !== kind) return;
   patch(main, fresh.querySelector("main"));
   patch(shown, fresh.getElementById("shown"));
-  shownAt = Date.now();
+  shownAt = heardAt = Date.now();
 }
 
 function keepFresh() {
@@ -68,10 +74,10 @@ function keepFresh() {
   });
 }
 
-// tell says how old the page is. A page that nobody refreshes any more says so in a red bar.
+// tell says how old the page is. A page whose service does not answer any more says so in a red bar.
 function tell() {
   const ms = Date.now() - shownAt, s = Math.round(ms / 1000), ago = s < 120 ? `${s} s ago` : `${Math.round(s / 60)} min ago`;
-  const old = kind === "live" && ms > oldAfter;
+  const old = Date.now() - heardAt > oldAfter;
   age.textContent = kind === "live" && !old && !signedOut ? `live, ${ago}` : `as of ${ago}`;
   document.body.classList.toggle("old", old || signedOut);
   const state = signedOut ? "out" : old ? why : "";
@@ -84,7 +90,7 @@ function tell() {
     link.textContent = "Sign in";
     gone.replaceChildren("You are signed out · ", link, ". This page is as of " + shown.textContent + ".");
   } else {
-    gone.textContent = why + ": this page is as of " + shown.textContent + ". It is asked again every 5 s.";
+    gone.textContent = why + ": this page is as of " + shown.textContent + ". The service is asked again every 5 s.";
   }
 }
 

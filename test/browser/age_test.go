@@ -68,18 +68,26 @@ func TestAPageSaysThatItsServiceIsGone(t *testing.T) {
 		service.ServeHTTP(w, r)
 	}))
 	t.Cleanup(proxy.Close)
-	p := newTab(t, proxy.URL, "ERR_EMPTY_RESPONSE")
-	p.signIn(tokens["read"])
-	p.open("/")
-	p.seesIn("#age", "live")
+	tabs := map[string]*tab{}
+	for _, path := range []string{"/", "/find?tag=x", "/timers", "/deadletters", "/audit"} { // live, and pages that nothing refreshes
+		p := newTab(t, proxy.URL, "ERR_EMPTY_RESPONSE")
+		p.signIn(tokens["read"])
+		p.open(path)
+		p.seesIn("#age", map[bool]string{true: "live", false: "as of"}[path == "/"])
+		tabs[path] = p
+	}
 	away.Store(true)
 	gone := time.Now()
-	p.seesIn("#gone", "No answer from this service: this page is as of")
-	require.Less(t, time.Since(gone), 17*time.Second, "15 s after the last answer, and a second to see it")
-	p.seesIn("#age", "as of 1")
+	for path, p := range tabs {
+		p.seesIn("#gone", "No answer from this service: this page is as of")
+		require.Less(t, time.Since(gone), 17*time.Second, "%s: 15 s after the last answer, and a second to see it", path)
+	}
+	tabs["/"].seesIn("#age", "as of 1")
 	away.Store(false)
-	p.seesIn("#age", "live")
-	p.lacks("No answer")
+	tabs["/"].seesIn("#age", "live")
+	for _, p := range tabs {
+		p.lacks("No answer")
+	}
 }
 
 // A session that ended elsewhere is told, and signing in leads back.

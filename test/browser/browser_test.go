@@ -73,6 +73,7 @@ type tab struct {
 	ctx      context.Context
 	base     string // URL of the console
 	expected string // a part of what its console may say; "": nothing
+	clicks   int
 	seen     chan string
 }
 
@@ -192,6 +193,7 @@ func (p *tab) seesIn(element, text string) {
 // click clicks on what can be seen.
 func (p *tab) click(element string) {
 	p.Helper()
+	p.clicks++
 	p.do(chromedp.Click(chromedp.CSS(element), chromedp.NodeVisible))
 }
 

@@ -102,7 +102,8 @@ const luminance = `(() => {
 // changes tells whether a page has something that an administrator can change.
 func changes(path string) bool {
 	u, _ := url.Parse(path)
-	return u.Path == "/task" || u.Path == "/targets" || u.Path == "/timers" || u.Path == "/timer" || u.Path == "/deadletters"
+	found := u.Path == "/find" && u.RawQuery != "" && !u.Query().Has("ended")
+	return found || u.Path == "/" || u.Path == "/deadletter" || u.Path == "/task" || u.Path == "/targets" || u.Path == "/timers" || u.Path == "/timer" || u.Path == "/deadletters"
 }
 
 // What the browser's console says fails a test: here it must have said something.
