@@ -199,9 +199,9 @@ func waiting(wait time.Duration) Waiting {
 	return Waiting{min(wait, maxWait).String()}
 }
 
-// Schedule sends a schedule request.
-func (c *Client) Schedule(ctx context.Context, r Schedule) (Answered, error) {
-	return send(ctx, c, http.MethodPost, "/tasks", nil, r)
+// Schedule sends a schedule request, and waits for the answer.
+func (c *Client) Schedule(ctx context.Context, r Schedule, wait time.Duration) (Answered, error) {
+	return send(ctx, c, http.MethodPost, "/tasks", waiting(wait), r)
 }
 
 // SetTimer sends a timer, and waits for the answer.

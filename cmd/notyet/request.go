@@ -309,7 +309,7 @@ func (a *app) publishing(s command.Settings, more command.Servers, name, topic, 
 	if err != nil {
 		return way{}, err
 	}
-	if !cfg.IsSet("kafka.brokers") && slices.ContainsFunc([]string{"http.addr", "http.token", "http.token-file"}, cfg.IsSet) {
+	if hasServiceAlone(cfg) {
 		ccfg, err := command.APIConfig(cfg, operator())
 		return way{cfg: cfg, service: api.NewClient(ccfg)}, err
 	}

@@ -66,14 +66,7 @@ func (c *scheduleCmd) Run(a *app) error {
 		return err
 	}
 	if way.service != nil {
-		if c.Wait {
-			return command.Usage("--wait follows the results topic: set kafka.brokers (NOTYET_KAFKA_BROKERS), or leave it out")
-		}
-		done, err := way.service.Schedule(a.Ctx, *request)
-		if err != nil {
-			return err
-		}
-		return c.tell(a, done.Published)
+		return c.through(a, way.service, *request)
 	}
 	record, err := request.Record(way.in)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Who has an address and a token alone, and no broker, schedules, cancels, stops, fires and sets
-// timers through the service. Only what follows the results topic needs Kafka, and says so.
+// timers through the service, and follows one task. Only what follows all needs Kafka, and says so.
 func TestCommandsWithAnAddressAlone(t *testing.T) {
 	d := startDev(t)
 	away := []string{"NOTYET_HTTP_ADDR=" + d.http}
@@ -35,7 +35,13 @@ func TestCommandsWithAnAddressAlone(t *testing.T) {
 	require.Contains(t, run(command.ExitDone, "timer", "enable", "--topic", "orders", "--id", "nightly/1", "--key", "k"), "timer_enabled")
 	require.Contains(t, run(command.ExitDone, "timer", "delete", "orders", "nightly/1", "--key", "k"), "timer_deleted")
 	require.Contains(t, run(command.ExitUsage, "schedule", "orders", "c", "--delay", "soon", "--value", "v"), "delay")
-	require.Contains(t, run(command.ExitUsage, "schedule", "orders", "c", "--delay", "1h", "--value", "v", "--wait"), "set kafka.brokers")
+	require.Contains(t, run(command.ExitDone, "schedule", "orders", "c", "--delay", "0s", "--value", "v", "--wait"), "succeeded  orders c attempt 1")
+	require.Contains(t, run(command.ExitFailed, "schedule", "orders", "d", "--at", "2020-01-01T00:00:00Z", "--max-lateness", "1s", "--value", "v", "--wait", "--json"), `"state":"dead"`)
+	require.Contains(t, run(command.ExitFailed, "schedule", "orders", "e", "--delay", "1h", "--value", "v", "--wait", "--timeout", "4s"), "no end by ")
+	require.Contains(t, run(command.ExitDone, "watch", "orders", "c", "--until-end"), "succeeded  orders c attempt 1")
+	require.Contains(t, run(command.ExitDone, "watch", "orders", "c", "--from-start", "-n", "1", "--state", "succeeded", "--json"), `"state":"succeeded"`)
+	require.Contains(t, run(command.ExitFailed, "watch", "orders", "c", "-n", "1", "--timeout", "1s"), "0 of 1 events came", "what is over is not shown")
+	require.Contains(t, run(command.ExitUsage, "watch", "--until-end"), "write TOPIC ID, or set kafka.brokers")
 	for _, args := range [][]string{{"list", "orders"}, {"list", "-t", "orders"}, {"timer", "list", "orders"}, {"forecast", "orders"}, {"audit", "list", "orders", "a"}, {"audit", "list", "-t", "orders", "--id", "a"}} {
 		require.NotContains(t, run(command.ExitDone, append(args, "--json")...), "bills")
 	}

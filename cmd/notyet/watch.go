@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/kafka"
@@ -33,7 +34,7 @@ type watchCmd struct {
 }
 
 func (watchCmd) Help() string {
-	return `Follows the results topic until interrupted, or until --timeout, --until-end or --count ends it. A task's notyet-events setting selects its events there. The default is final
+	return `Follows the results topic until interrupted, or until --timeout, --until-end or --count ends it. With an address and no broker: what the service remembers of one task. A task's notyet-events setting selects its events there. The default is final
 if the caller gave the task an id, otherwise none.
 
 Examples:
@@ -69,7 +70,15 @@ func (c *watchCmd) Run(a *app) error {
 		}
 		return err == nil && (c.Count == nil || n < *c.Count), err
 	}
-	err = c.follow(ctx, cfg, command.NewLogger(cfg.Log, a.Stderr), show)
+	if hasServiceAlone(cfg) {
+		ccfg, errConfig := command.APIConfig(cfg, operator())
+		if errConfig != nil {
+			return errConfig
+		}
+		err = c.look(ctx, api.NewClient(ccfg), show)
+	} else {
+		err = c.follow(ctx, cfg, command.NewLogger(cfg.Log, a.Stderr), show)
+	}
 	switch {
 	case a.Ctx.Err() != nil:
 		return nil // an interrupt is the normal end
@@ -246,7 +255,11 @@ func (a *app) event(e event, asJSON bool) error {
 }
 
 func eventText(e schemas.Event) string {
-	words := []string{stamp(e.At), fmt.Sprintf("%-10s", command.Plain(string(e.State))), command.Plain(e.Topic), command.Plain(e.ID)}
+	at := stamp(e.At)
+	if e.At == 0 {
+		at = "time not kept"
+	}
+	words := []string{at, fmt.Sprintf("%-10s", command.Plain(string(e.State))), command.Plain(e.Topic), command.Plain(e.ID)}
 	if e.Attempt > 0 {
 		words = append(words, fmt.Sprintf("attempt %d", e.Attempt))
 		if e.KnowsLateness() {
