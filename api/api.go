@@ -22,7 +22,6 @@ import (
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store/admin"
 )
 
 // Config of the API.
@@ -37,14 +36,11 @@ type Config struct {
 }
 
 // Mount adds the API to mux, which must be behind an access.Guard.
-func Mount(mux *http.ServeMux, local *Local, publisher *Publisher, cfg Config) {
+func Mount(mux *http.ServeMux, fleet *Fleet, publisher *Publisher, cfg Config) {
 	if cfg.Intakes == nil {
 		cfg.Intakes = func() []Intake { return nil }
 	}
-	db := admin.New(local.store)
-	s := &server{
-		local: local, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, auditor: &auditor{audit: db.Audit}, cursors: &cursors{secret: db.Secret},
-	}
+	s := &server{fleet: fleet, publisher: publisher, intakes: cfg.Intakes, answers: cfg.Answers, cursors: &cursors{secret: fleet.secret}}
 	s.mount(mux, cfg.Version)
 	s.refuseOthers(mux)
 }
@@ -55,7 +51,7 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	const read, operate, admin = access.Read, access.Operate, access.Admin
 	const get, post, put, patch = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch
 	const aTask, letters, aTimer, target = "/api/v1/tasks/{topic}/{id}", "/api/v1/deadletters", "/api/v1/timers/{topic}/{id}", "/api/v1/targets/{topic}"
-	answered, dead := answered(s.huma), letterHandlers{s.local, s.cursors}
+	answered, dead := answered(s.huma), letterHandlers{s.fleet, s.cursors}
 
 	register(s, read, "list-tasks", get, "/api/v1/tasks", "List the tasks that come next, or those that ended last", s.listTasks, s.onePage)
 	register(s, read, "get-task", get, aTask, "Show a task; percent-encode the id", s.getTask, s.oneThing)

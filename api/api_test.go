@@ -66,7 +66,7 @@ func newWorld(t *testing.T) *world {
 	w.answers = NewAnswers("results", func() (*kgo.Client, error) { return kafka.New(kafka.Config{Brokers: []string{broker.Addr()}}, log) }, log)
 	t.Cleanup(w.answers.Close)
 	mux := http.NewServeMux()
-	Mount(mux, w.local, NewPublisher(producer, alone), Config{Version: "test", Answers: w.answers, Intakes: fixed(
+	Mount(mux, Alone(w.local), NewPublisher(producer, alone), Config{Version: "test", Answers: w.answers, Intakes: fixed(
 		Intake{Topic: "in.a", Limits: schemas.Limits{InternalTopics: []string{"in.a", "in.b"}, MaxDelay: 48 * time.Hour}},
 		Intake{Topic: "in.b", Limits: schemas.Limits{AllowedTargets: []string{"bills"}}},
 		Intake{Topic: "in.c", Limits: schemas.Limits{Target: "carts", AllowedTargets: []string{"carts"}}},

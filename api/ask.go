@@ -172,7 +172,7 @@ func (s *server) askRecord(ctx context.Context, id string, way route, record fun
 	if e, ok := s.answers.answer(patient, mine, sent.Request); ok {
 		return &answerOutput{http.StatusOK, newEvent(e)}, nil
 	}
-	if t, err := s.local.Task(ctx, sent.Topic, sent.ID); err == nil { // otherwise less is said
+	if t, err := s.fleet.Task(ctx, sent.Topic, sent.ID); err == nil { // otherwise less is said
 		sent.Awaits = t.Awaits(sent.Request)
 	}
 	return &answerOutput{http.StatusAccepted, sent}, nil
@@ -259,7 +259,7 @@ func (s *server) publish(ctx context.Context, way route, record func(Intake) (*k
 	if err != nil {
 		return Published{}, err
 	}
-	if err := s.auditor.request(ctx, r); err != nil {
+	if err := s.fleet.noteRecord(ctx, r); err != nil {
 		return Published{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)

@@ -42,6 +42,7 @@ func newAuditEntry(e admin.AuditEntry) AuditEntry {
 type AuditLog struct {
 	Entries []AuditEntry `json:"audit"`
 	Cursor  string       `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
+	Partial
 }
 
 // AuditFilter selects entries of the audit log.
@@ -64,11 +65,11 @@ const auditCursor = "%d.%d"
 func (l *Local) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
 	wanted := look.AuditFilter{Who: f.Who, What: f.What, Topic: schemas.TargetName(f.Topic), TaskID: f.TaskID, From: f.From.Millis(), To: f.To.Millis(), Limit: f.Limit, Allowed: f.Allowed}
 	if f.Cursor != "" {
-		var p look.AuditPlace
-		if _, err := fmt.Sscanf(f.Cursor, auditCursor, &p.At, &p.ID); err != nil || fmt.Sprintf(auditCursor, p.At, p.ID) != f.Cursor {
-			return AuditLog{}, wrong("cursor", f.Cursor, "is none that this list has answered: give back the one of the page before, or leave it out")
+		after, err := parseAuditCursor(f.Cursor)
+		if err != nil {
+			return AuditLog{}, err
 		}
-		wanted.After = &p
+		wanted.After = after
 	}
 	out := AuditLog{Entries: []AuditEntry{}}
 	page, err := listing(ctx, l, func(ctx context.Context) (look.AuditPage, error) { return look.New(l.store).ListAudit(ctx, wanted) })
@@ -76,9 +77,19 @@ func (l *Local) Audit(ctx context.Context, f AuditFilter) (AuditLog, error) {
 		out.Entries = append(out.Entries, newAuditEntry(e))
 	}
 	if page.More != nil {
-		out.Cursor = fmt.Sprintf(auditCursor, page.More.At, page.More.ID)
+		out.Cursor = formatAuditCursor(*page.More)
 	}
 	return out, err
+}
+
+func formatAuditCursor(p look.AuditPlace) string { return fmt.Sprintf(auditCursor, p.At, p.ID) }
+
+func parseAuditCursor(text string) (*look.AuditPlace, error) {
+	var p look.AuditPlace
+	if _, err := fmt.Sscanf(text, auditCursor, &p.At, &p.ID); err != nil || formatAuditCursor(p) != text {
+		return nil, wrong("cursor", text, "is none that this list has answered: give back the one of the page before, or leave it out")
+	}
+	return &p, nil
 }
 
 // Audit returns a page of the audit log.
@@ -91,7 +102,7 @@ func (f *AuditFilter) scope(c access.Caller) error { return withinListed(c, f.To
 func (s *server) listAudit(ctx context.Context, f *AuditFilter) (out AuditLog, err error) {
 	f.Allowed = allowed(ctx)
 	err = s.cursors.page(ctx, "audit", &f.Cursor, &out.Cursor, func() (err error) {
-		out, err = s.local.Audit(ctx, *f)
+		out, err = s.fleet.Audit(ctx, *f)
 		return err
 	})
 	return out, err
@@ -111,7 +122,7 @@ func (in *noteInput) scope(c access.Caller) error { return withinTopics(c, in.Bo
 func (s *server) noteRequest(ctx context.Context, in *noteInput) (*struct{}, error) {
 	actor, _ := admin.ActorFrom(ctx)
 	e := admin.AuditEntry{Actor: actor, What: in.Body.What, Topic: in.Body.Topic, TaskID: in.Body.Task, Detail: "{}", Count: 1}
-	return nil, s.auditor.write(ctx, e)
+	return nil, s.fleet.note(ctx, e)
 }
 
 // Note writes a request into the audit log of the service.

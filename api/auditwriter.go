@@ -85,14 +85,15 @@ func (a *auditor) run() {
 	}
 }
 
-func (a *auditor) request(ctx context.Context, r *kgo.Record) error {
+// noteRecord writes the entry about a record for an intake topic.
+func (f *Fleet) noteRecord(ctx context.Context, r *kgo.Record) error {
 	actor, _ := admin.ActorFrom(ctx)
 	e, err := Requested(r)
 	if err != nil {
 		return err
 	}
 	e.Actor = actor
-	return a.write(ctx, e)
+	return f.note(ctx, e)
 }
 
 // Requested returns the entry about a record for an intake topic, without its actor.

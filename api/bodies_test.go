@@ -118,7 +118,7 @@ func TestAnswersThatNobodyReadsAreBoundedTogether(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
-		s := &server{local: w.local, intakes: fixed()}
+		s := &server{fleet: Alone(w.local), intakes: fixed()}
 		s.mount(mux, "test")
 		s.unsent = share.NewTurns(answerBudget, 0, answerBudget)
 		request := func(path string) *http.Request {

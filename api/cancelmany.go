@@ -38,6 +38,7 @@ type CancelledMany struct {
 	TooLate   int64  `json:"too_late"         doc:"were or will be delivered, or are dead"`
 	Matched   int64  `json:"matched"          doc:"tasks that the filter selects, of those that this request came to"`
 	Cursor    string `json:"cursor,omitempty" doc:"the request's time has ended: send it again with this cursor; absent: that were all"`
+	Partial
 }
 
 func (r *CancelMany) selects() bool {
@@ -82,6 +83,10 @@ var ErrUndecided = errors.New("the cancels are published, and no scanner has dec
 // scanners' decisions. After the time of the request, the answer has a cursor. After an error,
 // published cancels are decided all the same; the audit log has their number.
 func (l *Local) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany, err error) {
+	return l.cancelMany(ctx, r, time.Now().Add(l.changeFor))
+}
+
+func (l *Local) cancelMany(ctx context.Context, r CancelMany, ends time.Time) (out CancelledMany, err error) {
 	if err := r.check(); err != nil {
 		return out, err
 	}
@@ -90,7 +95,7 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 	if err != nil {
 		return out, err
 	}
-	c := &canceller{Local: l, dry: r.DryRun, ends: time.Now().Add(l.changeFor), filter: look.ListFilter{
+	c := &canceller{Local: l, dry: r.DryRun, ends: ends, filter: look.ListFilter{
 		Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From.Millis(), To: r.To.Millis(), Limit: l.Cancels.Tasks, After: after,
 	}}
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: admin.AuditDetail(map[string]any{
@@ -101,6 +106,11 @@ func (l *Local) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 	}
 	return c.out, err
 }
+
+// kafkaError is of Kafka, and says nothing of the database.
+type kafkaError struct{ error }
+
+func (e kafkaError) Unwrap() error { return e.error }
 
 type canceller struct {
 	*Local
@@ -203,11 +213,11 @@ func (c *canceller) next(ctx, turn context.Context) error {
 	}
 	client, err := c.Cancels.Kafka(bound)
 	if err != nil {
-		return err
+		return kafkaError{err}
 	}
 	record := &kgo.Record{Topic: c.Cancels.Topic, Value: data}
 	if err := produce(bound, client, record, func() {}); err != nil {
-		return fmt.Errorf("publishing cancels to %s: %w", c.Cancels.Topic, err)
+		return kafkaError{fmt.Errorf("publishing cancels to %s: %w", c.Cancels.Topic, err)}
 	}
 	c.ahead = append(c.ahead, page{look.CancelRecord{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset, Tasks: many.Tasks}, c.filter.After})
 	return nil
@@ -224,7 +234,7 @@ func (in *cancelManyInput) scope(c access.Caller) error { return withinTopics(c,
 
 func (s *server) cancelMany(ctx context.Context, in *cancelManyInput) (out CancelledMany, err error) {
 	err = s.cursors.page(ctx, "cancel-many", &in.Body.Cursor, &out.Cursor, func() (err error) {
-		out, err = s.local.CancelMany(ctx, in.Body)
+		out, err = s.fleet.CancelMany(ctx, in.Body)
 		return err
 	})
 	return out, err

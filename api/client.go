@@ -17,8 +17,11 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Client calls a running service over HTTP. Its methods are those of Local.
+// Client calls a running service over HTTP. Its methods are those of Fleet.
 type Client struct {
+	// OnMissing is told of answers without some databases, by number. nil: nobody is.
+	OnMissing func(numbers []int)
+
 	base  string
 	token string
 	user  string
@@ -110,6 +113,9 @@ func do[T any](ctx context.Context, c *Client, method, path string, request any,
 	}
 	if err := json.Unmarshal(answer, &out); err != nil {
 		return out, fmt.Errorf("reading the API's answer: %w", err)
+	}
+	if missing := MissingOf(out); c.OnMissing != nil && len(missing) > 0 {
+		c.OnMissing(missing)
 	}
 	return out, nil
 }

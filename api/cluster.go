@@ -26,6 +26,8 @@ type Cluster struct {
 	Slots    []Slot    `json:"slots"`
 	Lag      []Lag     `json:"lag"                 doc:"of the partitions of intake and reports"`
 	LagError string    `json:"lag_error,omitempty" doc:"why lag is not known"`
+	Shards   []int     `json:"shards,omitempty"    doc:"numbers of the databases; absent: there is one"`
+	Partial
 }
 
 // Service is a running process.
@@ -42,6 +44,7 @@ type Service struct {
 
 // Slot is a line of tasks with its owner.
 type Slot struct {
+	Shard   int    `json:"shard,omitempty" doc:"number of its database; absent: 0"`
 	Slot    int    `json:"slot"`
 	Owner   string `json:"owner"   doc:"the dispatcher's member name; empty: free"`
 	Alive   bool   `json:"alive"   doc:"whether the owner is one of the services"`
@@ -69,6 +72,43 @@ func (l *Local) Cluster(ctx context.Context) (Cluster, error) {
 	})
 }
 
+// Cluster returns the running services, the slots of all databases, and how far each has stored the
+// intakes.
+func (f *Fleet) Cluster(ctx context.Context) (out Cluster, err error) {
+	if l := f.alone(); l != nil {
+		return l.Cluster(ctx)
+	}
+	replies, missing, err := each(ctx, f, "", func(ctx context.Context, l *Local, _ *Member) (Cluster, error) { return l.Cluster(ctx) })
+	if err != nil {
+		return Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}}, err
+	}
+	out = Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}, Partial: Partial{missing}}
+	for _, m := range f.members {
+		out.Shards = append(out.Shards, m.Number)
+	}
+	at := map[string]int{} // where a service stands, by its id
+	for _, r := range replies {
+		for _, s := range r.got.Services {
+			if i, twice := at[s.ID]; twice {
+				out.Services[i].Slots, out.Services[i].Seen = out.Services[i].Slots+s.Slots, max(out.Services[i].Seen, s.Seen)
+				continue
+			}
+			at[s.ID] = len(out.Services)
+			out.Services = append(out.Services, s)
+		}
+		for _, s := range r.got.Slots {
+			s.Shard = r.Number
+			out.Slots = append(out.Slots, s)
+		}
+		for _, l := range r.got.Lag {
+			l.Shard = r.Number
+			out.Lag = append(out.Lag, l)
+		}
+		out.LagError = cmp.Or(out.LagError, r.got.LagError)
+	}
+	return out, nil
+}
+
 // members returns the services and the slots. Kafka is not asked.
 func (l *Local) members(ctx context.Context) (Cluster, error) {
 	out := Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}}
@@ -94,7 +134,7 @@ func (l *Local) members(ctx context.Context) (Cluster, error) {
 	}
 	for _, s := range slots {
 		if !s.GivenUp() {
-			out.Slots = append(out.Slots, Slot{s.Slot, s.Owner, alive[s.Owner], s.Epoch, s.Claimed, s.Done})
+			out.Slots = append(out.Slots, Slot{Slot: s.Slot, Owner: s.Owner, Alive: alive[s.Owner], Epoch: s.Epoch, Claimed: s.Claimed, Done: s.Done})
 		}
 	}
 	return out, nil
@@ -115,7 +155,7 @@ func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
 }
 
 func (s *server) showCluster(ctx context.Context, _ *nothing) (Cluster, error) {
-	out, err := s.local.Cluster(ctx)
+	out, err := s.fleet.Cluster(ctx)
 	caller := access.From(ctx)
 	if out.LagError != "" && !caller.AllTopics() {
 		out.LagError = "the intake cannot be looked at" // the reason may name others' intakes
@@ -167,11 +207,16 @@ func (l *Local) Overview(ctx context.Context, minutes int) (Overview, error) {
 	if err != nil {
 		return Overview{}, err
 	}
-	before := (last(time.UnixMilli(out.At)) - int64(minutes)) * time.Minute.Milliseconds()
-	for len(out.Series) > 0 && out.Series[0].At <= before {
-		out.Series = out.Series[1:]
-	}
+	out.cut(minutes)
 	return out, nil
+}
+
+// cut leaves the latest minutes of the series.
+func (o *Overview) cut(minutes int) {
+	before := (last(time.UnixMilli(o.At)) - int64(minutes)) * time.Minute.Milliseconds()
+	for len(o.Series) > 0 && o.Series[0].At <= before {
+		o.Series = o.Series[1:]
+	}
 }
 
 type overviewInput struct {
@@ -183,9 +228,9 @@ func (in *overviewInput) scope(c access.Caller) error { return withinOwn(c, "", 
 
 func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview, error) {
 	if caller := access.From(ctx); !caller.AllTopics() {
-		return s.local.overviewOf(ctx, caller)
+		return s.fleet.overviewOf(ctx, caller)
 	}
-	return s.local.Overview(ctx, in.Minutes)
+	return s.fleet.Overview(ctx, in.Minutes)
 }
 
 // Overview returns how the installation is doing, with a series of so many minutes (at most 360).
@@ -257,7 +302,32 @@ func (l *Local) SetSlots(ctx context.Context, n int) (SlotsChange, error) {
 	return newSlotsChange(g), err
 }
 
+// OfShard names a database.
+type OfShard struct {
+	Shard string `query:"shard" doc:"number of the database; needed where there are several" pattern:"^[0-9]{1,3}$"`
+}
+
+func (in OfShard) number() int {
+	if in.Shard == "" {
+		return AnyShard
+	}
+	n, _ := strconv.Atoi(in.Shard) // by its pattern
+	return n
+}
+
+func shardOf(number int) OfShard {
+	if number == AnyShard {
+		return OfShard{}
+	}
+	return OfShard{strconv.Itoa(number)}
+}
+
+type slotsInput struct{ OfShard }
+
+func (*slotsInput) scope(access.Caller) error { return nil }
+
 type setSlotsInput struct {
+	OfShard
 	Body struct {
 		Slots int `json:"slots" doc:"1 to 4096"`
 	}
@@ -270,8 +340,8 @@ func (*setSlotsInput) scope(c access.Caller) error {
 	return nil
 }
 
-func (s *server) showSlots(ctx context.Context, _ *nothing) (SlotsChange, error) {
-	out, err := s.local.Slots(ctx)
+func (s *server) showSlots(ctx context.Context, in *slotsInput) (SlotsChange, error) {
+	out, err := s.fleet.Slots(ctx, in.number())
 	for i, b := range out.Behind {
 		if b.Owner != "" && !access.From(ctx).AllTopics() {
 			out.Behind[i].Owner = "a dispatcher"
@@ -281,15 +351,15 @@ func (s *server) showSlots(ctx context.Context, _ *nothing) (SlotsChange, error)
 }
 
 func (s *server) setSlots(ctx context.Context, in *setSlotsInput) (SlotsChange, error) {
-	return s.local.SetSlots(ctx, in.Body.Slots)
+	return s.fleet.SetSlots(ctx, in.number(), in.Body.Slots)
 }
 
-// Slots returns how many slots there are.
-func (c *Client) Slots(ctx context.Context) (SlotsChange, error) {
-	return get[SlotsChange](ctx, c, "/slots", nil, nil)
+// Slots returns how many slots a database has. shard may be AnyShard where there is only one.
+func (c *Client) Slots(ctx context.Context, shard int) (SlotsChange, error) {
+	return get[SlotsChange](ctx, c, "/slots", shardOf(shard), nil)
 }
 
-// SetSlots changes the number of slots.
-func (c *Client) SetSlots(ctx context.Context, n int) (SlotsChange, error) {
-	return do[SlotsChange](ctx, c, http.MethodPut, "/slots", map[string]int{"slots": n}, nil)
+// SetSlots changes the number of slots of a database.
+func (c *Client) SetSlots(ctx context.Context, shard, n int) (SlotsChange, error) {
+	return do[SlotsChange](ctx, c, http.MethodPut, "/slots"+parameters(shardOf(shard)), map[string]int{"slots": n}, nil)
 }

@@ -40,12 +40,19 @@ func problem(err error) error {
 		return bad(fieldError.Field, fieldError.Value, headerNames.ReplaceAllStringFunc(fieldError.Problem, field))
 	case errors.Is(err, look.ErrNotFound), errors.Is(err, look.ErrNoTimer), errors.Is(err, deadletter.ErrNotFound):
 		return huma.Error404NotFound(err.Error())
+	case isOf[*AwayError](err):
+		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
 	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
 		return huma.Error504GatewayTimeout(err.Error())
 	case errors.Is(err, ErrBusy), errors.Is(err, share.ErrTurn), errors.Is(err, ErrAudit), errors.Is(err, ErrUndecided):
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
 	}
 	return huma.NewError(http.StatusServiceUnavailable, err.Error())
+}
+
+func isOf[E error](err error) bool {
+	_, is := errors.AsType[E](err)
+	return is
 }
 
 func wrong(field, value, problem string) error {
@@ -96,7 +103,7 @@ func (s *server) shapeProblem(ctx huma.Context, _ string, v any) (any, error) {
 		if at, said, ok := strings.Cut(e.Message, " "); ok && strings.HasPrefix(at, "body.") { // see located
 			e.Location, e.Message = at, said
 		}
-		e.Location = locate(ctx.Operation(), e.Location)
+		e.Location = locate(s.huma, ctx.Operation(), e.Location)
 		e.Message = withFix(e.Message, documented(s.huma, ctx.Operation(), e.Location))
 	}
 	if p.Detail == "request body is required" {
@@ -133,17 +140,22 @@ func (s *server) shapeProblem(ctx huma.Context, _ string, v any) (any, error) {
 const humaDetail = "validation failed"
 
 // locate returns the place of a field. Handlers know only the name, and always say: in the body.
-func locate(op *huma.Operation, location string) string {
+func locate(h huma.API, op *huma.Operation, location string) string {
 	name, ok := strings.CutPrefix(location, "body.")
 	if !ok || op == nil {
 		return location
 	}
 	for _, p := range op.Parameters {
-		if p.Name == name && (p.In == "path" || p.In == "query" && op.RequestBody == nil) {
+		if p.Name == name && (p.In == "path" || p.In == "query" && !hasField(h, op, name)) {
 			return p.In + "." + name
 		}
 	}
 	return location
+}
+
+// hasField reports whether the body of an operation has a field.
+func hasField(h huma.API, op *huma.Operation, name string) bool {
+	return op.RequestBody != nil && resolved(h, op.RequestBody.Content["application/json"].Schema).Properties[name] != nil
 }
 
 // withFix adds the fix to huma's messages without one. doc is the document's text about the field.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -35,6 +37,7 @@ type ForecastFilter struct {
 type Forecast struct {
 	Steps []ForecastStep `json:"steps"`
 	Next  int64          `json:"next,omitempty" doc:"all before it is counted, Unix ms; there was no time for more: go on with from=next"`
+	Partial
 }
 
 // ForecastStep is one step.
@@ -102,7 +105,7 @@ func (s *server) forecast(ctx context.Context, in *forecastInput) (Forecast, err
 	if err != nil || step <= 0 {
 		return Forecast{}, wrong("step", in.Step, "is no duration: write one such as 1m")
 	}
-	return s.local.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From.Millis(), To: in.To.Millis(), Step: step, Allowed: allowed(ctx)})
+	return s.fleet.Forecast(ctx, ForecastFilter{Topic: in.Topic, Tag: in.Tag, From: in.From.Millis(), To: in.To.Millis(), Step: step, Allowed: allowed(ctx)})
 }
 
 // MostTopics is of how many topics figures are told together to a token for some topics.
@@ -115,6 +118,39 @@ func (l *Local) topics(ctx context.Context, allowed func(topic string) bool) ([]
 		return nil, huma.Error403Forbidden(fmt.Sprintf("the token is for some topics only, and more than %d of them have tasks: name one with topic", MostTopics))
 	}
 	return topics, err
+}
+
+// Forecast counts the tasks due in each step.
+func (f *Fleet) Forecast(ctx context.Context, w ForecastFilter) (out Forecast, err error) {
+	if l := f.alone(); l != nil {
+		return l.Forecast(ctx, w)
+	}
+	for _, m := range f.members { // all count from the same instant
+		if l := m.local.Load(); l != nil && w.From == 0 {
+			w.From = l.store.Clock().Millis()
+		}
+	}
+	replies, missing, err := each(ctx, f, w.Topic, func(ctx context.Context, l *Local, _ *Member) (Forecast, error) { return l.Forecast(ctx, w) })
+	if err != nil {
+		return Forecast{}, err
+	}
+	out.Missing = missing
+	counts := map[int64]int64{}
+	for _, r := range replies {
+		if next := r.got.Next; next > 0 && (out.Next == 0 || next < out.Next) {
+			out.Next = next
+		}
+		for _, s := range r.got.Steps {
+			counts[s.At] += s.Count
+		}
+	}
+	out.Steps = []ForecastStep{}
+	for _, at := range slices.Sorted(maps.Keys(counts)) {
+		if out.Next == 0 || at < out.Next {
+			out.Steps = append(out.Steps, ForecastStep{at, counts[at]})
+		}
+	}
+	return out, nil
 }
 
 // Forecast counts the tasks due in each step.

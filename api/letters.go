@@ -131,7 +131,7 @@ func (in *listLettersInput) scope(c access.Caller) error {
 
 // letterHandlers are the operations on dead letters.
 type letterHandlers struct {
-	local   *Local
+	fleet   *Fleet
 	cursors *cursors
 }
 
@@ -149,9 +149,7 @@ func (h letterHandlers) list(ctx context.Context, in *listLettersInput) (out Let
 		if caller := access.From(ctx); !caller.AllTopics() {
 			f.Allowed = func(topic string) bool { return withinLetters(caller, topic) == nil }
 		}
-		out.Letters, err = listing(ctx, h.local, func(ctx context.Context) (deadletter.Letters, error) {
-			return h.local.Letters(ctx, f, in.Cursor, in.Content)
-		})
+		out.Letters, err = h.fleet.lettersInTurn(ctx, f, in.Cursor, in.Content)
 		return err
 	})
 	return out, err
@@ -161,6 +159,7 @@ func (h letterHandlers) list(ctx context.Context, in *listLettersInput) (out Let
 type Count struct {
 	Count  int64  `json:"count"`
 	Cursor string `json:"cursor,omitempty" doc:"there was no time for more: give it back and add what is answered; absent: all are counted"`
+	Partial
 }
 
 const countFor = 2 * time.Second
@@ -180,26 +179,17 @@ func (h letterHandlers) countPage(ctx context.Context, in *countInput) (out Coun
 			return err
 		}
 		if since := in.DiedAgainSince.Millis(); since > 0 {
-			out.Count, err = h.local.CountDiedAgain(ctx, in.store(0, 0), since)
+			out.Count, out.Missing, err = h.fleet.countDiedAgain(ctx, in.store(0, 0), since)
 			return err
 		}
 		after, _ := strconv.ParseInt(in.Cursor, 10, 64) // it is ours, or empty
-		out.Count, after, err = h.count(ctx, in.store(0, after))
+		out.Count, after, out.Missing, err = h.fleet.countInTurn(ctx, in.store(0, after))
 		if after > 0 {
 			out.Cursor = strconv.FormatInt(after, 10)
 		}
 		return err
 	})
 	return out, err
-}
-
-// count counts letters. next is where the time ended; 0: all are counted.
-func (h letterHandlers) count(ctx context.Context, f letters.Filter) (n, next int64, err error) {
-	n, err = listing(ctx, h.local, func(ctx context.Context) (n int64, err error) {
-		n, next, err = letters.New(h.local.store).Count(ctx, f, countFor)
-		return n, err
-	})
-	return n, next, err
 }
 
 type letterInput struct {
@@ -209,7 +199,7 @@ type letterInput struct {
 func (in *letterInput) scope(access.Caller) error { return nil } // the handler checks the letter's topic
 
 func (h letterHandlers) get(ctx context.Context, in *letterInput) (deadletter.Letter, error) {
-	letter, err := h.local.Letter(ctx, in.ID)
+	letter, err := h.fleet.Letter(ctx, in.ID)
 	caller := access.From(ctx)
 	if err == nil && withinLetters(caller, letter.Topic) != nil {
 		return deadletter.Letter{}, deadletter.ErrNotFound // whether there is one is nobody else's affair
@@ -238,12 +228,7 @@ func (h letterHandlers) replay(ctx context.Context, in *replayInput) (deadletter
 	if err := guard(in.Body.LetterFilter, in.Body.All); err != nil {
 		return deadletter.Page{}, err
 	}
-	leave, err := h.local.changes.Take(ctx, access.From(ctx).Account(), 1)
-	if err != nil {
-		return deadletter.Page{}, err
-	}
-	defer leave()
-	return h.local.ReplayPage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo, in.Body.DryRun)
+	return h.fleet.replayPage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo, in.Body.DryRun, changing[deadletter.Page])
 }
 
 // PurgeRequest asks to delete one page.
@@ -265,15 +250,10 @@ func (h letterHandlers) purge(ctx context.Context, in *purgeInput) (out deadlett
 		return out, err
 	}
 	if in.Body.DryRun {
-		out.Deleted, out.Next, err = h.count(ctx, in.Body.store(0, in.Body.After))
+		out.Deleted, out.Next, out.Missing, err = h.fleet.countInTurn(ctx, in.Body.store(0, in.Body.After))
 		return out, err
 	}
-	leave, err := h.local.changes.Take(ctx, access.From(ctx).Account(), 1)
-	if err != nil {
-		return out, err
-	}
-	defer leave()
-	return h.local.PurgePage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo)
+	return h.fleet.purgePage(ctx, in.Body.store(in.Body.Limit, in.Body.After), in.Body.UpTo, changing[deadletter.Purged])
 }
 
 // guard refuses a request with a mistake, and one without a filter and without all.

@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/store"
 )
 
-// Local reads the database. Client has the same methods and calls a running service.
+// Local reads one database. Fleet has the same methods for several.
 type Local struct {
 	store *store.Store
 	lists *share.Turns
@@ -68,6 +68,7 @@ func listing[T any](ctx context.Context, l *Local, read func(context.Context) (T
 
 // Lag is how far a partition of an intake or of the reports is stored.
 type Lag struct {
+	Shard     int    `json:"shard,omitempty"  doc:"number of the database that stores; absent: 0"`
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
 	State     string `json:"state"            doc:"as notyet intake status says it: ok, new, diverged, …"`

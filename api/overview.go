@@ -127,33 +127,55 @@ type overviewer struct {
 type shownOverview struct {
 	at time.Time
 	Overview
+	of *condition
+}
+
+// condition is what an Overview is made of: that of one database, or the sum of several.
+type condition struct {
+	now      time.Time
+	services []admin.Service
+	alive    int // processes
+	total    *figures.Total
+	minutes  map[int64]figures.Counts
+	parts
 }
 
 func newOverviewer(st *store.Store) *overviewer {
 	return &overviewer{store: st, turn: make(chan struct{}, 1), series: series{store: st, minutes: map[int64]figures.Counts{}}}
 }
 
-// get returns the latest overview, or reads another one. Callers meanwhile wait for the same one.
+// get returns the latest overview, or reads another one.
 func (o *overviewer) get(ctx context.Context) (Overview, error) {
+	shown, err := o.look(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	return shown.Overview, nil
+}
+
+// look is get, with what the overview is made of. Callers meanwhile wait for the same one.
+func (o *overviewer) look(ctx context.Context) (*shownOverview, error) {
 	if last := o.last.Load(); last != nil && time.Since(last.at) < overviewFor {
-		return last.Overview, nil
+		return last, nil
 	}
 	select {
 	case o.turn <- struct{}{}:
 	case <-ctx.Done():
-		return Overview{}, ctx.Err()
+		return nil, ctx.Err()
 	}
 	defer func() { <-o.turn }()
 	if last := o.last.Load(); last != nil && time.Since(last.at) < overviewFor {
-		return last.Overview, nil
+		return last, nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), overviewTimeout) // it is for others too, and who asks may leave
 	defer cancel()
-	out, err := o.read(ctx)
-	if err == nil {
-		o.last.Store(&shownOverview{time.Now(), out})
+	c, err := o.read(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	shown := &shownOverview{time.Now(), c.overview(), c}
+	o.last.Store(shown)
+	return shown, nil
 }
 
 // parts are read side by side. Each is written by one reader.
@@ -168,31 +190,35 @@ type parts struct {
 	missing []Missing
 }
 
-func (o *overviewer) read(ctx context.Context) (Overview, error) {
+func (o *overviewer) read(ctx context.Context) (*condition, error) {
 	now, err := o.store.Time(ctx)
 	if err != nil {
-		return Overview{}, err
+		return nil, err
 	}
 	services, err := look.New(o.store).Services(ctx)
 	if err != nil {
-		return Overview{}, err
+		return nil, err
 	}
-	var p parts
-	o.readParts(ctx, now, &p)
-	total := totalOf(services)
-	latest := work(func(what string) float64 { return total.PerSecond[what] }, total.Lateness)
+	c := &condition{now: now, services: services, alive: len(services), total: totalOf(services)}
+	o.readParts(ctx, now, &c.parts)
+	c.minutes = maps.Clone(o.series.minutes)
+	return c, nil
+}
+
+func (c *condition) overview() Overview {
+	latest := work(func(what string) float64 { return c.total.PerSecond[what] }, c.total.Lateness)
 	out := Overview{
-		At: now.UnixMilli(), Services: Reporting{Alive: len(services), Reporting: total.Processes},
+		At: c.now.UnixMilli(), Services: Reporting{Alive: c.alive, Reporting: c.total.Processes},
 		Now:    &latest,
-		Series: o.series.points(now), DeadLetters: []LetterKind{}, Missing: append([]Missing{}, p.missing...),
+		Series: points(c.minutes, c.now), Missing: append([]Missing{}, c.missing...),
 	}
-	if !p.misses("overdue") {
-		out.Overdue = &Overdue{Count: p.overdue.N, More: p.overdue.More, Oldest: p.oldest}
+	if !c.misses("overdue") {
+		out.Overdue = &Overdue{Count: c.overdue.N, More: c.overdue.More, Oldest: c.oldest}
 	}
-	out.letters(p.letters)
-	out.Targets = troubled(total, p.targets)
-	out.Alerts = alerts(&evidence{services: services, slots: p.slots, now: total, since: func(minutes int64) figures.Counts { return o.series.since(now, minutes) }})
-	return out, nil
+	out.letters(c.letters)
+	out.Targets = troubled(c.total, c.targets)
+	out.Alerts = alerts(&evidence{services: c.services, slots: c.slots, now: c.total, since: func(minutes int64) figures.Counts { return since(c.minutes, c.now, minutes) }})
+	return out
 }
 
 func (o *Overview) letters(counts map[string]look.Bounded) {
@@ -367,11 +393,11 @@ func (s *series) fetch(ctx context.Context, from, to int64) error {
 }
 
 // points returns the minutes with work, oldest first.
-func (s *series) points(now time.Time) []Minute {
+func points(minutes map[int64]figures.Counts, now time.Time) []Minute {
 	out := []Minute{}
-	for _, minute := range slices.Sorted(maps.Keys(s.minutes)) {
+	for _, minute := range slices.Sorted(maps.Keys(minutes)) {
 		if newest := last(now); minute <= newest && minute > newest-admin.FiguresMemory {
-			counts := s.minutes[minute]
+			counts := minutes[minute]
 			perSecond := func(what string) float64 { return float64(counts.N[what]) / 60 }
 			out = append(out, Minute{At: minute * time.Minute.Milliseconds(), Work: work(perSecond, counts.Lateness)})
 		}
@@ -379,12 +405,12 @@ func (s *series) points(now time.Time) []Minute {
 	return out
 }
 
-// since returns the work of the latest minutes.
-func (s *series) since(now time.Time, minutes int64) figures.Counts {
+// since returns the work of the latest n minutes.
+func since(minutes map[int64]figures.Counts, now time.Time, n int64) figures.Counts {
 	var out figures.Counts
 	newest := last(now)
-	for minute := newest - minutes + 1; minute <= newest; minute++ {
-		out = out.Plus(s.minutes[minute])
+	for minute := newest - n + 1; minute <= newest; minute++ {
+		out = out.Plus(minutes[minute])
 	}
 	return out
 }

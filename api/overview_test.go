@@ -152,14 +152,14 @@ func TestOverviewReadsFinalMinutesOnce(t *testing.T) {
 	}
 	s := &w.local.overview.series
 	require.NoError(t, s.read(ctx, now))
-	require.Len(t, s.points(now), 101)
+	require.Len(t, points(s.minutes, now), 101)
 
 	for m := newest - 100; m <= newest; m++ {
 		put(m, 120) // which nobody does once it is final
 	}
 	require.NoError(t, s.read(ctx, now))
 	double := 0
-	for _, p := range s.points(now) {
+	for _, p := range points(s.minutes, now) {
 		if p.Delivered == 2 {
 			double++
 		}
@@ -171,11 +171,11 @@ func TestOverviewReadsFinalMinutesOnce(t *testing.T) {
 	for m := newest - figures.FinalAfter + 1; m <= newest; m++ {
 		require.Equal(t, int64(120), s.minutes[m].N[figures.Delivered], "what became final meanwhile was read once more")
 	}
-	require.Len(t, s.points(later), 101)
+	require.Len(t, points(s.minutes, later), 101)
 	require.NoError(t, s.read(ctx, now))
-	require.Len(t, s.points(now), 101, "a clock that was set back")
+	require.Len(t, points(s.minutes, now), 101, "a clock that was set back")
 	require.NoError(t, s.read(ctx, now.Add(48*time.Hour)))
-	require.Empty(t, s.points(now.Add(48*time.Hour)))
+	require.Empty(t, points(s.minutes, now.Add(48*time.Hour)))
 	require.Empty(t, s.minutes, "nothing is kept that is not shown")
 
 	// A reading that is cut off goes on where it was.
@@ -184,7 +184,7 @@ func TestOverviewReadsFinalMinutesOnce(t *testing.T) {
 	cancel()
 	require.Error(t, cut.series.read(ended, now))
 	require.NoError(t, cut.series.read(ctx, now))
-	require.Len(t, cut.series.points(now), 101)
+	require.Len(t, points(cut.series.minutes, now), 101)
 }
 
 func TestOverviewOfADatabaseThatIsAway(t *testing.T) {
@@ -199,7 +199,7 @@ func TestOverviewOfADatabaseThatIsAway(t *testing.T) {
 
 	shown, err := w.local.Overview(t.Context(), 1)
 	require.NoError(t, err)
-	w.local.overview.last.Store(&shownOverview{time.Now().Add(time.Minute), shown}) // however long this machine stands still
+	w.local.overview.last.Store(&shownOverview{time.Now().Add(time.Minute), shown, nil}) // however long this machine stands still
 	w.local.overview.turn <- struct{}{}
 	again, err := w.local.Overview(t.Context(), 1)
 	require.NoError(t, err, "one that is not old costs nothing")

@@ -188,7 +188,7 @@ func shape(path string) string {
 func TestWithoutAGuardNothingIsServed(t *testing.T) {
 	w := newWorld(t)
 	mux := http.NewServeMux()
-	Mount(mux, w.local, nil, Config{})
+	Mount(mux, Alone(w.local), nil, Config{})
 	for _, c := range calls {
 		r := httptest.NewRequest(c.method, strings.NewReplacer("{topic}", "orders", "{letter}", "1").Replace(c.path), nil)
 		answer := httptest.NewRecorder()

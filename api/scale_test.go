@@ -48,7 +48,7 @@ func TestFiftyClientsOfMany(t *testing.T) {
 	multiply(t, dsn, n)
 
 	mux := http.NewServeMux()
-	Mount(mux, NewLocal(st, deadletter.NewLocal(st, nil, "test", zap.NewNop())), nil, Config{})
+	Mount(mux, Alone(NewLocal(st, deadletter.NewLocal(st, nil, "test", zap.NewNop()))), nil, Config{})
 	caller := access.Caller{Name: "client", Role: access.Read, Topics: access.Everything}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mux.ServeHTTP(w, r.WithContext(access.With(r.Context(), caller)))

@@ -14,7 +14,6 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/tracing"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
 )
 
 // Schedule requests a delivery. The fields are the contract's headers, with the contract's
@@ -89,7 +88,7 @@ func (s *server) schedule(ctx context.Context, in *scheduleInput) (*answerOutput
 	return s.askRecord(ctx, in.Body.ID, route{in.Body.Intake, in.Body.Topic, in.Body.URL}, func(to Intake) (*kgo.Record, error) {
 		r, err := in.Body.Record(to)
 		if err == nil && in.Body.Delay != "" {
-			err = setDue(ctx, s.local.store, to, r)
+			err = setDue(ctx, s.fleet.timeFor, to, r)
 		}
 		if err != nil {
 			return nil, err
@@ -107,10 +106,10 @@ const clocksApart = time.Minute
 // acknowledgement: the answer could not name the due time of the delivery. A delay near the
 // intake's horizon stays, because a due time could lie beyond the horizon by the broker's clock.
 // The answer's due time is then an estimate.
-func setDue(ctx context.Context, st *store.Store, to Intake, r *kgo.Record) error {
+func setDue(ctx context.Context, timeFor func(context.Context, *kgo.Record) (time.Time, error), to Intake, r *kgo.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
-	now, err := st.Time(ctx)
+	now, err := timeFor(ctx, r)
 	if err != nil {
 		return fmt.Errorf("this request was not sent, try again: %w", err)
 	}

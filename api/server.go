@@ -12,11 +12,10 @@ import (
 
 type server struct {
 	huma      huma.API
-	local     *Local
+	fleet     *Fleet
 	publisher *Publisher
 	intakes   func() []Intake
 	answers   *Answers
-	auditor   *auditor
 	cursors   *cursors
 	*memory
 }

@@ -20,7 +20,7 @@ func TestAStarTokenIsForAll(t *testing.T) {
 	const origin = "https://bank.example"
 	w.schedule(origin, "payout", time.Now().Add(time.Hour).UnixMilli(), nil, []byte("v"))
 	mux := http.NewServeMux()
-	Mount(mux, w.local, nil, Config{Version: "test", Intakes: fixed(Intake{Topic: "in.a"})})
+	Mount(mux, Alone(w.local), nil, Config{Version: "test", Intakes: fixed(Intake{Topic: "in.a"})})
 	star := func(method, path, body string) (int, string) {
 		req := httptest.NewRequest(method, path, nil)
 		if body != "" {

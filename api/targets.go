@@ -32,6 +32,7 @@ type TargetPolicy struct {
 type Targets struct {
 	Targets []TargetPolicy `json:"targets"`
 	Cursor  string         `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
+	Partial
 }
 
 // TargetChange changes a part of a target's policy. nil fields stay as they are.
@@ -213,18 +214,18 @@ func (in *changeTargetInput) scope(c access.Caller) error { return withinTopics(
 func (s *server) listTargets(ctx context.Context, f *TargetFilter) (out Targets, err error) {
 	f.Allowed = allowed(ctx)
 	err = s.cursors.page(ctx, "targets", &f.Cursor, &out.Cursor, func() (err error) {
-		out, err = s.local.Targets(ctx, *f)
+		out, err = s.fleet.Targets(ctx, *f)
 		return err
 	})
 	return out, err
 }
 
 func (s *server) setTarget(ctx context.Context, in *changeTargetInput) (TargetPolicy, error) {
-	return s.local.ChangeTarget(ctx, in.Topic, in.Body.said())
+	return s.fleet.ChangeTarget(ctx, in.Topic, in.Body.said())
 }
 
 func (s *server) changeTarget(ctx context.Context, in *changeTargetInput) (TargetPolicy, error) {
-	return s.local.ChangeTarget(ctx, in.Topic, in.Body)
+	return s.fleet.ChangeTarget(ctx, in.Topic, in.Body)
 }
 
 // Targets lists the targets with a policy.

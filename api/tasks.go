@@ -85,6 +85,7 @@ type Settings struct {
 type Tasks struct {
 	Tasks  []Task `json:"tasks"`
 	Cursor string `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
+	Partial
 }
 
 func newTask(v look.View, content bool) Task {
@@ -184,17 +185,10 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 		return l.tasksWithID(ctx, f)
 	}
 	after, err := parseCursor(f.Cursor, f.Tag)
-	if err == nil {
-		err = checkTag(f.Tag)
-	}
 	if err != nil {
 		return Tasks{}, err
 	}
-	page, err := listing(ctx, l, func(ctx context.Context) (look.ListPage, error) {
-		return look.New(l.store).List(ctx, look.ListFilter{
-			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, Tag: f.Tag, State: f.State, From: f.From.Millis(), To: f.To.Millis(), Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
-		})
-	})
+	page, err := l.tasksAfter(ctx, f, after)
 	if err != nil {
 		return Tasks{}, err
 	}
@@ -203,6 +197,17 @@ func (l *Local) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 		out.Tasks = append(out.Tasks, newTask(v, f.Content))
 	}
 	return out, nil
+}
+
+func (l *Local) tasksAfter(ctx context.Context, f TaskFilter, after *look.ListPlace) (page look.ListPage, err error) {
+	if err := checkTag(f.Tag); err != nil {
+		return page, err
+	}
+	return listing(ctx, l, func(ctx context.Context) (look.ListPage, error) {
+		return look.New(l.store).List(ctx, look.ListFilter{
+			Topic: schemas.TargetName(f.Topic), IDPrefix: f.IDPrefix, Tag: f.Tag, State: f.State, From: f.From.Millis(), To: f.To.Millis(), Limit: f.Limit, Ended: f.Ended, Body: f.Content, After: after, Allowed: f.Allowed,
+		})
+	})
 }
 
 func (l *Local) tasksWithID(ctx context.Context, f TaskFilter) (Tasks, error) {
@@ -237,14 +242,14 @@ func (c *Client) Tasks(ctx context.Context, f TaskFilter) (Tasks, error) {
 func (s *server) listTasks(ctx context.Context, f *TaskFilter) (out Tasks, err error) {
 	f.Allowed = allowed(ctx)
 	err = s.cursors.page(ctx, "tasks", &f.Cursor, &out.Cursor, func() (err error) {
-		out, err = s.local.Tasks(ctx, *f)
+		out, err = s.fleet.Tasks(ctx, *f)
 		return err
 	})
 	return out, err
 }
 
 func (s *server) getTask(ctx context.Context, in *Named) (Task, error) {
-	return s.local.Task(ctx, in.Topic, in.ID)
+	return s.fleet.Task(ctx, in.Topic, in.ID)
 }
 
 type queryInput struct {
@@ -255,5 +260,5 @@ type queryInput struct {
 func (in *queryInput) scope(c access.Caller) error { return withinTopics(c, in.Topic) }
 
 func (s *server) findTask(ctx context.Context, in *queryInput) (Task, error) {
-	return s.local.Task(ctx, in.Topic, in.ID)
+	return s.fleet.Task(ctx, in.Topic, in.ID)
 }

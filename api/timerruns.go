@@ -207,11 +207,11 @@ func (s *server) runTimer(ctx context.Context, in *runTimerInput) (TimerRun, err
 	if in.Body == nil {
 		in.Body = &RunTimer{}
 	}
-	return s.local.RunTimer(ctx, in.Topic, in.ID, *in.Body)
+	return s.fleet.RunTimer(ctx, in.Topic, in.ID, *in.Body)
 }
 
 func (s *server) backfillTimer(ctx context.Context, in *backfillInput) (Backfilled, error) {
-	return s.local.BackfillTimer(ctx, in.Topic, in.ID, in.Body)
+	return s.fleet.BackfillTimer(ctx, in.Topic, in.ID, in.Body)
 }
 
 // MostAudited is how many runs one answer has at most.
@@ -376,5 +376,5 @@ type auditTimerInput struct {
 }
 
 func (s *server) auditTimer(ctx context.Context, in *auditTimerInput) (TimerAudit, error) {
-	return s.local.AuditTimer(ctx, in.Topic, in.ID, in.TimerAuditFilter)
+	return s.fleet.AuditTimer(ctx, in.Topic, in.ID, in.TimerAuditFilter)
 }

@@ -3,10 +3,8 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -50,6 +48,7 @@ type Runs struct {
 type Timers struct {
 	Timers []Timer `json:"timers"`
 	Cursor string  `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
+	Partial
 }
 
 func (t *Timer) withhold() {
@@ -118,12 +117,11 @@ func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 	f.Topic = schemas.TargetName(f.Topic)
 	wanted := look.TimerFilter{Topic: f.Topic, IDPrefix: f.IDPrefix, Limit: f.Limit, Allowed: f.Allowed}
 	if f.Cursor != "" {
-		name, err := base64.RawURLEncoding.DecodeString(f.Cursor)
-		topic, id, found := strings.Cut(string(name), "\x00")
-		if err != nil || !found || f.Topic != "" && f.Topic != topic {
+		after, ok := parseTimerCursor(f.Cursor)
+		if !ok || f.Topic != "" && f.Topic != after.Topic {
 			return Timers{}, wrong("cursor", f.Cursor, "is none that this list has answered: give back the one of the page before, or leave it out")
 		}
-		wanted.After = &look.TimerName{Topic: topic, ID: id}
+		wanted.After = after
 	}
 	out := Timers{Timers: []Timer{}}
 	page, err := listing(ctx, l, func(ctx context.Context) (look.TimerPage, error) { return look.New(l.store).ListTimers(ctx, wanted) })
@@ -131,9 +129,7 @@ func (l *Local) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 	for _, t := range page.Timers {
 		out.Timers = append(out.Timers, newTimer(&t, now, false))
 	}
-	if page.More != nil {
-		out.Cursor = base64.RawURLEncoding.EncodeToString([]byte(page.More.Topic + "\x00" + page.More.ID))
-	}
+	out.Cursor = formatTimerCursor(page.More)
 	return out, err
 }
 
@@ -150,14 +146,14 @@ func (c *Client) Timers(ctx context.Context, f TimerFilter) (Timers, error) {
 func (s *server) listTimers(ctx context.Context, f *TimerFilter) (out Timers, err error) {
 	f.Allowed = allowed(ctx)
 	err = s.cursors.page(ctx, "timers", &f.Cursor, &out.Cursor, func() (err error) {
-		out, err = s.local.Timers(ctx, *f)
+		out, err = s.fleet.Timers(ctx, *f)
 		return err
 	})
 	return out, err
 }
 
 func (s *server) getTimer(ctx context.Context, in *Named) (Timer, error) {
-	return s.local.Timer(ctx, in.Topic, in.ID)
+	return s.fleet.Timer(ctx, in.Topic, in.ID)
 }
 
 // Definition says when a timer runs, in a caller's words. The fields are the contract's headers.

@@ -45,7 +45,7 @@ func hold(turns *share.Turns) (leave func()) {
 func inProcess(w *world) http.Handler {
 	mux := http.NewServeMux()
 	db := admin.New(w.store)
-	s := &server{local: w.local, intakes: fixed(Intake{Topic: "in"}), answers: w.answers, auditor: &auditor{audit: db.Audit}, cursors: &cursors{secret: db.Secret}}
+	s := &server{fleet: Alone(w.local), intakes: fixed(Intake{Topic: "in"}), answers: w.answers, cursors: &cursors{secret: db.Secret}}
 	s.mount(mux, "test")
 	return mux
 }

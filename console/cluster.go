@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 
@@ -13,8 +14,14 @@ import (
 // without an owner that is alive come first, and partitions that are furthest behind.
 type clusterPage struct {
 	api.Cluster
-	Change                           api.SlotsChange
+	Changes                          []shardChange
 	NextServices, NextSlots, NextLag string
+}
+
+// shardChange is the change of a database.
+type shardChange struct {
+	Shard int
+	api.SlotsChange
 }
 
 func (c *Console) cluster(r *http.Request) (view, error) {
@@ -27,8 +34,24 @@ func (c *Console) cluster(r *http.Request) (view, error) {
 	d.Services, d.NextServices = part(r, "services", d.Services)
 	d.Slots, d.NextSlots = part(r, "slots", d.Slots)
 	d.Lag, d.NextLag = part(r, "lag", d.Lag)
-	err := c.inside.get(r.Context(), "/slots", nil, &d.Change)
-	return view{page: "cluster", title: "Cluster", data: d}, err
+	if len(d.Shards) == 0 {
+		d.Changes = []shardChange{{}}
+		err := c.inside.get(r.Context(), "/slots", nil, &d.Changes[0].SlotsChange)
+		return view{page: "cluster", title: "Cluster", data: d}, err
+	}
+	for _, shard := range d.Shards {
+		change := shardChange{Shard: shard}
+		err := c.inside.get(r.Context(), "/slots", url.Values{"shard": {strconv.Itoa(shard)}}, &change.SlotsChange)
+		if err != nil && asProblem(err).Status == http.StatusServiceUnavailable {
+			noteMissing(r.Context(), []int{shard})
+			continue
+		}
+		if err != nil {
+			return view{}, err
+		}
+		d.Changes = append(d.Changes, change)
+	}
+	return view{page: "cluster", title: "Cluster", data: d}, nil
 }
 
 func rank(s api.Slot) int {

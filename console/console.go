@@ -8,6 +8,7 @@
 package console
 
 import (
+	"context"
 	"embed"
 	"net/http"
 	"slices"
@@ -65,6 +66,8 @@ const maxForm = 1 << 20
 func (c *Console) page(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		var missing []int
+		r = r.WithContext(context.WithValue(r.Context(), missingKey{}, &missing))
 		var v view
 		var err error
 		if err = r.ParseForm(); err != nil {
@@ -77,6 +80,8 @@ func (c *Console) page(h handler) http.Handler {
 			p := asProblem(err)
 			status, v = p.Status, view{page: "problem", title: p.Title, data: p}
 		}
+		slices.Sort(missing)
+		v.missing = slices.Compact(missing)
 		c.render(w, r, status, v)
 	})
 }

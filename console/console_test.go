@@ -75,7 +75,7 @@ func newWorld(t *testing.T, withTokens bool, change ...func(*access.Config)) *wo
 	w.guard, err = access.New(cfg, log)
 	require.NoError(t, err)
 	mux := http.NewServeMux()
-	api.Mount(mux, api.NewLocal(st, deadletter.NewLocal(st, nil, "test", log)), nil, api.Config{Version: "test", Intakes: func() []api.Intake { return []api.Intake{{Topic: "in"}} }})
+	api.Mount(mux, api.Alone(api.NewLocal(st, deadletter.NewLocal(st, nil, "test", log))), nil, api.Config{Version: "test", Intakes: func() []api.Intake { return []api.Intake{{Topic: "in"}} }})
 	Mount(mux, "test")
 	w.mux = mux
 	w.restart()

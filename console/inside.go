@@ -69,7 +69,23 @@ func (in *inside) call(ctx context.Context, method, path string, request, into a
 	if into == nil || out.body.Len() == 0 {
 		return out.status, nil
 	}
-	return out.status, json.Unmarshal(out.body.Bytes(), into)
+	if err := json.Unmarshal(out.body.Bytes(), into); err != nil {
+		return out.status, err
+	}
+	var partial api.Partial
+	if json.Unmarshal(out.body.Bytes(), &partial) == nil { // otherwise missing is another field
+		noteMissing(ctx, partial.Missing)
+	}
+	return out.status, nil
+}
+
+type missingKey struct{}
+
+// noteMissing notes databases that do not answer, for the page.
+func noteMissing(ctx context.Context, numbers []int) {
+	if noted, ok := ctx.Value(missingKey{}).(*[]int); ok {
+		*noted = append(*noted, numbers...)
+	}
 }
 
 type answer struct {

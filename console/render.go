@@ -45,7 +45,8 @@ type view struct {
 	to    string // redirect there instead
 	// outcome is shown by the page at to. nil: nothing is to be said.
 	outcome *outcome
-	bare    bool // only the content, for the script
+	bare    bool  // only the content, for the script
+	missing []int // databases that do not answer
 }
 
 type shown struct {
@@ -60,6 +61,7 @@ type shown struct {
 	Version  string
 	Now      time.Time
 	Outcome  *outcome
+	Missing  []int // databases that do not answer
 	Data     any
 }
 
@@ -92,7 +94,7 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v v
 	caller := access.From(r.Context())
 	s := shown{
 		Title: v.title, Page: v.page, Caller: caller, Operate: caller.May(access.Operate), Admin: caller.May(access.Admin),
-		Signed: signed(r.Context()), Version: c.version, Now: time.Now(), Outcome: leftOutcome(r), Data: v.data,
+		Signed: signed(r.Context()), Version: c.version, Now: time.Now(), Outcome: leftOutcome(r), Missing: v.missing, Data: v.data,
 	}
 	if r.Method == http.MethodGet && status == http.StatusOK {
 		s.Age = ages[v.page]

@@ -14,6 +14,7 @@ import (
 type Letters struct {
 	Letters []Letter `json:"deadletters"`
 	Cursor  string   `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
+	Missing []int    `json:"missing,omitempty" doc:"databases that do not answer, by number: what they hold is not in this answer; absent: none"`
 }
 
 // Source returns pages of a filter's letters. The first call has no cursor; each later one passes

@@ -11,6 +11,7 @@ type Purged struct {
 	Deleted int64 `json:"deleted"`
 	Next    int64 `json:"next"    doc:"id to go on after; 0: that was the last page"`
 	UpTo    int64 `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
+	Missing []int `json:"missing,omitempty" doc:"databases that do not answer, by number: what they hold is not in this answer; absent: none"`
 }
 
 // Purger deletes the first letters of a filter, at most f.Limit (0: 1000). As for Pager, upTo

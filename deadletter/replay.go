@@ -27,6 +27,7 @@ type Page struct {
 	Next    int64             `json:"next"    doc:"id to go on after; 0: that was the last page"`
 	UpTo    int64             `json:"up_to"   doc:"the last letter when the run began: give it back with the next page"`
 	At      int64             `json:"at"      doc:"when the page was replayed, by the database's clock, Unix ms; that of the first page counts what died again, see died_again_since"`
+	Missing []int             `json:"missing,omitempty" doc:"databases that do not answer, by number: what they hold is not in this answer; absent: none"`
 }
 
 // Pager replays the first letters of a filter, at most f.Limit (0: PageSize). upTo is the id of the

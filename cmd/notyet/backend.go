@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -38,8 +39,8 @@ type deadLetters interface {
 type installation interface {
 	Audit(ctx context.Context, f api.AuditFilter) (api.AuditLog, error)
 	Cluster(ctx context.Context) (api.Cluster, error)
-	Slots(ctx context.Context) (api.SlotsChange, error)
-	SetSlots(ctx context.Context, n int) (api.SlotsChange, error)
+	Slots(ctx context.Context, shard int) (api.SlotsChange, error)
+	SetSlots(ctx context.Context, shard, n int) (api.SlotsChange, error)
 }
 
 // timers answers queries about timers, and makes runs.
@@ -57,7 +58,7 @@ type targets interface {
 	ChangeTarget(ctx context.Context, topic string, c api.TargetChange) (api.TargetPolicy, error)
 }
 
-// source is the database (api.Local), or a service (api.Client).
+// source is the databases (api.Fleet), or a service (api.Client).
 type source interface {
 	tasks
 	deadLetters
@@ -81,9 +82,24 @@ func (a *app) backend(c asking) (*backend, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &backend{api.NewClient(ccfg), func() {}}, nil
+		client := api.NewClient(ccfg)
+		client.OnMissing = a.missing()
+		return &backend{client, func() {}}, nil
 	}
 	return a.direct(cfg)
+}
+
+// missing returns a warning about databases that do not answer, each named once.
+func (a *app) missing() func(numbers []int) {
+	told := map[int]bool{}
+	return func(numbers []int) {
+		for _, number := range numbers {
+			if !told[number] {
+				told[number] = true
+				fmt.Fprintf(a.Stderr, "warning: database %d does not answer: what it holds is missing here\n", number)
+			}
+		}
+	}
 }
 
 func (a *app) direct(cfg *config.Config) (*backend, error) {
@@ -108,7 +124,9 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 		}
 		return client, err
 	}, log)
-	return &backend{local, func() {
+	fleet := api.Alone(local)
+	fleet.OnMissing = a.missing()
+	return &backend{fleet, func() {
 		for _, f := range closes {
 			f()
 		}

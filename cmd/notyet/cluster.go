@@ -38,7 +38,15 @@ func (a *app) cluster(found api.Cluster) {
 		fmt.Fprintf(a.Stdout, "lag is not known: %s\n", command.Plain(found.LagError))
 		return
 	}
-	table(a, "", []any{"TOPIC", "PARTITION", "STATE", "LAG", ""}, found.Lag, func(l api.Lag) []any {
-		return []any{l.Topic, l.Partition, l.State, l.Lag, shortened(command.Plain(l.Detail), 80)}
+	head := []any{"TOPIC", "PARTITION", "STATE", "LAG", ""}
+	if len(found.Shards) > 0 {
+		head = append([]any{"SHARD"}, head...)
+	}
+	table(a, "", head, found.Lag, func(l api.Lag) []any {
+		row := []any{l.Topic, l.Partition, l.State, l.Lag, shortened(command.Plain(l.Detail), 80)}
+		if len(found.Shards) > 0 {
+			row = append([]any{l.Shard}, row...)
+		}
+		return row
 	})
 }

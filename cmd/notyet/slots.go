@@ -14,7 +14,17 @@ type slotsCmd struct {
 	Set  slotsSetCmd  `cmd:"" help:"Change the number of slots while the services run."`
 }
 
-type slotsShowCmd struct{ asking }
+type slotsShowCmd struct {
+	asking
+	Shard *int `help:"Number of the database; needed where there are several." placeholder:"N"`
+}
+
+func (c *slotsShowCmd) shard() int {
+	if c.Shard == nil {
+		return api.AnyShard
+	}
+	return *c.Shard
+}
 
 func (slotsShowCmd) Help() string {
 	return whereFrom + `
@@ -26,7 +36,7 @@ Example:
 }
 
 func (c *slotsShowCmd) Run(a *app) error {
-	return show(a, c.asking, func(b *backend) (api.SlotsChange, error) { return b.Slots(a.Ctx) }, a.slots)
+	return show(a, c.asking, func(b *backend) (api.SlotsChange, error) { return b.Slots(a.Ctx, c.shard()) }, a.slots)
 }
 
 func (a *app) slots(now api.SlotsChange) {
@@ -75,8 +85,8 @@ const slotsEvery = 500 * time.Millisecond
 
 func (c *slotsSetCmd) Run(a *app) error {
 	return show(a, c.asking, func(b *backend) (api.SlotsChange, error) {
-		now, err := b.SetSlots(a.Ctx, c.Slots)
-		for told := ""; err == nil && c.Wait && now.Changes; now, err = b.Slots(a.Ctx) {
+		now, err := b.SetSlots(a.Ctx, c.shard(), c.Slots)
+		for told := ""; err == nil && c.Wait && now.Changes; now, err = b.Slots(a.Ctx, c.shard()) {
 			if text := fmt.Sprintf("%d to %d slots: %d of %d split, %d moved", now.Slots, now.Target, now.Split, now.Leaving, now.Moved); text != told {
 				told = text
 				fmt.Fprintln(a.Stderr, text)

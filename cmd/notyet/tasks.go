@@ -176,6 +176,7 @@ func wholeForecast(ctx context.Context, b tasks, f api.ForecastFilter) (api.Fore
 		if err != nil {
 			return api.Forecast{}, err
 		}
+		whole.Missing = part.Missing
 		for _, s := range part.Steps {
 			s.At -= (s.At - begin) % step
 			if last := len(whole.Steps) - 1; last >= 0 && whole.Steps[last].At == s.At {

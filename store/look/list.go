@@ -40,15 +40,17 @@ type ListPlace struct {
 	Settled int64
 }
 
-func (p ListPlace) compare(o ListPlace) int {
+// Compare orders places as a list of coming tasks does.
+func (p ListPlace) Compare(o ListPlace) int {
 	return cmp.Or(cmp.Compare(p.Pos, o.Pos), cmp.Compare(p.Lane, o.Lane), cmp.Compare(p.Seq, o.Seq))
 }
 
 // ListPage is one page. The next one begins at More; nil: this was the last. A page can be short or
 // empty without being the last, because looking at excluded tasks is limited too.
 type ListPage struct {
-	Tasks []View
-	More  *ListPlace
+	Tasks   []View
+	More    *ListPlace
+	Settled int64 // see ListPlace
 }
 
 // These bound the cost of one page. An entry of an index is 30 bytes; a row without its body about
@@ -67,6 +69,9 @@ var endedStates = map[string]bool{
 	"pending": false, "claimed": false, "waiting_report": false, "waiting_retry": false,
 	"delivered": true, "succeeded": true, "cancelled": true, "stopped": true, "dead": true,
 }
+
+// EndsIn tells whether a state is one of ended tasks.
+func EndsIn(state string) bool { return endedStates[state] }
 
 // List reads one page of the tasks that come next, or that were settled last, in the order of
 // place. It merges index entries of the topic's lanes, or of the slots' lines. However long the
@@ -92,7 +97,8 @@ func (r Reader) list(ctx context.Context, l *lister) (page ListPage, err error) 
 		if err := l.begin(ctx); err != nil {
 			return err
 		}
-		if page, err = l.run(ctx); err == nil && l.also != nil {
+		page, err = l.run(ctx)
+		if page.Settled = l.settled; err == nil && l.also != nil {
 			err = l.also(v, page.Tasks)
 		}
 		return err
@@ -234,6 +240,7 @@ func (l *lister) run(ctx context.Context) (ListPage, error) {
 		}
 		for _, e := range entries {
 			if v, ok := rows[e.Seq]; ok && l.wanted(v) && (l.f.Tag == "" || handle.TagPos(v.Due) == task.HeldSince(e.Pos)) {
+				v.Entry = e
 				page.Tasks = append(page.Tasks, v)
 				bytes += len(v.Body)
 			}
@@ -286,9 +293,9 @@ func (l *lister) take(ctx context.Context, n int) ([]ListPlace, error) {
 
 func (l *lister) order(a, b ListPlace) int {
 	if l.f.Ended {
-		return b.compare(a)
+		return b.Compare(a)
 	}
-	return a.compare(b)
+	return a.Compare(b)
 }
 
 // fill reads the next n entries of every empty stream, many streams in one statement.

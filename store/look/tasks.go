@@ -23,6 +23,8 @@ type View struct {
 	Slot    int    `json:"slot"` // -1: out of the line
 	Body    []byte `json:"-"`
 	Seq     int64  `json:"-"` // of its row
+
+	Entry ListPlace `json:"-"` // where a list has it
 }
 
 func viewOf(t *task.Task, s handle.Slot) View {

@@ -115,7 +115,7 @@ func (s *Service) mountAPI() error {
 		return kafka.NewReader(s.kafka, s.log)
 	}, s.log)
 	s.onClose(answers.Close)
-	api.Mount(s.http.Mux(), local, api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
+	api.Mount(s.http.Mux(), api.Alone(local), api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
 	console.Mount(s.http.Mux(), command.Version())
 	s.life.add("refusals", s.noteRefusals) // stops after http
 	s.life.add("issuer", func(ctx context.Context) error { s.guard.Run(ctx); return nil })
