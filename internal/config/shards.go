@@ -178,8 +178,8 @@ func (c *Config) Engines() []int {
 	return out
 }
 
-// Shard returns the configuration for the k-th database, from 0. The first database has the names of
-// an installation with one.
+// Shard returns the configuration for the k-th database, from 0. The first database has the names
+// of an installation with one.
 func (c *Config) Shard(k int) *Config {
 	out := *c
 	if len(c.MySQL.Shards) > 0 {
