@@ -9,6 +9,7 @@ import (
 // queue holds fetched stretches of records for the workers. A stretch is of one partition. A worker
 // takes all waiting stretches, up to a batch. So a trickle makes few transactions, however many
 // partitions and workers there are. One worker at a time has a partition, so records stay in order.
+// The rest of a partition goes behind the other partitions, which may be other tenants'.
 type queue struct {
 	bound int    // put waits while more stretches than this are queued
 	bytes int    // put waits while the queued records take more memory than this
@@ -58,20 +59,26 @@ func (q *queue) take(n int) []stretch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
-		var taken, rest []stretch
+		var taken, rest, behind []stretch
 		mine, count := map[partitionKey]bool{}, 0
 		for _, r := range q.stretches {
 			key := r.key()
 			apart := len(taken) > 0 && (key.topic == q.alone || taken[0].key().topic == q.alone)
-			if q.busy[key] || count >= n || apart {
+			switch {
+			case mine[key] && (count >= n || apart):
+				behind = append(behind, r)
+			case q.busy[key] || count >= n || apart:
 				rest = append(rest, r)
-			} else {
-				taken, mine[key] = append(taken, r), true
-				count += len(r.records)
+			default:
+				head, tail := r.cut(min(n-count, len(r.records)))
+				taken, mine[key] = append(taken, head), true
+				if count += len(head.records); tail != nil {
+					behind = append(behind, *tail)
+				}
 			}
 		}
 		if len(taken) > 0 {
-			q.stretches = rest
+			q.stretches = append(rest, behind...)
 			q.weight -= weigh(taken)
 			maps.Copy(q.busy, mine)
 			q.changed.Broadcast()

@@ -28,8 +28,8 @@ func TestAPartitionIsInOnePairOfHands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(10, "")
 		q.put(t.Context(), []stretch{stretchOf(0, 0, 3), stretchOf(1, 0, 3), stretchOf(0, 3, 1)})
-		first := q.take(2)
-		require.Equal(t, []stretch{stretchOf(0, 0, 3)}, first, "no more than asked for, but whole runs")
+		first := q.take(3)
+		require.Equal(t, []stretch{stretchOf(0, 0, 3)}, first, "no more than asked for")
 		require.Equal(t, []stretch{stretchOf(1, 0, 3)}, q.take(100))
 		taken := make(chan []stretch, 1)
 		go func() { taken <- q.take(100) }()
@@ -38,6 +38,33 @@ func TestAPartitionIsInOnePairOfHands(t *testing.T) {
 		q.done(first)
 		require.Equal(t, []stretch{stretchOf(0, 3, 1)}, <-taken)
 	})
+}
+
+// A partition with a backlog, perhaps another tenant's, takes turns with the others, and its records stay in order.
+func TestABacklogTakesTurns(t *testing.T) {
+	q := newQueue(10, "")
+	backlog := stretchOf(0, 0, 100)
+	backlog.reading.queued.Store(2)
+	more := stretchOf(0, 100, 5)
+	more.reading = backlog.reading
+	q.put(t.Context(), []stretch{backlog, more, stretchOf(1, 0, 1)})
+	span := func(s []stretch) (out []int64) {
+		for _, r := range s {
+			out = append(out, int64(r.reading.key.partition), r.from, r.to)
+		}
+		q.done(s)
+		return out
+	}
+	require.Equal(t, []int64{0, 0, 10}, span(q.take(10)))
+	require.EqualValues(t, 3, backlog.reading.queued.Load(), "each stretch is counted")
+	q.put(t.Context(), []stretch{stretchOf(2, 0, 30)})
+	require.Equal(t, []int64{1, 0, 1, 0, 10, 19}, span(q.take(10)))
+	for i := range int64(3) {
+		require.Equal(t, []int64{2, 10 * i, 10*i + 10}, span(q.take(10)), "and the other one's")
+		require.Equal(t, []int64{0, 19 + 10*i, 29 + 10*i}, span(q.take(10)))
+	}
+	require.Equal(t, []int64{0, 49, 100, 0, 100, 105}, span(q.take(1000)))
+	require.Zero(t, q.held())
 }
 
 func TestAFullQueueHoldsUpItsSource(t *testing.T) {

@@ -46,7 +46,7 @@ type reading struct {
 	// may have been given back since. The workers raise decided.
 	decided atomic.Int64
 	ahead   ahead        // of the worker that has the partition
-	queued  atomic.Int32 // stretches that are neither stored nor given up; the poller adds, workers subtract
+	queued  atomic.Int32 // stretches that are neither stored nor given up; cuts make one more
 }
 
 func (r *reading) pay(to int64) { raise(&r.paid, to) }
@@ -159,7 +159,7 @@ func (r stretch) split(n int) (head, tail stretch) {
 	return head, tail
 }
 
-// cut is split, where there may be nothing behind the n-th record. The caller is the poller.
+// cut is split, where there may be nothing behind the n-th record.
 func (r stretch) cut(n int) (head stretch, rest *stretch) {
 	if n == len(r.records) {
 		return r, nil
