@@ -38,7 +38,10 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	rows, err := o.rows(bound, slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(strays))...))))
-	if err != nil || o.mustAsk(rows) {
+	if err != nil {
+		return false, err
+	}
+	if asks, err := o.mustAsk(bound, rows); asks || err != nil {
 		return false, err
 	}
 	for epoch, slots := range strays {

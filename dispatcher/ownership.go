@@ -197,7 +197,10 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	bound, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	slots, err := o.rows(bound, missing)
-	if err != nil || o.mustAsk(slots) {
+	if err != nil {
+		return err
+	}
+	if asks, err := o.mustAsk(bound, slots); asks || err != nil {
 		return err
 	}
 	var free []int
@@ -249,7 +252,7 @@ const rereadWithin = 15 * time.Second
 // mustAsk says whether a look at what was committed comes before slots are taken or given away: the
 // database has forgotten claims, and maybe requests as well. Without its row, a task at a producer
 // cannot be put out of reach of the cancel that is read again behind its request.
-func (o *ownership) mustAsk(slots []store.Slot) bool {
+func (o *ownership) mustAsk(ctx context.Context, slots []store.Slot) (bool, error) {
 	before := o.asked
 	o.asked = slices.ContainsFunc(slots, o.flight.Forgotten)
 	if o.asked && !before {
@@ -257,12 +260,15 @@ func (o *ownership) mustAsk(slots []store.Slot) bool {
 		o.trust.copies.Ask()
 	}
 	asking, behind := o.trust.copies.Verdict()
-	return o.asked && (asking || behind && time.Since(o.askedAt) < rereadWithin && len(o.flight.Had(nil).Sent) > 0)
+	if o.asked && !asking && behind && time.Since(o.askedAt) < rereadWithin {
+		return o.line.Lacks(ctx, o.flight.WithProducers())
+	}
+	return o.asked && asking, nil
 }
 
 // had is the knowledge here of slots about to be taken or given away. If the database lacks
 // requests, had leaves out how far slots were claimed: tasks cancelled since would be in doubt, and
-// sent. Tasks delivered since are sent again, with the same key.
+// sent. Tasks delivered and settled since can be cancelled, or are sent again, with the same key.
 func (o *ownership) had(slots []int) line.Known {
 	known := o.flight.Had(slots)
 	if _, behind := o.trust.copies.Verdict(); behind {

@@ -272,6 +272,7 @@ func (r *Ready) Logged() {
 		r.staging.add(t)
 		if at, ok := r.proofs.take(t); ok && t.doubt && t.record != nil {
 			r.metrics.Proven.Inc()
+			t.arrived = true
 			r.unsettled.delivered(t)
 			r.inbox.concludes(outcome{task: t, at: at, known: true})
 			r.kicks.Settle.Now()

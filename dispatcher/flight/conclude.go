@@ -183,6 +183,7 @@ func (fl Outcomes) answeredLate(o outcome) {
 	t := o.task
 	if fl.slots[t.slot.number] != t.slot {
 		delete(fl.stuck, t.seq)
+		fl.keepDelivered(t)
 		return
 	}
 	t.lateAnswer = true // it stays known as stuck until its end is durable
@@ -224,6 +225,7 @@ type Answer struct {
 func (fl Due) Answered(t *Task, a Answer) {
 	fl.mu.Lock()
 	g := fl.outlets.endSending(t)
+	t.arrived = t.arrived || !kafka.NotSent(a.Err)
 	// The producer itself may refuse a record as too large: only an answer to a record sent alone
 	// shows that its target is there.
 	if a.Err == nil || kafka.ClockDiffers(a.Err) || kafka.Permanent(a.Err) && (a.Alone || !kafka.MaybeCollateral(a.Err)) {
@@ -253,6 +255,7 @@ func (fl Due) Called(t *Task, a Answer, o callback.Outcome) {
 	asked, now := t.asks != nil, time.Now()
 	fl.outlets.leaveSeat(t, o.Status != 0, now)
 	g := fl.outlets.endSending(t)
+	t.arrived = o.Sent
 	switch {
 	case o.Verdict == callback.Retry && !o.Hasty:
 		if g.origin.Failed(asked, o.After, now) {

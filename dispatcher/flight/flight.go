@@ -17,6 +17,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight/target"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/share"
+	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/task"
 )
 
@@ -49,10 +50,11 @@ type machine struct {
 	staging     staging            // Logged adds, whatever ends a task removes
 	unsettled   unsettled
 	unannounced unannounced
-	proofs      Proofs          // of tasks in doubt: Took adds, Logged takes
-	stuck       map[int64]*Task // with a producer, and out of their slots, or of slots that were lost; by seq
-	due         dueHeap         // staged tasks: Logged adds, Take takes
-	runs        []*Task         // of timers, that wait for what the database says
+	proofs      Proofs              // of tasks in doubt: Took adds, Logged takes
+	stuck       map[int64]*Task     // with a producer, and out of their slots, or of slots that were lost; by seq
+	delivered   map[int][]line.Sent // out of strays, without a stored end, by slot: see keepDelivered; Clear deletes
+	due         dueHeap             // staged tasks: Logged adds, Take takes
+	runs        []*Task             // of timers, that wait for what the database says
 	outlets     *outlets
 	gates       *gates
 }
@@ -61,7 +63,7 @@ type machine struct {
 func New(cfg Config, clock Clock, metrics *Metrics, kicks Kicks, log *zap.Logger) *Flight {
 	fl := &machine{
 		env:     env{cfg: cfg, clock: clock, log: log, metrics: metrics, kicks: kicks},
-		backlog: newBacklog(cfg.Tenants), inbox: &inbox{}, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]lostSlot{}, proofs: Proofs{}, stuck: map[int64]*Task{},
+		backlog: newBacklog(cfg.Tenants), inbox: &inbox{}, slots: map[int]*ownedSlot{}, strays: strays{}, lost: map[int]lostSlot{}, proofs: Proofs{}, stuck: map[int64]*Task{}, delivered: map[int][]line.Sent{},
 		staging: staging{maxTasks: cfg.StageTasks, maxBytes: cfg.StageBytes}, unsettled: unsettled{pace: firstPace},
 		unannounced: unannounced{published: map[*Task]announcement{}},
 	}

@@ -165,17 +165,17 @@ type Unsure struct {
 }
 
 // Had returns the knowledge here of slots about to be taken or given away: how far abandoned slots,
-// not taken since, were claimed, and which tasks the producers have. A database that was set back
-// may have forgotten a part: then nobody may cancel a task that may yet be delivered, and delivered
-// tasks are in doubt. No owner claims further than Reach, by any clock, if all have one
-// configuration.
+// not taken since, were claimed, and which tasks the producers have, or have delivered. A database
+// that was set back may have forgotten a part: then nobody may cancel a task that was delivered, or
+// may yet be, and delivered tasks are in doubt. No owner claims further than Reach, by any clock,
+// if all have one configuration.
 func (fl Owning) Had(slots []int) line.Known {
 	reach := fl.clock.Latest() + fl.cfg.Furthest.Milliseconds()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	out := line.Known{Slots: make([]line.Had, len(slots))}
-	for _, seq := range slices.Sorted(maps.Keys(fl.stuck)) {
-		out.Sent = append(out.Sent, line.Sent{Seq: seq, Number: fl.stuck[seq].sendNumber()})
+	out := line.Known{Slots: make([]line.Had, len(slots)), Sent: fl.withProducers()}
+	for _, slot := range slices.Sorted(maps.Keys(fl.delivered)) {
+		out.Sent = append(out.Sent, fl.delivered[slot]...)
 	}
 	for i, slot := range slots {
 		had := fl.lost[slot]
@@ -185,6 +185,20 @@ func (fl Owning) Had(slots []int) line.Known {
 		out.Slots[i] = line.Had{Slot: slot, Pos: had.claimed, Turn: had.turn, Reach: reach}
 	}
 	return out
+}
+
+// WithProducers are tasks that the producers have, and that are out of their slots.
+func (fl Owning) WithProducers() []line.Sent {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return fl.withProducers()
+}
+
+func (fl *machine) withProducers() (sent []line.Sent) {
+	for _, seq := range slices.Sorted(maps.Keys(fl.stuck)) {
+		sent = append(sent, line.Sent{Seq: seq, Number: fl.stuck[seq].sendNumber()})
+	}
+	return sent
 }
 
 // HeldLater says whether a slot was held here under a later epoch than the database names: the
@@ -219,6 +233,7 @@ func (fl *machine) abandon(l *ownedSlot, why string) {
 		if t.status == sending && t.with != nil {
 			fl.stuck[t.seq] = t
 		}
+		fl.keepDelivered(t)
 		fl.unstage(t)
 		fl.unsettled.ends(t)
 		fl.proofs.forget(t.seq)
@@ -311,7 +326,17 @@ func (fl *machine) forgetAnswered(l *ownedSlot) {
 	for seq, t := range fl.stuck {
 		if t.lateAnswer && t.slot == l {
 			delete(fl.stuck, seq)
+			fl.keepDelivered(t)
 		}
+	}
+}
+
+// keepDelivered remembers a delivery of a lost slot, until the slot is taken anew or given away: a
+// database that was set back may have the task as pending, and callers could cancel it.
+func (fl *machine) keepDelivered(t *Task) {
+	_, stray := fl.strays[t.slot.number]
+	if stray && fl.slots[t.slot.number] == nil && t.content != nil && t.arrived {
+		fl.delivered[t.slot.number] = append(fl.delivered[t.slot.number], line.Sent{Seq: t.seq, Number: t.sendNumber()})
 	}
 }
 
@@ -327,6 +352,7 @@ func (fl Owning) Clear(slots []int, epoch int64) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	fl.strays.settle(slots, epoch)
+	maps.DeleteFunc(fl.delivered, func(slot int, _ []line.Sent) bool { _, stray := fl.strays[slot]; return !stray })
 }
 
 // Strays returns, by epoch, slots not assigned or worked on here, but maybe ours to the database.

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/line"
@@ -212,6 +213,76 @@ func TestWhatTheProducerHasOfALostSlot(t *testing.T) {
 			require.Empty(t, ends)
 			require.Empty(t, fl.Owning.Had([]int{3}).Sent)
 			require.Equal(t, entered, enter(70, 90).status, "it is sent from where it stands")
+		})
+	}
+}
+
+// The database was set back, and may have what was delivered as pending: whoever takes the slot knows of it, whether the answer came before
+// the slot was lost or after, and however far its end had come.
+func TestDeliveriesOfALostSlotAreKnownUntilItIsTaken(t *testing.T) {
+	t.Parallel()
+	row := store.Slot{Slot: 0, Epoch: 5, Owner: "one", Claimed: 100, Done: 50}
+	forgot := row
+	forgot.Claimed = 90
+	setBack := func(fl *Flight) { fl.Owning.SlotsRead([]store.Slot{forgot}, fl.Known()) }
+	maybe := kerr.RequestTimedOut
+	for name, c := range map[string]struct {
+		before, after error // the answer, before the slot is lost or after; kafka.ErrNotSent: none
+		settled       bool  // by then
+		lose          func(fl *Flight)
+		knows         bool
+	}{
+		"answered before":              {before: nil, after: kafka.ErrNotSent, lose: setBack, knows: true},
+		"and the answer was looked at": {before: nil, after: kafka.ErrNotSent, settled: true, lose: setBack, knows: true},
+		"perhaps, before":              {before: maybe, after: kafka.ErrNotSent, lose: setBack, knows: true},
+		"answered after":               {before: kafka.ErrNotSent, after: nil, lose: setBack, knows: true},
+		"perhaps, after":               {before: kafka.ErrNotSent, after: maybe, lose: setBack, knows: true},
+		"refused before":               {before: kerr.MessageTooLarge, after: kafka.ErrNotSent, lose: setBack},
+		"refused after":                {before: kafka.ErrNotSent, after: kerr.MessageTooLarge, lose: setBack},
+		"the slot is another's": {before: nil, after: kafka.ErrNotSent, lose: func(fl *Flight) {
+			theirs := row
+			theirs.Owner, theirs.Epoch = "two", 6
+			fl.Owning.SlotsRead([]store.Slot{theirs}, fl.Known())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fl := newFlight(t, Config{})
+			fl.Owning.Took([]store.Slot{row}, 5, nil, nil)
+			one := &Task{slot: fl.slots[0], seq: 9, pos: 60, status: sending, content: &content{topic: "orders", attempt: 1, record: &kgo.Record{}}}
+			fl.slots[0].tasks = []*Task{one}
+			fl.outlets.beginSending(fl.outlets.of(one), one)
+			conclude := func() {
+				fl.Outcomes.ToLog().Logged()
+				fl.Outcomes.Conclude()
+			}
+			if c.before != kafka.ErrNotSent {
+				fl.Due.Answered(one, Answer{Err: c.before, Alone: true})
+			}
+			if c.settled {
+				conclude()
+				require.Equal(t, settled, one.status)
+			}
+			c.lose(fl)
+			require.Empty(t, fl.slots)
+			if c.after != kafka.ErrNotSent {
+				require.Len(t, fl.Owning.WithProducers(), 1)
+				fl.Due.Answered(one, Answer{Err: c.after, Alone: true})
+			}
+			if !c.settled {
+				conclude()
+			}
+			require.Empty(t, fl.Owning.WithProducers())
+			want := []line.Sent{{Seq: 9, Number: task.SendNumber(0, 2)}}
+			if !c.knows {
+				want = nil
+			}
+			require.Equal(t, want, fl.Owning.Had([]int{0}).Sent)
+			fl.Owning.Taking([]int{1}, 6)
+			fl.Owning.Clear([]int{1}, 6)
+			require.Equal(t, want, fl.Owning.Had([]int{0}).Sent, "another slot was taken")
+			fl.Owning.Taking([]int{0}, 6)
+			fl.Owning.Clear([]int{0}, 6)
+			require.Empty(t, fl.Owning.Had([]int{0}).Sent, "the database knows")
 		})
 	}
 }

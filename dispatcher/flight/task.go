@@ -73,6 +73,7 @@ type content struct {
 	missed    bool        // a run that is too late, and dropped if a later one is on its way
 	started   bool        // a run that may be released, whatever comes: the database has said so
 	counted   bool        // by the dispatcher's staging
+	arrived   bool        // this attempt did, or may have: so says the answer to it
 	atGate    int64       // since when it waits at its target's gate, Unix ms
 	asks      *target.Bar // it is sent to ask there; nil: it is sent as any other
 	outletKey outletKey   // where it was last sent, or waits to be

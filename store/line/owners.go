@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -53,10 +54,10 @@ func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner strin
 // Known is a taker's or giver's knowledge of slots that the database may have forgotten.
 type Known struct {
 	Slots []Had
-	Sent  []Sent // what its producers have, wherever it stands: nobody can cancel or stop that
+	Sent  []Sent // what its producers have or delivered, wherever it stands: nobody can cancel or stop that
 }
 
-// Sent is an attempt that a producer has.
+// Sent is an attempt that a producer has, or has delivered.
 type Sent struct {
 	Seq    int64
 	Number int32 // see task.SendNumber
@@ -67,6 +68,16 @@ func had(known []Known) (out []Had) {
 		out = append(out, k.Slots...)
 	}
 	return out
+}
+
+// Lacks says whether the database has no row of some sent task: it has forgotten the request.
+func (l Line) Lacks(ctx context.Context, sent []Sent) (bool, error) {
+	seqs := map[int64]bool{}
+	for _, one := range sent {
+		seqs[one.Seq] = true
+	}
+	there, err := tables.FetchIn(ctx, l.h.DB, func(r *sql.Rows, seq *int64) error { return r.Scan(seq) }, "SELECT seq FROM tasks WHERE seq", slices.Collect(maps.Keys(seqs)), "")
+	return len(there) < len(seqs), wrap.Err(err, "looking for %d sent tasks", len(seqs))
 }
 
 // lockSent locks the tasks that producers have, before any slot, as all writers do.
@@ -111,7 +122,7 @@ func remember(ctx context.Context, tx *sql.Tx, slots []handle.Slot, known []Know
 	numbers := map[int64]int32{}
 	for _, k := range known {
 		for _, one := range k.Sent {
-			numbers[one.Seq] = one.Number
+			numbers[one.Seq] = max(numbers[one.Seq], one.Number)
 		}
 	}
 	var seqs []any

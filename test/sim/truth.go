@@ -115,7 +115,9 @@ func (k *truth) before(c realConn, p *process) []owned {
 	})
 	dispatches := strings.HasPrefix(p.name, "dispatcher")
 	if dispatches {
-		k.judgeWaits(c, p)
+		if !slices.ContainsFunc(all, func(t touched) bool { return t.what == "owner" }) { // who takes a slot knows of attempts that the database has forgotten
+			k.judgeWaits(c, p)
+		}
 		k.judgeOrdered(c, p)
 	}
 	if _, err := c.ExecContext(context.Background(), "DELETE FROM temp.touched; DELETE FROM temp.unsure; DELETE FROM temp.moved; DELETE FROM temp.waited; DELETE FROM temp.ordered", nil); err != nil {
