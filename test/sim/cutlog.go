@@ -40,7 +40,8 @@ func (p *plan) drawCut() {
 func (p *plan) keepWell() {
 	p.faults, p.leaderless, p.disks, p.loses, p.redis, p.stepsBack, p.aims, p.setback, p.edges, p.brink, p.reports = 0, 0, false, false, false, 0, aims{}, setback{}, edges{}, brinkNone, false
 	p.timers, p.callbacks, p.deaf, p.growth, p.stall, p.sweeps, p.replays, p.strange, p.madeUp, p.tenant, p.quota = 0, 0, 0, nil, false, 0, 0, 0, 0, tenant{}, scanner.Quota{}
-	p.scanner.CommitEvery, p.dispatcher.Group, p.dispatcher.Read = -1, "", nil
+	p.scanner.CommitEvery, p.scanner.Quotas, p.scanner.Intake, p.scanner.IntakeLimits = -1, nil, nil, nil
+	p.dispatcher.Group, p.dispatcher.Read = "", nil
 }
 
 // broker starts Kafka. Its folder is there only where it is to come back with it.

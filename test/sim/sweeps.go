@@ -45,8 +45,8 @@ type sweptTask struct {
 	scheduled int64 // when that was told: it is stored since then at the latest; 0: never
 	delivered bool
 	cancelled bool
-	tooLate   bool
-	one       bool // a cancel of this id alone was sent
+	tooLate   int64 // when that was told; 0: never
+	one       bool  // a cancel of this id alone was sent
 }
 
 // sweep is a cancel of many, from its call to its return.
@@ -219,13 +219,19 @@ func (w *world) collectSwept() {
 			case schemas.StateCancelled:
 				q.cancelled = true
 			case schemas.StateTooLate:
-				q.tooLate = true
+				q.tooLate = a.at
 			case schemas.StateDispatched, schemas.StateSucceeded:
 			default:
 				w.find("sweeps", "%s was answered %s: %s", e.ID, e.State, e.Reason)
 			}
 		}
 	}
+}
+
+// forgot says that the database has forgotten what was told at an instant.
+func (w *world) forgot(at int64) bool {
+	from := w.swept.begin.Add(w.setback.from)
+	return w.setback.lost > 0 && at >= from.UnixMilli() && at <= from.Add(w.setback.lost).UnixMilli()
 }
 
 // judgeSweeps: each task is delivered, or cancelled by whom it was to be, or replaced. All that a filter selects is cancelled, unless it is due
@@ -256,13 +262,14 @@ func (w *world) judgeSweeps() {
 				}
 			}
 			switch {
-			case q.cancelled && (q.delivered || q.tooLate) && time.UnixMilli(q.due).Before(anew):
+			case q.cancelled && (q.delivered || q.tooLate > 0) && time.UnixMilli(q.due).Before(anew):
 			case q.cancelled && q.delivered && w.kept.doubts[name{sweptTopic, id}] == q.due: // it was claimed in the backup, and given back unsent since
 			case q.cancelled && q.delivered:
 				w.find("I5", "%s, due %d, was answered cancelled, and delivered", id, q.due)
 			case q.cancelled && !meant:
 				w.find("sweeps", "%s, due %d, was cancelled, and nobody had asked for it", id, q.due)
-			case q.tooLate && !q.delivered:
+			case q.tooLate > 0 && !q.delivered && i+1 < len(all) && w.forgot(q.tooLate): // with the claim, so a request behind it replaced the task
+			case q.tooLate > 0 && !q.delivered:
 				w.find("I5", "%s, due %d, was answered too_late, and not delivered", id, q.due)
 			case !q.cancelled && !q.delivered && i+1 == len(all):
 				w.find("I1", "%s, due %d, was neither delivered nor cancelled", id, q.due)
