@@ -95,14 +95,23 @@ func (h *identity) mayCopy(s state, d publication) bool {
 	}))
 }
 
-// save is the last instant that a set-back leaves.
+// save is the last instant that a set-back leaves. A delivery before it may not be settled there: the task counts as claimed, and its next
+// owner gives it back where a cancel is read again, which then takes effect.
 func (h *identity) save(s state, k kept) []state {
 	if s.backs != 2*k.n {
 		return nil
 	}
 	s.backs++
 	s.saved = s.row
-	return []state{s}
+	out := []state{s}
+	sent := s.phase == waiting || s.phase == ended && s.end == delivered
+	if sent && s.attempt > 0 && s.sentAt <= k.Kept && k.Kept-s.sentAt <= h.bounds.Recovery {
+		if s.saved.attempt, s.saved.phase = s.attempt-1, pending; s.saved.attempt > 0 {
+			s.saved.phase = waiting
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 func (h *identity) setBack(s state, g gone) []state {
