@@ -143,18 +143,18 @@ type delivered struct {
 	sent
 }
 
-// is tells whether the task is surely of a record that it may be of. Without an id and the
-// broker's time, only the content tells.
+// is tells whether the task is surely of a record that it may be of. Without an id the content
+// tells, and where that depends on others, the broker's time.
 func (d delivered) is(rec *kgo.Record) bool {
-	if rec.Attrs.TimestampType() == 1 || slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return h.Key == schemas.HeaderID }) {
+	if slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return h.Key == schemas.HeaderID }) {
 		return true
 	}
-	request, err := schemas.Decode(rec, schemas.Limits{})
-	if err != nil {
-		return false
+	if request, err := schemas.Decode(rec, schemas.Limits{}); err == nil {
+		if made := task.Fresh(d.Seq, &request); made != nil {
+			return subjectOf(made) == d.Subject
+		}
 	}
-	made := task.Fresh(d.Seq, &request)
-	return made != nil && subjectOf(made) == d.Subject
+	return rec.Attrs.TimestampType() == 1
 }
 
 // byOffset returns what was sent, by source and offset.
