@@ -94,10 +94,15 @@ func Look(ctx context.Context, cfg Config, log *zap.Logger) []Finding {
 			out = append(out, found)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Finding) int {
+	Sort(out)
+	return out
+}
+
+// Sort puts the worst findings first.
+func Sort(all []Finding) {
+	slices.SortStableFunc(all, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(rank(a.Level), rank(b.Level)), strings.Compare(a.Check, b.Check), strings.Compare(a.Where, b.Where))
 	})
-	return out
 }
 
 func rank(l Level) int { return slices.Index([]Level{Failure, Warning, Note, OK}, l) }

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"testing"
 
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,29 @@ func TestAProgramThatIsTooOld(t *testing.T) {
 			set("shards", false)
 			require.NoError(t, s.CheckMigrated(ctx), "this one knows that the number of slots changes")
 			require.Subset(t, Can(), []string{handle.Spread})
+		})
+	}
+}
+
+// A database that has worked as an installation of its own does not become a part of another one.
+func TestWhichDatabasesCanJoin(t *testing.T) {
+	for _, b := range backends() {
+		t.Run(b.name, func(t *testing.T) {
+			ctx, s := t.Context(), open(t, b.fresh(t))
+			require.NoError(t, s.Migrate(ctx, 2))
+			a := admin.New(s)
+			number, home, err := a.Shard(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []any{-1, ""}, []any{number, home})
+			own, err := s.Installation(ctx)
+			require.NoError(t, err)
+			_, err = s.db.ExecContext(ctx, "INSERT INTO sources (src, topic, topic_id, part, next_offset) VALUES (9, ?, ?, 0, 5)", []byte("notyet.intake"), make([]byte, 16))
+			require.NoError(t, err)
+			require.ErrorIs(t, a.JoinShard(ctx, 1, "another"), admin.ErrOtherShard)
+			require.NoError(t, a.JoinShard(ctx, 0, own), "the first one keeps its tasks")
+			number, home, err = a.Shard(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []any{0, own}, []any{number, home})
 		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/doctor"
 	"github.com/notyet/notyet/internal/command"
@@ -48,10 +46,11 @@ func (c *doctorCmd) Run(a *app) error {
 	if c.Patience < 100*time.Millisecond {
 		return command.Usage("--patience %v: at least 100ms", c.Patience)
 	}
-	dcfg, err := service.DoctorConfig(cfg)
+	all, err := service.DoctorConfigs(cfg)
 	if err != nil {
 		return err
 	}
+	dcfg := &all[0]
 	if dcfg.Kafka == nil && dcfg.Store == nil && dcfg.Index == nil && dcfg.Election == nil && dcfg.Issuer == nil {
 		return command.Usage("no server is configured: set %s", strings.Join(dispatcherServers, ", "))
 	}
@@ -60,8 +59,10 @@ func (c *doctorCmd) Run(a *app) error {
 			dcfg.Targets = append(dcfg.Targets, name)
 		}
 	}
-	dcfg.Patience = c.Patience
-	out := examined{doctor.Look(a.Ctx, dcfg, zap.NewNop())}
+	for i := range all {
+		all[i].Patience = c.Patience
+	}
+	out := examined{service.Examine(a.Ctx, all)}
 	if err := a.Ctx.Err(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/cmd/internal/service"
@@ -68,13 +69,20 @@ func (c *migrateCmd) Run(a *app) error {
 		return c.tell(a, cfg, log)
 	}
 	out := migrated{Created: []string{}, Kept: []string{}}
-	claim := func(ctx context.Context) (string, error) { return claimed(ctx, cfg, log) }
-	if c.DatabaseOnly {
-		claim = nil
+	var slots []int // by database
+	for k := range cfg.Databases() {
+		one := cfg.Shard(k)
+		claim := func(ctx context.Context) (string, error) { return claimed(ctx, one, log) }
+		if c.DatabaseOnly {
+			claim = nil
+		}
+		n, err := migrateDatabase(a.Ctx, one, claim)
+		if err != nil {
+			return ofDatabase(cfg, k, err)
+		}
+		slots = append(slots, n)
 	}
-	if out.Slots, err = migrateDatabase(a.Ctx, cfg, claim); err != nil {
-		return err
-	}
+	out.Slots = slots[0]
 	own := cfg.OwnTopics()
 	if c.DatabaseOnly {
 		own = nil
@@ -89,7 +97,13 @@ func (c *migrateCmd) Run(a *app) error {
 	if c.JSON {
 		return a.JSON(out)
 	}
-	fmt.Fprintf(a.Stdout, "database: up to date, %d slots\n", out.Slots)
+	for k, n := range slots {
+		name := "database"
+		if len(slots) > 1 {
+			name = fmt.Sprintf("database %d", k)
+		}
+		fmt.Fprintf(a.Stdout, "%s: up to date, %d slots\n", name, n)
+	}
 	for _, name := range out.Created {
 		fmt.Fprintf(a.Stdout, "topic %s: created\n", name)
 	}
@@ -109,8 +123,10 @@ type planned struct {
 // tell prints the plan of migrate, without a check whether Kafka is the installation's.
 func (c *migrateCmd) tell(a *app, cfg *config.Config, log *zap.Logger) error {
 	out := planned{Migrations: []store.Migration{}, Topics: []kafka.TopicSpec{}}
-	if err := out.database(a.Ctx, cfg); err != nil {
-		return err
+	for k := range cfg.Databases() {
+		if err := out.database(a.Ctx, cfg, k); err != nil {
+			return ofDatabase(cfg, k, err)
+		}
 	}
 	if !c.DatabaseOnly {
 		if err := out.topics(a.Ctx, cfg, log); err != nil {
@@ -137,13 +153,26 @@ func (c *migrateCmd) tell(a *app, cfg *config.Config, log *zap.Logger) error {
 	return nil
 }
 
-func (p *planned) database(ctx context.Context, cfg *config.Config) error {
-	st, err := service.OpenDatabase(ctx, cfg, zap.NewNop())
+// ofDatabase names the database of an error, where there are several.
+func ofDatabase(cfg *config.Config, k int, err error) error {
+	if cfg.Databases() > 1 {
+		return fmt.Errorf("database %d of mysql.shards: %w", k, err)
+	}
+	return err
+}
+
+func (p *planned) database(ctx context.Context, cfg *config.Config, k int) error {
+	st, err := service.OpenDatabase(ctx, cfg.Shard(k), zap.NewNop())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = st.Close() }()
 	pending, slots, err := st.Pending(ctx)
+	for i := range pending {
+		if cfg.Databases() > 1 {
+			pending[i].Name = fmt.Sprintf("database %d: %s", k, pending[i].Name)
+		}
+	}
 	p.Migrations = append(p.Migrations, pending...)
 	if !slots {
 		p.Slots = cfg.Slots
@@ -192,19 +221,25 @@ func migrateDatabase(ctx context.Context, cfg *config.Config, claimed func(conte
 	return slots, err
 }
 
+func onKafka(ctx context.Context, cfg *config.Config, client *kgo.Client, moved bool) error {
+	st, err := service.OpenStore(ctx, cfg, zap.NewNop())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = st.Close() }()
+	return service.CheckKafka(ctx, st, client, moved)
+}
+
 func migrateTopics(ctx context.Context, cfg *config.Config, log *zap.Logger, moved bool) ([]string, error) {
 	client, err := command.ConnectKafka(ctx, cfg, log, kafka.New)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	st, err := service.OpenStore(ctx, cfg, zap.NewNop())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = st.Close() }()
-	if err := service.CheckKafka(ctx, st, client, moved); err != nil {
-		return nil, err
+	for k := range cfg.Databases() {
+		if err := onKafka(ctx, cfg.Shard(k), client, moved); err != nil {
+			return nil, ofDatabase(cfg, k, err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

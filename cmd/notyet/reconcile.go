@@ -32,6 +32,7 @@ type deadReconcileCmd struct {
 	DryRun  bool     `help:"Only say what would happen."`
 	Without bool     `help:"Go on without a send log: what was delivered since the backup is delivered once more." name:"without-logs"`
 	Accept  bool     `help:"Go on although Kafka no longer has records that the database has not stored." name:"accept-loss"`
+	Shard   int      `default:"-1" help:"The number of the restored database in mysql.shards, from 0. Needed where there are several." placeholder:"N"`
 	Since   string   `help:"Read the logs from this time: RFC 3339, Unix milliseconds, or a duration ago (24h). Default: an hour before the database's last claim." placeholder:"TIME"`
 }
 
@@ -58,6 +59,9 @@ func (c *deadReconcileCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if cfg, err = c.database(cfg); err != nil {
+		return err
+	}
 	r := deadletter.Reconcile{
 		Logs: c.SendLog, Topics: c.Topics, DryRun: c.DryRun, AcceptLoss: c.Accept, Intake: append(cfg.IntakeNames(), cfg.Cancels.Topic), Reports: []string{cfg.Reports.Topic}, Group: cfg.Scanner.Group,
 		Step: func(what string) { fmt.Fprintln(a.Stderr, what) },
@@ -68,7 +72,7 @@ func (c *deadReconcileCmd) Run(a *app) error {
 	if since != (api.Instant{}) {
 		r.Since = time.UnixMilli(since.Millis())
 	}
-	out, err := a.reconcile(cfg, r)
+	out, err := a.reconcile(cfg, max(c.Shard, 0), r)
 	if errors.Is(err, sendlog.ErrNoLog) {
 		return fmt.Errorf("%w; if all of them are lost, go on with --without-logs", err)
 	}
@@ -82,7 +86,19 @@ func (c *deadReconcileCmd) Run(a *app) error {
 	return err
 }
 
-func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (none deadletter.Reconciled, err error) {
+// database returns the configuration of the one to reconcile.
+func (c *deadReconcileCmd) database(cfg *config.Config) (*config.Config, error) {
+	switch n := cfg.Databases(); {
+	case c.Shard >= n || c.Shard < -1:
+		return nil, command.Usage("--shard %d: mysql.shards has %d databases, from 0", c.Shard, n)
+	case c.Shard < 0 && n > 1:
+		return nil, command.Usage("mysql.shards has %d databases: name the restored one with --shard", n)
+	}
+	return cfg.Shard(max(c.Shard, 0)), nil
+}
+
+// reconcile works on database k, with its configuration.
+func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none deadletter.Reconciled, err error) {
 	log := command.NewLogger(cfg.Log, a.Stderr)
 	kcfg, err := command.KafkaConfig(cfg, log)
 	if err != nil {
@@ -111,6 +127,7 @@ func (a *app) reconcile(cfg *config.Config, r deadletter.Reconcile) (none deadle
 	r.CatchUp = func(ctx context.Context, topics []string, until kafka.Offsets) error {
 		scfg := service.CatchUpConfig(cfg)
 		scfg.Installation = installation
+		scfg.Shards, scfg.Shard = cfg.Databases() > 1, k
 		scfg.Read, scfg.Until = topics, until
 		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: prometheus.NewRegistry(), Log: log}, scfg)
 		if err != nil {

@@ -198,15 +198,14 @@ func TestNoSecretIsShown(t *testing.T) {
 		all.Go(func() {
 			t.Run(name, func(t *testing.T) {
 				r := notyet(t, environ, "", "config", "check")
-				want := command.ExitDone
-				if c.several {
-					want = command.ExitUsage // a service works on one
-				}
-				require.Equal(t, want, r.code, r.stderr)
+				require.Equal(t, command.ExitDone, r.code, r.stderr)
 				for _, args := range []string{
 					"config print", "config print --json", "config check --json", "doctor --patience 500ms", "doctor --json --patience 500ms", "migrate", "migrate --json", "scanner", "dispatcher", "all",
 					"cluster --json", "list --json", "list", "audit export", "deadletter list --json", "schedule -t orders --delay 1h --value x --json",
 				} {
+					if c.several && slices.Contains([]string{"scanner", "dispatcher", "all"}, args) {
+						continue // they wait for their databases
+					}
 					r := notyet(t, environ, "", strings.Fields(args)...)
 					requireNoSecret(t, r.stdout+r.stderr, args)
 					require.NotEmpty(t, r.stdout+r.stderr, args)
@@ -214,6 +213,9 @@ func TestNoSecretIsShown(t *testing.T) {
 				marker := geheim + "wrong"
 				for _, bad := range []string{"kafka.brokers=u:" + marker + "@h", "slots=" + marker + "@x", "mysql.dsn=u:" + marker + "(h)/d", "redis.addrs=redis://h?password=" + marker, marker, "redis.password-file=" + marker} {
 					for _, args := range []string{"config print", "config print --json", "config check", "config check --json", "doctor --json", "scanner", "list --json"} {
+						if c.several && args == "scanner" {
+							continue
+						}
 						r := notyet(t, environ, "", append(strings.Fields(args), "--set", bad)...)
 						requireNoSecret(t, r.stdout+r.stderr, args, bad)
 					}

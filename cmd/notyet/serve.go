@@ -15,10 +15,14 @@ var (
 type serving struct {
 	command.Settings
 	command.Servers
+	Shards *string `help:"Work for these databases of mysql.shards only, by number from 0 (shards). Default: all." placeholder:"N,…"`
 }
 
 // serve runs a service. required settings must be set: their defaults are only for trying out.
 func (c *serving) serve(a *app, name string, required []string, parts ...func(*service.Engine) error) error {
+	if c.Shards != nil {
+		c.Set = append(c.Set, "shards="+*c.Shards)
+	}
 	return service.Serve(a.App, name, func() (*config.Config, error) {
 		return a.Load(c.Settings, c.Servers, config.Sources{Require: required})
 	}, parts...)

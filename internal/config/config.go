@@ -433,7 +433,7 @@ func Default() Config {
 func (c *Config) ForMigrate() *Config {
 	out := *c
 	if c.Migrate.DSN != "" {
-		out.MySQL.DSN, out.MySQL.DSNFile, out.MySQL.PasswordFile = c.Migrate.DSN, "", ""
+		out.MySQL.DSN, out.MySQL.DSNFile, out.MySQL.PasswordFile, out.MySQL.Shards = c.Migrate.DSN, "", "", nil
 	}
 	return &out
 }

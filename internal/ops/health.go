@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -19,19 +20,20 @@ type check struct {
 // Check adds a dependency to /readyz, and where it is, if that is known. Call it before Run. Each
 // request calls the function, concurrently with the others. The function must obey the context.
 func (s *Server) Check(name string, run func(ctx context.Context) error, where ...string) {
-	s.add(check{name: name, run: run}, where)
+	s.checks = append(s.checks, newCheck(name, run, false, where))
 }
 
 // Hint adds a dispensable dependency. /readyz reports its failure and stays 200.
 func (s *Server) Hint(name string, run func(ctx context.Context) error, where ...string) {
-	s.add(check{name: name, run: run, hint: true}, where)
+	s.checks = append(s.checks, newCheck(name, run, true, where))
 }
 
-func (s *Server) add(c check, where []string) {
+func newCheck(name string, run func(ctx context.Context) error, hint bool, where []string) check {
+	c := check{name: name, run: run, hint: hint}
 	if at := strings.Join(where, ","); at != "" {
 		c.where = at + ": "
 	}
-	s.checks = append(s.checks, c)
+	return c
 }
 
 func alive(w http.ResponseWriter, _ *http.Request) {
@@ -68,27 +70,43 @@ func (s *Server) readiness() Readiness {
 func (s *Server) runChecks() Readiness {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.CheckTimeout)
 	defer cancel()
-	errs := make([]error, len(s.checks))
-	var running sync.WaitGroup
-	for i, c := range s.checks {
-		running.Go(func() { errs[i] = bounded(ctx, c.run) })
+	result := Readiness{Checks: map[string]string{}}
+	groups := [][]check{s.checks}
+	for _, p := range s.parts {
+		groups = append(groups, p.now())
 	}
-	running.Wait()
-	result := Readiness{Ready: true, Checks: map[string]string{}}
-	for i, c := range s.checks {
-		result.Checks[c.name] = "ok"
-		if err := errs[i]; err != nil {
-			said := err.Error()
-			if errors.Is(err, context.DeadlineExceeded) {
-				said = "no answer within " + s.cfg.CheckTimeout.String()
-			}
-			result.Ready, result.Checks[c.name] = result.Ready && c.hint, c.where+said
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	failed := make([]bool, len(groups))
+	for i, group := range groups {
+		for _, c := range group {
+			running.Go(func() {
+				said, ok := s.run(ctx, c)
+				mu.Lock()
+				defer mu.Unlock()
+				result.Checks[c.name] = said
+				failed[i] = failed[i] || !ok && !c.hint
+			})
 		}
 	}
+	running.Wait()
+	result.Ready = !failed[0] && (len(s.parts) == 0 || slices.Contains(failed[1:], false))
 	if s.stopping.Load() {
 		result.Ready, result.Checks["process"] = false, "stopping"
 	}
 	return result
+}
+
+// run returns what /readyz says of a check.
+func (s *Server) run(ctx context.Context, c check) (said string, ok bool) {
+	err := bounded(ctx, c.run)
+	switch {
+	case err == nil:
+		return "ok", true
+	case errors.Is(err, context.DeadlineExceeded):
+		return c.where + "no answer within " + s.cfg.CheckTimeout.String(), false
+	}
+	return c.where + err.Error(), false
 }
 
 // bounded returns when ctx ends, even if the check does not.

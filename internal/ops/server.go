@@ -79,6 +79,7 @@ type Server struct {
 	mux      *http.ServeMux // behind the guard
 	faces    []*face        // the main one first; the last serves health and metrics
 	checks   []check
+	parts    []*Part
 	asking   singleflight.Group // for the result of the checks
 	stopping atomic.Bool
 

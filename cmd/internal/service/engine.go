@@ -19,6 +19,7 @@ import (
 // and the stages that the process's command names.
 type Engine struct {
 	process *Service
+	shard   *shard
 	ctx     context.Context // ends when the engine has to stop
 	cfg     *config.Config  // of this database
 	log     *zap.Logger
@@ -30,8 +31,8 @@ type Engine struct {
 	kafka  kafka.Config // with the database's clock
 	store  *store.Store
 	index  Index
-	alive  *heartbeat
-	closes []func() // in the order of opening
+	alive  *heartbeat // nil where no stage works for the database
+	closes []func()   // in the order of opening
 
 	installation string // its id, from the database
 	copy         string // the name of the database's copy, when the engine began
@@ -48,6 +49,30 @@ type checks interface {
 	Hint(name string, run func(ctx context.Context) error, where ...string)
 }
 
+// newEngine makes the engine of a database. Of several, each has metrics and a life of its own.
+func (s *Service) newEngine(ctx context.Context, sh *shard) *Engine {
+	s.mu.Lock()
+	cfg := s.now.Shard(sh.number)
+	s.mu.Unlock()
+	e := &Engine{process: s, shard: sh, ctx: ctx, cfg: cfg, log: s.log, reg: s.reg, figures: s.reg, checks: s.http, life: s.life}
+	if len(s.shards) > 1 {
+		e.log = s.log.With(zap.Int("shard", sh.number))
+		reg := prometheus.NewRegistry()
+		e.reg, e.figures, e.checks = reg, reg, nobodysChecks{}
+		if sh.number == s.cfg.Engines()[0] {
+			e.figures = prometheus.Gatherers{reg, s.reg} // with those of the process
+		}
+		e.life = &lifecycle{log: e.log, stopTimeout: s.cfg.StopTimeout, stopping: func() {}}
+	}
+	return e
+}
+
+// nobodysChecks are those of a database for which no stage works.
+type nobodysChecks struct{}
+
+func (nobodysChecks) Check(string, func(context.Context) error, ...string) {}
+func (nobodysChecks) Hint(string, func(context.Context) error, ...string)  {}
+
 // open opens what the stages need. After an error, close closes the rest.
 func (e *Engine) open() (err error) {
 	ctx, cfg := e.ctx, e.cfg
@@ -62,13 +87,17 @@ func (e *Engine) open() (err error) {
 	if err := clock.Start(ctx); err != nil {
 		return err
 	}
-	e.alive = newHeartbeat(e.store, e.process.kind, e.process.http.Addr(), cfg.Index.Kind, e.log)
-	e.onClose(e.alive.leave)
-	if e.process.kind != "dispatcher" {
-		e.alive.intakes = Intakes(cfg)
+	home := ""
+	if first := e.process.home(); first != nil {
+		home = first.installation
 	}
-	if err := e.alive.say(ctx); err != nil {
+	if err := joined(ctx, home, e.store, e.shard.number); err != nil {
 		return err
+	}
+	if e.shard.works {
+		if err := e.begins(ctx); err != nil {
+			return err
+		}
 	}
 	e.life.add("clock", func(ctx context.Context) error { clock.Run(ctx); return nil })
 	e.kafka = e.process.kafka
@@ -94,6 +123,16 @@ func (e *Engine) open() (err error) {
 		e.checks.Hint("redis", e.index.Ping, cfg.Redis.Addrs...)
 	}
 	return nil
+}
+
+// begins notes that this process works for the database.
+func (e *Engine) begins(ctx context.Context) error {
+	e.alive = newHeartbeat(e.store, e.process.kind, e.process.http.Addr(), e.cfg.Index.Kind, e.log)
+	e.onClose(e.alive.leave)
+	if e.process.kind != "dispatcher" {
+		e.alive.intakes = Intakes(e.cfg)
+	}
+	return e.alive.say(ctx)
 }
 
 func (e *Engine) onClose(f func()) { e.closes = append(e.closes, f) }

@@ -3,6 +3,10 @@ package service
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,12 +52,53 @@ func DoctorConfig(cfg *config.Config) (doctor.Config, error) {
 	return out, nil
 }
 
+// DoctorConfigs says how to look at each database and its own things. Shared servers are looked at
+// with the first.
+func DoctorConfigs(cfg *config.Config) ([]doctor.Config, error) {
+	var out []doctor.Config
+	for k := range cfg.Databases() {
+		one, err := DoctorConfig(cfg.Shard(k))
+		if err != nil {
+			return nil, err
+		}
+		if k > 0 {
+			one.Kafka, one.Index, one.Issuer = nil, nil, nil
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// Examine looks at all side by side. Where there are several databases, a finding names its own.
+func Examine(ctx context.Context, all []doctor.Config) []doctor.Finding {
+	found := make([][]doctor.Finding, len(all))
+	var group sync.WaitGroup
+	for k, cfg := range all {
+		group.Go(func() { found[k] = doctor.Look(ctx, cfg, zap.NewNop()) })
+	}
+	group.Wait()
+	var out []doctor.Finding
+	for k, findings := range found {
+		for _, f := range findings {
+			if k > 0 && f.Check == "settings" {
+				continue // the first has said it
+			}
+			if own := strings.HasPrefix(f.Check, "mysql.") || k > 0; own && len(all) > 1 {
+				f.Where = fmt.Sprintf("shard %d: %s", k, f.Where)
+			}
+			out = append(out, f)
+		}
+	}
+	doctor.Sort(out)
+	return out
+}
+
 // examineEvery is how often a service looks at its servers again, since their settings can change.
 const examineEvery = time.Hour
 
 // selfExamination has a service look at its own servers from time to time, and log new findings.
 type selfExamination struct {
-	cfg      doctor.Config
+	all      []doctor.Config               // by database
 	settings atomic.Pointer[config.Config] // that are in force
 	gauge    *prometheus.GaugeVec
 	log      *zap.Logger
@@ -61,19 +106,22 @@ type selfExamination struct {
 }
 
 func (s *Service) examineItself() error {
-	cfg, err := DoctorConfig(s.cfg)
+	all, err := DoctorConfigs(s.cfg)
 	if err != nil {
 		return err
 	}
-	cfg.Running, cfg.Disk = true, s.engine.member != ""
-	if s.engine.member == "" {
-		cfg.Election = nil
+	for i := range all {
+		works := s.kind != "scanner" && s.shards[i].works
+		all[i].Running, all[i].Disk = true, works
+		if !works {
+			all[i].Election = nil
+		}
 	}
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "notyet", Name: "doctor_findings",
 		Help: "What this process finds wrong with its servers, as notyet doctor does, by check and level (failure, warning)."}, []string{"check", "level"})
 	s.reg.MustRegister(gauge)
-	e := &selfExamination{cfg: cfg, gauge: gauge, log: s.log, logged: map[doctor.Finding]bool{}}
-	e.settings.Store(cfg.Settings)
+	e := &selfExamination{all: all, gauge: gauge, log: s.log, logged: map[doctor.Finding]bool{}}
+	e.settings.Store(s.cfg)
 	s.take = append(s.take, e.settings.Store)
 	s.life.add("self-examination", e.run)
 	return nil
@@ -86,9 +134,11 @@ func (e *selfExamination) run(ctx context.Context) error {
 }
 
 func (e *selfExamination) look(ctx context.Context) {
-	cfg := e.cfg
-	cfg.Settings = e.settings.Load()
-	e.note(doctor.Look(ctx, cfg, zap.NewNop()), ctx.Err())
+	all := slices.Clone(e.all)
+	for i := range all {
+		all[i].Settings = e.settings.Load().Shard(i)
+	}
+	e.note(Examine(ctx, all), ctx.Err())
 }
 
 func (e *selfExamination) note(all []doctor.Finding, stopped error) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 
@@ -27,18 +26,24 @@ func Serve(a *command.App, name string, read func() (*config.Config, error), par
 	signal.Notify(hangups, syscall.SIGHUP) // before the service opens: SIGHUP would end the process until then
 	defer signal.Stop(hangups)
 	cfg, err := read()
+	if err == nil {
+		err = severalDatabases(cfg)
+	}
 	if err != nil {
 		return err
 	}
 	log, level := command.NewLevelLogger(cfg.Log, a.Stderr)
-	s, err := open(a.Ctx, cfg, name, log, a.Stdout)
+	s, err := open(a.Ctx, cfg, name, log, a.Stdout, parts...)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	s.take = append(s.take, func(cfg *config.Config) { _ = level.UnmarshalText([]byte(cfg.Log.Level)) }) // already checked
 	for _, add := range parts {
-		if err := add(s.engine); err != nil {
+		if len(s.shards) > 1 {
+			break // each engine adds them once it is open
+		}
+		if err := add(s.home()); err != nil {
 			return err
 		}
 	}
@@ -49,6 +54,14 @@ func Serve(a *command.App, name string, read func() (*config.Config, error), par
 	return s.run(a.Ctx)
 }
 
+// severalDatabases refuses to start: what moves targets to the second one is still to come.
+func severalDatabases(cfg *config.Config) error {
+	if n := cfg.Databases(); n > 1 {
+		return command.Usage("mysql.shards has %d databases: this release works on one", n)
+	}
+	return nil
+}
+
 // Dev runs a scanner and a dispatcher with all slots, on the servers of notyet dev, which make
 // topics on first use. ready is called once everything is.
 func Dev(a *command.App, cfg *config.Config, log *zap.Logger, ready func(addr string, intakes []api.Intake)) error {
@@ -57,16 +70,17 @@ func Dev(a *command.App, cfg *config.Config, log *zap.Logger, ready func(addr st
 		return err
 	}
 	defer s.close()
-	s.kafka.AllowAutoTopicCreation, s.engine.kafka.AllowAutoTopicCreation = true, true
-	if err := s.engine.AddScanner(); err != nil {
+	e := s.home()
+	s.kafka.AllowAutoTopicCreation, e.kafka.AllowAutoTopicCreation = true, true
+	if err := e.AddScanner(); err != nil {
 		return err
 	}
 	member := fmt.Sprintf("dev-%d-%d", os.Getpid(), time.Now().UnixMilli())
-	sent, err := s.engine.openSendLog()
+	sent, err := e.openSendLog()
 	if err != nil {
 		return err
 	}
-	if err := s.engine.addDispatcher(election.NewLocal(member, s.engine.store.SlotCount, intake.New(s.engine.store).Line()), member, sent); err != nil {
+	if err := e.addDispatcher(election.NewLocal(member, e.store.SlotCount, intake.New(e.store).Line()), member, sent); err != nil {
 		return err
 	}
 	s.life.add("greeting", func(ctx context.Context) error {
@@ -120,9 +134,7 @@ func (r *rereading) again() {
 		return
 	}
 	now, taken, restart := r.now.Take(next)
-	for _, take := range slices.Concat(r.service.take, r.service.engine.take) {
-		take(now)
-	}
+	r.service.takeOver(now)
 	r.now = now
 	r.refused.Set(0)
 	r.at.SetToCurrentTime()

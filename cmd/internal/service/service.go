@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -45,28 +46,32 @@ type Service struct {
 	life   *lifecycle
 	in     atomic.Pointer[[]api.Intake] // with the limits that are in force
 	tracer *tracing.Tracer
-	engine *Engine
-	closes []func() // in the order of opening
+	shards []*shard                   // by number
+	stages []func(*Engine) error      // what each engine adds to its parts
+	local  func(e *Engine) *api.Local // the API's backend
 
-	take []func(*config.Config) // what its parts take over from a configuration that is read again
+	mu     sync.Mutex             // guards the following
+	closes []func()               // in the order of opening
+	now    *config.Config         // what is in force
+	take   []func(*config.Config) // what its parts take over from a configuration that is read again
 }
 
 // open opens every service's resources, the port first, so that a wrong port is noticed at once.
 // The access log, if on, goes to stdout.
-func open(ctx context.Context, cfg *config.Config, kind string, log *zap.Logger, stdout io.Writer) (s *Service, err error) {
-	s = &Service{ctx: ctx, cfg: cfg, kind: kind, log: log, reg: ops.NewRegistry()}
+func open(ctx context.Context, cfg *config.Config, kind string, log *zap.Logger, stdout io.Writer, stages ...func(*Engine) error) (s *Service, err error) {
+	s = &Service{ctx: ctx, cfg: cfg, now: cfg, kind: kind, log: log, reg: ops.NewRegistry(), stages: stages}
+	for k := range cfg.Databases() {
+		s.shards = append(s.shards, &shard{number: k, works: slices.Contains(cfg.Engines(), k), member: api.NewMember(k, nil)})
+	}
 	s.reg.MustRegister(buildInfo())
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
-	if err := severalDatabases(cfg); err != nil {
-		return s, err
-	}
 	s.tracer = tracing.Start(ctx, command.Version(), log)
 	s.onClose(s.tracer.Stop)
-	ocfg, err := opsConfig(cfg, func() console.Common { return admin.New(s.engine.store) }, log)
+	ocfg, err := opsConfig(cfg, s.common, log)
 	if err != nil {
 		return s, err
 	}
@@ -75,7 +80,12 @@ func open(ctx context.Context, cfg *config.Config, kind string, log *zap.Logger,
 		ocfg.AccessLog = command.NewLogger(config.Log{Level: "info", Format: "json"}, stdout)
 	}
 	s.reg.MustRegister(ocfg.Guard.Collectors()...)
-	s.guard, s.http = ocfg.Guard, ops.New(ocfg, s.reg, log)
+	all := s.reg
+	if len(s.shards) > 1 {
+		all = prometheus.NewRegistry()
+		all.MustRegister(s.reg)
+	}
+	s.guard, s.http = ocfg.Guard, ops.New(ocfg, all, log)
 	s.life = &lifecycle{log: log, stopTimeout: cfg.StopTimeout, stopping: s.http.Stopping}
 	if err := s.http.Listen(); err != nil {
 		return s, err
@@ -84,17 +94,30 @@ func open(ctx context.Context, cfg *config.Config, kind string, log *zap.Logger,
 	if s.kafka, err = command.KafkaConfig(cfg, log); err != nil {
 		return s, err
 	}
-	s.engine = &Engine{process: s, ctx: ctx, cfg: cfg, log: log, reg: s.reg, figures: s.reg, checks: s.http, life: s.life}
-	s.onClose(s.engine.close)
-	if err := s.engine.open(); err != nil {
+	s.kafka.Now = s.time
+	s.take = append(s.take, func(cfg *config.Config) { _ = s.takeLimits(cfg) }) // the rules of URLs are those of the start
+	if len(s.shards) > 1 {
+		if err = s.takeLimits(cfg); err == nil {
+			err = s.mountAPI()
+		}
+		if err == nil {
+			s.several(all)
+		}
 		return s, err
 	}
-	s.kafka.Now = s.engine.kafka.Now
+	e := s.newEngine(ctx, s.shards[0])
+	s.onClose(e.close)
+	if err := e.open(); err != nil {
+		return s, err
+	}
 	if err = s.takeLimits(cfg); err != nil {
 		return s, err
 	}
-	s.take = append(s.take, func(cfg *config.Config) { _ = s.takeLimits(cfg) }) // the rules of URLs are those of the start
-	return s, s.mountAPI()
+	if err = s.mountAPI(); err != nil {
+		return s, err
+	}
+	s.begin(e)
+	return s, nil
 }
 
 func (s *Service) mountAPI() error {
@@ -109,13 +132,19 @@ func (s *Service) mountAPI() error {
 	}
 	s.onClose(alone.Close)
 	s.http.Check("kafka", func(ctx context.Context) error { return kafka.Ping(ctx, producer) }, s.cfg.Kafka.Brokers...)
-	local := Local(s.cfg, s.engine.store, s.engine.index, "api", func(context.Context) (*kgo.Client, error) { return producer, nil }, s.log)
+	s.local = func(e *Engine) *api.Local {
+		return Local(e.cfg, e.store, e.index, "api", func(context.Context) (*kgo.Client, error) { return producer, nil }, e.log)
+	}
 	// An answer in an aborted transaction does not count.
 	answers := api.NewAnswers(s.cfg.Results.Topic, func() (*kgo.Client, error) {
 		return kafka.NewReader(s.kafka, s.log)
 	}, s.log)
 	s.onClose(answers.Close)
-	api.Mount(s.http.Mux(), api.Alone(local), api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
+	var members []*api.Member
+	for _, sh := range s.shards {
+		members = append(members, sh.member)
+	}
+	api.Mount(s.http.Mux(), api.NewFleet(members, nil), api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
 	console.Mount(s.http.Mux(), command.Version())
 	s.life.add("refusals", s.noteRefusals) // stops after http
 	s.life.add("issuer", func(ctx context.Context) error { s.guard.Run(ctx); return nil })
@@ -123,7 +152,11 @@ func (s *Service) mountAPI() error {
 	return nil
 }
 
-func (s *Service) onClose(f func()) { s.closes = append(s.closes, f) }
+func (s *Service) onClose(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closes = append(s.closes, f)
+}
 
 func (s *Service) close() {
 	for _, f := range slices.Backward(s.closes) {
@@ -135,7 +168,9 @@ func (s *Service) close() {
 // run serves until ctx ends or a part fails, then stops and closes everything.
 func (s *Service) run(ctx context.Context) error {
 	s.log.Info("started", zap.String("service", s.kind), zap.String("version", command.Version()), zap.String("http", s.http.Addr()))
-	s.engine.report()
+	if len(s.shards) == 1 {
+		s.home().report()
+	}
 	err := s.life.run(ctx)
 	if errors.Is(err, errStuck) || errors.Is(err, kafka.ErrOlderCopy) {
 		s.closes = nil // closing could block on a stuck part; the process ends anyway
@@ -218,7 +253,11 @@ func (s *Service) writeRefusals(ctx context.Context) {
 				Detail: admin.AuditDetail(map[string]any{"why": x.Why, "at": x.At, "last_peer": x.Peer}),
 			})
 		}
-		return admin.New(s.engine.store).Audit(ctx, entries)
+		e := s.home()
+		if e == nil {
+			return errHomeAway
+		}
+		return admin.New(e.store).Audit(ctx, entries)
 	})
 	if err != nil {
 		s.log.Warn("refused sign-ins cannot be noted in the audit log; this will be tried again", zap.Error(err))
@@ -232,14 +271,6 @@ func buildInfo() prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// severalDatabases refuses to start: the router of requests to several is still to come.
-func severalDatabases(cfg *config.Config) error {
-	if n := cfg.Databases(); n > 1 {
-		return command.Usage("mysql.shards has %d databases: this release works on one", n)
-	}
-	return nil
-}
-
 // Mistakes returns the mistakes behind the settings, such as missing files, as a service and its
 // parts find them one by one.
 func Mistakes(cfg *config.Config, dispatches bool) (found []error) {
@@ -249,10 +280,11 @@ func Mistakes(cfg *config.Config, dispatches bool) (found []error) {
 			found = append(found, err)
 		}
 	}
-	note(nil, severalDatabases(cfg))
 	note(opsConfig(cfg, nil, log))
 	note(command.KafkaConfig(cfg, log))
-	note(command.StoreConfig(cfg, log))
+	for k := range cfg.Databases() {
+		note(command.StoreConfig(cfg.Shard(k), log))
+	}
 	if cfg.Index.Kind == config.KindRedis {
 		note(command.IndexConfig(cfg, log))
 	}

@@ -42,9 +42,11 @@ func TestRefusalsAreNoted(t *testing.T) {
 		require.NoError(t, err)
 		return st
 	}
-	s := &Service{guard: guard, log: log, engine: &Engine{store: open()}}
-	require.NoError(t, s.engine.store.Migrate(t.Context(), 4))
-	t.Cleanup(func() { require.NoError(t, s.engine.store.Close()) })
+	e := &Engine{store: open()}
+	s := &Service{guard: guard, log: log, shards: []*shard{{}}}
+	s.shards[0].engine.Store(e)
+	require.NoError(t, e.store.Migrate(t.Context(), 4))
+	t.Cleanup(func() { require.NoError(t, e.store.Close()) })
 	h := guard.Handler(http.NotFoundHandler())
 	for i := range 5000 {
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/tasks", nil)
@@ -58,15 +60,15 @@ func TestRefusalsAreNoted(t *testing.T) {
 	}
 	away := open()
 	require.NoError(t, away.Close())
-	there := s.engine.store
-	s.engine.store = away
+	there := e.store
+	e.store = away
 	s.writeRefusals(t.Context())
 	require.Equal(t, 1, logs.FilterMessageSnippet("cannot be noted").Len())
-	s.engine.store = there
+	e.store = there
 	for range 2 {
 		s.writeRefusals(t.Context())
 	}
-	page, err := look.New(s.engine.store).ListAudit(t.Context(), look.AuditFilter{})
+	page, err := look.New(e.store).ListAudit(t.Context(), look.AuditFilter{})
 	require.NoError(t, err)
 	require.Len(t, page.Entries, 2)
 	for _, e := range page.Entries {
@@ -123,7 +125,7 @@ func TestADispatcherThatCannotReadWhoHadItsSendLog(t *testing.T) {
 	s, err := open(t.Context(), cfg, "dispatcher", zap.New(log), io.Discard)
 	require.NoError(t, err)
 	defer s.close()
-	require.NoError(t, s.engine.AddDispatcher())
+	require.NoError(t, s.home().AddDispatcher())
 	require.Equal(t, 1, logged.FilterMessageSnippet("sendlog.dir").Len())
 }
 

@@ -65,6 +65,7 @@ func (e *Engine) AddScanner() error {
 	scfg := scannerConfig(e.cfg, *e.process.in.Load())
 	scfg.Installation = e.installation
 	scfg.Quotas = quotas(e.cfg)
+	scfg.Shards, scfg.Shard = len(e.process.shards) > 1, e.shard.number
 	if err := e.checkGroup(); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (e *Engine) AddScanner() error {
 }
 
 func (e *Engine) openSendLog() (*sendlog.Log, error) {
-	sent, err := sendlog.Open(e.cfg.SendLog.Dir, sendlog.Config{Now: e.store.Clock().Now, Retention: e.cfg.SendLog.Retention, MaxBytes: int64(e.cfg.SendLog.MaxBytes), Installation: e.installation}, e.log)
+	sent, err := sendlog.Open(e.cfg.SendLog.Dir, sendlog.Config{Now: e.store.Clock().Now, Retention: e.cfg.SendLog.Retention, MaxBytes: int64(e.cfg.SendLog.MaxBytes) / e.sharers(), Installation: e.installation}, e.log)
 	if err != nil {
 		return nil, fmt.Errorf("%w (sendlog.dir says where it is; each dispatcher needs its own)", err)
 	}
@@ -96,6 +97,9 @@ func (e *Engine) openSendLog() (*sendlog.Log, error) {
 	return sent, nil
 }
 
+// sharers returns how many engines of this process share its memory, and its disk.
+func (e *Engine) sharers() int64 { return int64(len(e.cfg.Engines())) }
+
 // addDispatcher adds the dispatcher to the parts; memberID is its name in the election.
 func (e *Engine) addDispatcher(members election.Source, memberID string, sent *sendlog.Log) error {
 	callbacks, err := e.addCallbacks()
@@ -106,7 +110,7 @@ func (e *Engine) addDispatcher(members election.Source, memberID string, sent *s
 	d.UndeliverableAfter = cmp.Or(d.UndeliverableAfter, -1) // one attempt: the dispatcher takes 0 as the default
 	disp, err := dispatcher.New(dispatcher.Deps{Kafka: e.kafka, Store: e.store, Index: e.index, Members: members, SendLog: sent, Metrics: e.reg, Log: e.log, Callbacks: callbacks, Tracer: e.process.tracer}, dispatcher.Config{
 		MemberID: memberID, Results: e.cfg.Results.Topic, Group: e.cfg.Scanner.Group, Read: e.cfg.ReadTopics(), LookAhead: d.LookAhead, BurstLookAhead: max(d.BurstLookAhead, 1), Window: e.cfg.Window,
-		StageTasks: d.StageTasks, StageBytes: int(d.StageBytes), CreateTargets: e.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, UndeliverableAfter: d.UndeliverableAfter, Retention: d.Retention, DeadRetention: e.cfg.DeadLetters.Retention, AuditRetention: e.cfg.Audit.Retention,
+		StageTasks: max(1, d.StageTasks/int(e.sharers())), StageBytes: int(int64(d.StageBytes) / e.sharers()), CreateTargets: e.kafka.AllowAutoTopicCreation, DrainTimeout: d.DrainTimeout, UndeliverableAfter: d.UndeliverableAfter, Retention: d.Retention, DeadRetention: e.cfg.DeadLetters.Retention, AuditRetention: e.cfg.Audit.Retention,
 		MisfireAfter: e.cfg.Timers.MisfireAfter, Targets: e.cfg.Metrics.Targets, TopTargets: e.cfg.Metrics.TopTargets,
 	})
 	if err != nil {
@@ -175,13 +179,15 @@ func (e *Engine) addCallbacks() (*callback.Sender, error) {
 		return nil, err
 	}
 	cfg.Now = e.kafka.Now
+	most := func(total int) int { return max(1, total/int(e.sharers())) }
+	cfg.MaxInFlightTotal = max(cfg.MaxInFlight, most(cfg.MaxInFlightTotal))
 	sender, err := callback.New(cfg, e.log, e.reg)
 	if err != nil {
 		return nil, command.UsageError{Err: err}
 	}
 	e.onClose(sender.Close)
 	e.take = append(e.take, func(cfg *config.Config) {
-		sender.Limit(cfg.Callback.MaxInFlight, cfg.Callback.MaxInFlightTotal, cfg.Callback.MaxTimeout)
+		sender.Limit(cfg.Callback.MaxInFlight, max(cfg.Callback.MaxInFlight, most(cfg.Callback.MaxInFlightTotal)), cfg.Callback.MaxTimeout)
 	})
 	return sender, nil
 }
@@ -224,7 +230,7 @@ func (e *Engine) checkGroup() error {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), command.DialTimeout)
+	ctx, cancel := context.WithTimeout(e.ctx, command.DialTimeout)
 	defer cancel()
 	group := e.cfg.Scanner.Group
 	claim, err := kafka.GroupClaim(ctx, client, group, e.cfg.ReadTopics()...)

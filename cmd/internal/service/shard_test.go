@@ -1,0 +1,184 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/ops"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
+)
+
+// twoDatabases makes an installation of two, and returns their directories.
+func twoDatabases(t *testing.T) (cfg *config.Config, dirs []string) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "notyet.intake", "notyet.reports", "notyet.results", "notyet.cancels", "notyet.wakes"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	dir, home, shards := t.TempDir(), "", ""
+	for k := range 2 {
+		at := filepath.Join(dir, fmt.Sprint(k))
+		dirs = append(dirs, at)
+		require.NoError(t, os.Mkdir(at, 0o700))
+		st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + at + "/notyet.db"}, zap.NewNop())
+		require.NoError(t, err)
+		require.NoError(t, st.Migrate(t.Context(), 4))
+		if k == 0 {
+			home, err = st.Installation(t.Context())
+			require.NoError(t, err)
+		}
+		require.NoError(t, admin.New(st).JoinShard(t.Context(), k, home))
+		require.NoError(t, st.Close())
+		shards += fmt.Sprintf("sqlite:%s/notyet.db,", at)
+	}
+	cfg, err = config.Load(config.Sources{Environ: []string{
+		"NOTYET_MYSQL_SHARDS=" + shards, "NOTYET_KAFKA_BROKERS=" + cluster.ListenAddrs()[0], "NOTYET_INDEX_KIND=mysql", "NOTYET_ELECTION_KIND=mysql",
+		"NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_SENDLOG_DIR=" + filepath.Join(dir, "sendlog"),
+	}})
+	require.NoError(t, err)
+	return cfg, dirs
+}
+
+// atWork is a service at work.
+type atWork struct {
+	*Service
+	t *testing.T
+}
+
+func start(t *testing.T, cfg *config.Config) atWork {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	s, err := open(ctx, cfg, "all", zap.NewNop(), io.Discard, (*Engine).AddScanner, (*Engine).AddDispatcher)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+		s.close()
+	})
+	return atWork{s, t}
+}
+
+func (r atWork) get(path string) (int, string) {
+	r.t.Helper()
+	resp, err := http.Get("http://" + r.http.Addr() + path)
+	require.NoError(r.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(r.t, err)
+	return resp.StatusCode, string(text)
+}
+
+// until waits for an answer of /readyz.
+func (r atWork) until(what string, holds func(status int, checks map[string]string) bool) {
+	r.t.Helper()
+	var last string
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(50 * time.Millisecond) {
+		status, text := r.get("/readyz")
+		var now ops.Readiness
+		require.NoError(r.t, json.Unmarshal([]byte(text), &now))
+		if last = text; holds(status, now.Checks) {
+			return
+		}
+	}
+	require.Fail(r.t, what, last)
+}
+
+// A database that is away at the start delays its own targets: the service works for the other one, and for this one once it comes.
+func TestADatabaseThatIsAwayAtTheStart(t *testing.T) {
+	for _, away := range []int{0, 1} {
+		t.Run(fmt.Sprint(away), func(t *testing.T) {
+			cfg, dirs := twoDatabases(t)
+			require.NoError(t, os.Rename(dirs[away], dirs[away]+".away"))
+			s := start(t, cfg)
+			works := func(k int, checks map[string]string) bool {
+				return checks[fmt.Sprintf("mysql shard %d", k)] == "ok" && checks[fmt.Sprintf("scanner shard %d", k)] == "ok" && checks[fmt.Sprintf("dispatcher shard %d", k)] == "ok"
+			}
+			s.until("the other works", func(status int, checks map[string]string) bool {
+				return status == http.StatusOK && works(1-away, checks) && !works(away, checks)
+			})
+			metric := func(k, up int) string { return fmt.Sprintf("notyet_shard_up{shard=\"%d\"} %d\n", k, up) }
+			require.Eventually(t, func() bool {
+				_, text := s.get("/metrics")
+				return strings.Contains(text, metric(away, 0)) && strings.Contains(text, metric(1-away, 1)) && strings.Contains(text, fmt.Sprintf(`{shard="%d"}`, 1-away)) &&
+					strings.Contains(text, "notyet_build_info{")
+			}, time.Minute, 100*time.Millisecond)
+
+			require.NoError(t, os.Rename(dirs[away]+".away", dirs[away]))
+			s.until("both work", func(status int, checks map[string]string) bool {
+				return status == http.StatusOK && works(0, checks) && works(1, checks)
+			})
+			require.Eventually(t, func() bool {
+				_, text := s.get("/metrics")
+				return strings.Contains(text, metric(0, 1)) && strings.Contains(text, metric(1, 1))
+			}, time.Minute, 100*time.Millisecond)
+		})
+	}
+}
+
+// With no database at work the service is not ready, and says of each why.
+func TestNoDatabaseWorks(t *testing.T) {
+	cfg, dirs := twoDatabases(t)
+	for _, dir := range dirs {
+		require.NoError(t, os.Rename(dir, dir+".away"))
+	}
+	s := start(t, cfg)
+	s.until("both are away", func(status int, checks map[string]string) bool {
+		return status == http.StatusServiceUnavailable && strings.Contains(checks["mysql shard 0"], "database 0") && strings.Contains(checks["mysql shard 1"], "database 1")
+	})
+	require.Error(t, func() error { _, err := s.common().Secret(t.Context(), "x"); return err }(), "nobody signs in anew")
+}
+
+// A service that works for one database alone shows the other one, and is ready without it.
+func TestAServiceForOneDatabaseOfSeveral(t *testing.T) {
+	cfg, dirs := twoDatabases(t)
+	more, err := config.Load(config.Sources{Environ: []string{
+		"NOTYET_SHARDS=1", fmt.Sprintf("NOTYET_MYSQL_SHARDS=sqlite:%s/notyet.db,sqlite:%s/notyet.db", dirs[0], dirs[1]), "NOTYET_KAFKA_BROKERS=" + cfg.Kafka.Brokers[0],
+		"NOTYET_INDEX_KIND=mysql", "NOTYET_ELECTION_KIND=mysql", "NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_SENDLOG_DIR=" + t.TempDir(),
+	}})
+	require.NoError(t, err)
+	s := start(t, more)
+	s.until("the second works", func(status int, checks map[string]string) bool {
+		_, scans := checks["scanner shard 0"]
+		return status == http.StatusOK && checks["scanner shard 1"] == "ok" && checks["mysql shard 0"] == "ok" && !scans
+	})
+}
+
+// Which databases an engine refuses.
+func TestWhichDatabasesBelongToTheInstallation(t *testing.T) {
+	open := func() *store.Store {
+		st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = st.Close() })
+		require.NoError(t, st.Migrate(t.Context(), 1))
+		return st
+	}
+	st := open()
+	require.NoError(t, joined(t.Context(), "", st, 0), "an installation with one")
+	require.ErrorContains(t, joined(t.Context(), "a", st, 1), "database 1 of mysql.shards is not part of the installation yet: run notyet shards add 1")
+	require.NoError(t, admin.New(st).JoinShard(t.Context(), 1, "a"))
+	require.NoError(t, admin.New(st).JoinShard(t.Context(), 1, "a"), "again")
+	require.NoError(t, joined(t.Context(), "a", st, 1))
+	require.NoError(t, joined(t.Context(), "", st, 1), "the first database is away")
+	require.ErrorIs(t, joined(t.Context(), "b", st, 1), admin.ErrOtherShard, "another installation")
+	require.ErrorContains(t, joined(t.Context(), "a", st, 2), "put the entries in their order")
+	require.ErrorContains(t, joined(t.Context(), "", st, 0), "entry 0 of mysql.shards is database 1")
+	for number, home := range map[int]string{2: "a", 1: "b"} {
+		require.ErrorIs(t, admin.New(st).JoinShard(t.Context(), number, home), admin.ErrOtherShard)
+	}
+	require.Error(t, admin.New(open()).JoinShard(t.Context(), 1, ""))
+}
