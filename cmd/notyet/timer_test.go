@@ -88,9 +88,9 @@ func TestRunsFromTheShell(t *testing.T) {
 	r = d.cmd(t, append(span, "--dry-run")...)
 	require.Equal(t, "would make 5, were there 0, still to come 0, forgotten 0\n", r.stdout, r.stderr)
 	r = d.cmd(t, append(span, "--json")...)
-	require.JSONEq(t, `{"made":5,"existing":0,"coming":0,"forgotten":0}`, r.stdout, r.stderr)
+	require.JSONEq(t, `{"made":5,"existing":0,"coming":0,"forgotten":0,"before_set":5}`, r.stdout, r.stderr)
 	r = d.cmd(t, append(span, "--json")...)
-	require.JSONEq(t, `{"made":0,"existing":5,"coming":0,"forgotten":0}`, r.stdout, r.stderr)
+	require.JSONEq(t, `{"made":0,"existing":5,"coming":0,"forgotten":0,"before_set":5}`, r.stdout, r.stderr)
 	for hour, run := range records(t, d.kafka, "orders", 6)[1:] {
 		due := to.Add(time.Duration(hour-5) * time.Hour).UnixMilli()
 		require.Equal(t, []string{fmt.Sprintf("a/b@%d", due), fmt.Sprint(due)}, []string{recordtest.Header(run, schemas.HeaderID), recordtest.Header(run, schemas.HeaderDue)}, "the oldest first")
