@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -96,8 +97,44 @@ func TestServersAreJudgedByWhatTheyLock(t *testing.T) {
 	}
 }
 
+// The server ends the connection that holds the lock, and another one gets the row: that says nothing about locks.
+func TestALostConnectionIsNoLackOfRowLocks(t *testing.T) {
+	f := onServer(t)
+	cfg := f.config
+	parsed, err := mysql.ParseDSN(cfg.DSN)
+	require.NoError(t, err)
+	killed := 0
+	parsed.Addr = hooked(t, parsed.Addr, func(said []byte) {
+		if !bytes.Contains(said, []byte("FOR UPDATE NOWAIT")) || killed > 0 {
+			return
+		}
+		const theirs = "SELECT p.id FROM information_schema.innodb_trx AS t JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND p.id <> CONNECTION_ID() AND t.trx_rows_locked > 0"
+		var id int64
+		if f.db.QueryRow(theirs).Scan(&id) != nil {
+			return
+		}
+		_, err := f.db.Exec(fmt.Sprintf("KILL %d", id))
+		for killed++; err == nil; {
+			err = f.db.QueryRow(theirs).Scan(&id) // until it has rolled back
+		}
+	})
+	cfg.DSN = parsed.FormatDSN()
+	require.NoError(t, open(t, cfg).CheckRowLocks(f.ctx))
+	require.Equal(t, 1, killed)
+}
+
 // rewriting is a proxy that changes what a client says, keeping its length. Statements here are far shorter than one read.
 func rewriting(t *testing.T, addr string, change [][2]string) string {
+	t.Helper()
+	return hooked(t, addr, func(said []byte) {
+		for _, c := range change {
+			copy(said, bytes.ReplaceAll(said, []byte(c[0]), []byte(c[1])))
+		}
+	})
+}
+
+// hooked is a proxy that has a look at what a client says.
+func hooked(t *testing.T, addr string, hook func(said []byte)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -123,9 +160,7 @@ func rewriting(t *testing.T, addr string, change [][2]string) string {
 						return
 					}
 					said := buf[:n]
-					for _, c := range change {
-						said = bytes.ReplaceAll(said, []byte(c[0]), []byte(c[1]))
-					}
+					hook(said)
 					if _, err := server.Write(said); err != nil {
 						return
 					}

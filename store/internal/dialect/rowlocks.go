@@ -54,8 +54,20 @@ func checkEngines(ctx context.Context, db *sql.DB) error {
 	return fmt.Errorf("%w: table %s has the engine %s: stop notyet, and run ALTER TABLE %s ENGINE=InnoDB", ErrNoRowLocks, table, engine, table)
 }
 
+// probes is how often a probe begins anew whose connection was lost, and its lock with it.
+const probes = 5
+
 // RowLock holds a shared lock on a row of its own, which no other connection must be able to lock.
-func (p Probe) RowLock(ctx context.Context, db *sql.DB) error {
+func (p Probe) RowLock(ctx context.Context, db *sql.DB) (err error) {
+	for range probes {
+		if err = p.rowLock(ctx, db); !errors.Is(err, driver.ErrBadConn) && !errors.Is(err, mysql.ErrInvalidConn) {
+			return err
+		}
+	}
+	return err
+}
+
+func (p Probe) rowLock(ctx context.Context, db *sql.DB) error {
 	id := "lock-probe-" + rand.Text()
 	if _, err := db.ExecContext(ctx, "INSERT INTO services (id, kind, owner, version, http, started, seen, figures) VALUES (?,?,?,?,?,?,?,?)",
 		id, "probe", "", "", "", p.Seen, p.Seen, []byte{}); err != nil {
@@ -76,6 +88,9 @@ func (p Probe) RowLock(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	refused, err := writerIsRefused(ctx, db, id)
+	if err == nil && !refused {
+		err = holder.QueryRowContext(ctx, "SELECT kind FROM services WHERE id = ?", id).Scan(&kind)
+	}
 	switch {
 	case err != nil:
 		return err
