@@ -129,6 +129,8 @@ func (f *fixture) undone(version int, undo string) {
 
 // undoneFrom21 has all migrations from the 21st on made again.
 func (f *fixture) undoneFrom21() {
+	f.undone(37, "DROP TABLE cuts")
+	f.undone(36, "DROP TABLE homes")
 	f.undone(35, "ALTER TABLE sources DROP COLUMN proof_at, DROP COLUMN proof_time, DROP COLUMN proof_sum")
 	f.undone(34, "ALTER TABLE tasks DROP COLUMN failures")
 	f.undone(33, "DROP TABLE unknown_targets")

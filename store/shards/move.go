@@ -106,15 +106,18 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule,
 	if err != nil {
 		return rule, err
 	}
-	for {
+	for waits := error(nil); ; {
 		stored, err := former.Stored(ctx)
 		if err != nil {
-			return rule, err
+			return rule, errors.Join(waits, err)
 		}
-		if part, behind := lags(stored, passed); !behind {
+		part, behind := lags(stored, passed)
+		if !behind {
 			break
-		} else if err := loop.Rest(ctx, moveLook); err != nil {
-			return rule, fmt.Errorf("database %d has stored %s/%d up to offset %d, and %d is needed: %w", rule.Former, part.Topic, part.Partition, stored[part], passed[part], err)
+		}
+		waits = fmt.Errorf("database %d has stored %s/%d up to offset %d, and %d is needed", rule.Former, part.Topic, part.Partition, stored[part], passed[part])
+		if err := loop.Rest(ctx, moveLook); err != nil {
+			return rule, errors.Join(waits, err)
 		}
 	}
 	if _, err := former.Announce(ctx, rule); err != nil {
