@@ -2,7 +2,7 @@ package scanner
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -23,8 +23,7 @@ type sharer struct {
 	own    func(intake string) (target string) // of an intake; "": none
 	retry  retrier
 
-	mu  sync.RWMutex
-	now *shardmap.Map // nil: not known
+	now atomic.Pointer[shardmap.Map] // nil: not known
 }
 
 // rules returns the rules in force. At first use, and after forget, it reads them.
@@ -32,10 +31,7 @@ func (s *sharer) rules(ctx context.Context) (m *shardmap.Map, err error) {
 	if s == nil {
 		return nil, nil
 	}
-	s.mu.RLock()
-	m = s.now
-	s.mu.RUnlock()
-	if m != nil {
+	if m = s.now.Load(); m != nil {
 		return m, nil
 	}
 	err = s.retry.do(ctx, "reading which database has which target", func() error {
@@ -46,18 +42,12 @@ func (s *sharer) rules(ctx context.Context) (m *shardmap.Map, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	s.now = m
-	s.mu.Unlock()
+	s.now.Store(m)
 	return m, nil
 }
 
 // forget has the rules read again.
-func (s *sharer) forget() {
-	s.mu.Lock()
-	s.now = nil
-	s.mu.Unlock()
-}
+func (s *sharer) forget() { s.now.Store(nil) }
 
 // sharing is the rules for one partition.
 type sharing struct {

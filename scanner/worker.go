@@ -92,8 +92,7 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 			continue // the next round leaves out what is not of that log
 		}
 		if errors.Is(err, errUndecided) {
-			err = w.sharer.wait(ctx)
-			if err == nil {
+			if err = w.sharer.wait(ctx); err == nil {
 				continue
 			}
 		}
