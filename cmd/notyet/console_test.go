@@ -79,6 +79,13 @@ func TestConsoleCancelsFiresAndMoves(t *testing.T) {
 func TestConsoleMovesWhatWaits(t *testing.T) {
 	d := startDev(t)
 	require.Equal(t, command.ExitDone, d.cmd(t, "target", "pause", "shut").code)
+	for held := false; !held; { // the dispatcher hears of a pause within a second, and "shut" gets nothing from then on
+		require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "shut", "probe", "--delay", "0s", "--value", "v").code)
+		require.Eventually(t, func() bool {
+			held = strings.Contains(d.page(t, "/api/v1/targets"), `"held":1`)
+			return held || strings.Contains(d.page(t, "/task?topic=shut&id=probe"), `id="task-state">delivered`)
+		}, time.Minute, 20*time.Millisecond)
+	}
 	waits := map[string]string{"held": `id="why">Its target is paused`, "retrying": `id="task-state">waiting_retry`, "dead": `id="task-state">dead`}
 	for id, more := range map[string][]string{
 		"held": {"-t", "shut"}, "retrying": {"-t", "orders", "--ack", "report", "--ack-timeout", "100ms", "--backoff", "fixed:1h"},

@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 // seen without any: TestAPageSaysThatItsServiceIsGone.
 func TestJobsAtNightTakeFewClicks(t *testing.T) {
 	s := startStack(t)
-	require.Equal(t, http.StatusOK, s.call(t, "PATCH", "/targets/shop.slow", fields{"paused": true}, nil))
-	s.schedule(t, "shop.slow", "4711", fields{"delay": "5s"}) // the dispatcher has heard of the pause by then
+	s.pause(t, "shop.slow")
+	s.schedule(t, "shop.slow", "4711", fields{"delay": "0s"})
 	s.dead(t, "shop.dead", 3)
 	require.Less(t, s.call(t, "POST", "/tasks", fields{"topic": "shop.dead", "id": "other", "at": "2020-01-01T00:00:00Z", "max_lateness": "1s", "value": "v"}, nil), 300)
 	require.Eventually(t, func() bool { return s.letters(t, "shop.dead") == 4 }, bound, 10*time.Millisecond)

@@ -83,6 +83,22 @@ func (s *stack) stored(t *testing.T, topic, id string) {
 	require.Eventually(t, func() bool { return s.state(t, topic, id) != "" }, bound, 10*time.Millisecond, "%s %s", topic, id)
 }
 
+// pause pauses a target, and waits until the dispatcher has heard of it: a probe is held, and cancelled.
+func (s *stack) pause(t *testing.T, topic string) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, s.call(t, "PATCH", "/targets/"+topic, fields{"paused": true}, nil))
+	for held := false; !held; {
+		s.schedule(t, topic, "probe", fields{"delay": "0s"})
+		require.Eventually(t, func() bool {
+			var list struct{ Targets []struct{ Held int } }
+			require.Equal(t, http.StatusOK, s.call(t, "GET", "/targets?like="+topic, nil, &list))
+			held = len(list.Targets) > 0 && list.Targets[0].Held > 0
+			return held || s.state(t, topic, "probe") == "delivered"
+		}, bound, 10*time.Millisecond)
+	}
+	require.Equal(t, http.StatusOK, s.call(t, "POST", "/tasks/"+topic+"/probe/cancel?wait=5s", fields{}, nil))
+}
+
 // state of a task; "": there is none.
 func (s *stack) state(t *testing.T, topic, id string) string {
 	t.Helper()
