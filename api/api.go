@@ -96,6 +96,8 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	register(s, read, "show-cluster", get, "/api/v1/cluster", "Show the services that are alive, the slots with their owners, and the lag of the intake", s.showCluster)
 	register(s, read, "show-slots", get, "/api/v1/slots", "Show how many slots there are, and how far a change of their number has come", s.showSlots)
 	register(s, admin, "set-slots", put, "/api/v1/slots", "Change the number of slots while the services run; while it changes already, that change comes first", s.setSlots)
+	register(s, admin, "list-shards", get, "/api/v1/shards", "List the databases, and which of them has which targets", s.listShards)
+	register(s, admin, "move-targets", post, "/api/v1/shards/moves", "Have targets live in another database from now on; they may have nothing unfinished", s.moveTargets)
 	if err := s.describeRefusals(); err != nil {
 		panic(err) // the document is a part of this program
 	}

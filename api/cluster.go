@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
@@ -333,12 +331,7 @@ type setSlotsInput struct {
 	}
 }
 
-func (*setSlotsInput) scope(c access.Caller) error {
-	if !c.AllTopics() {
-		return huma.Error403Forbidden(fmt.Sprintf("the token %q is for some topics only, and slots are of all topics", c.Name))
-	}
-	return nil
-}
+func (*setSlotsInput) scope(c access.Caller) error { return ofAllTopics(c, "slots are of all topics") }
 
 func (s *server) showSlots(ctx context.Context, in *slotsInput) (SlotsChange, error) {
 	out, err := s.fleet.Slots(ctx, in.number())

@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/shards"
 )
 
 // ErrUnknownOutcome means: Kafka has not answered in time. The request may still arrive.
@@ -44,7 +45,7 @@ func problem(err error) error {
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
 	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
 		return huma.Error504GatewayTimeout(err.Error())
-	case errors.Is(err, ErrBusy), errors.Is(err, share.ErrTurn), errors.Is(err, ErrAudit), errors.Is(err, ErrUndecided):
+	case errors.Is(err, ErrBusy), errors.Is(err, share.ErrTurn), errors.Is(err, ErrAudit), errors.Is(err, ErrUndecided), errors.Is(err, shards.ErrMoving), errors.Is(err, shards.ErrWithdrawn):
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
 	}
 	return huma.NewError(http.StatusServiceUnavailable, err.Error())

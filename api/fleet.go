@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
@@ -27,14 +28,15 @@ import (
 // With one member, each answer is that of its Local.
 type Fleet struct {
 	members []*Member
-	homes   func(target string) []int
+	homes   *shardmap.Known
 	// OnMissing is told of answers without some databases, by number. nil: nobody is.
 	OnMissing func(numbers []int)
 }
 
 // Member is a database of a Fleet.
 type Member struct {
-	Number int // its place in mysql.shards, from 0
+	Number int    // its place in mysql.shards, from 0
+	Server string // its address
 	local  atomic.Pointer[Local]
 	silent atomic.Int64 // when a request last waited for it in vain, Unix ns
 	auditor
@@ -57,14 +59,14 @@ func NewMember(number int, local *Local) *Member {
 // Set puts another Local into use; nil: the database is away, or not open yet.
 func (m *Member) Set(local *Local) { m.local.Store(local) }
 
-// NewFleet returns a Fleet. The first member is the installation's home. homes returns the numbers
-// of a target's databases, its home first, at least one; nil: the first member is every target's.
-func NewFleet(members []*Member, homes func(target string) []int) *Fleet {
+// NewFleet returns a Fleet. The first member is the installation's home. homes is
+// what the process knows of the homes of targets. The Fleet adds what it learns.
+func NewFleet(members []*Member, homes *shardmap.Known) *Fleet {
 	return &Fleet{members: members, homes: homes}
 }
 
 // Alone returns the Fleet of one database.
-func Alone(local *Local) *Fleet { return NewFleet([]*Member{NewMember(0, local)}, nil) }
+func Alone(local *Local) *Fleet { return NewFleet([]*Member{NewMember(0, local)}, new(shardmap.Known)) }
 
 // AwayError means: a database does not answer.
 type AwayError struct {
@@ -120,11 +122,11 @@ func (f *Fleet) alone() *Local {
 
 // of returns the databases of a target, its home first.
 func (f *Fleet) of(target string) []*Member {
-	if len(f.members) == 1 || f.homes == nil {
+	if len(f.members) == 1 {
 		return f.members[:1]
 	}
 	var out []*Member
-	for _, number := range f.homes(schemas.TargetName(target)) {
+	for _, number := range f.homes.Homes(schemas.TargetName(target)) {
 		out = append(out, f.member(number))
 	}
 	return out
@@ -344,14 +346,18 @@ func (f *Fleet) SetSlots(ctx context.Context, number, slots int) (SlotsChange, e
 	return at(ctx, f, m, func(ctx context.Context, l *Local) (SlotsChange, error) { return l.SetSlots(ctx, slots) })
 }
 
+func (f *Fleet) numbers() (out []int) {
+	for _, m := range f.members {
+		out = append(out, m.Number)
+	}
+	return out
+}
+
 // AnyShard names no database.
 const AnyShard = -1
 
 func (f *Fleet) shard(number int) (*Member, error) {
-	numbers := make([]int, len(f.members))
-	for i, m := range f.members {
-		numbers[i] = m.Number
-	}
+	numbers := f.numbers()
 	switch {
 	case number == AnyShard && len(f.members) == 1:
 		return f.members[0], nil

@@ -22,6 +22,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/kafka"
+	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
@@ -45,12 +46,9 @@ func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{world: newWorld(t), other: withoutBroker(t)}
 	f.other.local.Cancels, f.other.broker = f.local.Cancels, f.broker
-	f.fleet = NewFleet([]*Member{NewMember(0, f.local), NewMember(1, f.other.local)}, func(target string) []int {
-		if strings.HasPrefix(target, "b") {
-			return []int{1, 0}
-		}
-		return []int{0}
-	})
+	homes := new(shardmap.Known)
+	homes.Learn(&shardmap.Map{Rules: []shardmap.Rule{{N: 1, Pattern: "b*", Shard: 1, Held: true}}})
+	f.fleet = NewFleet([]*Member{NewMember(0, f.local), NewMember(1, f.other.local)}, homes)
 	producer, err := kafka.NewProducer(kafka.Config{Brokers: []string{f.broker}}, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
 	require.NoError(t, err)
 	t.Cleanup(producer.Close)

@@ -58,6 +58,8 @@ var calls = map[string]call{
 	"cluster":            {"read", "GET", "/api/v1/cluster", "", "open"},
 	"show-slots":         {"read", "GET", "/api/v1/slots", "", "open"},
 	"set-slots":          {"admin", "PUT", "/api/v1/slots", `{"slots":4}`, "refused"},
+	"list-shards":        {"admin", "GET", "/api/v1/shards", "", "refused"},
+	"move-targets":       {"admin", "POST", "/api/v1/shards/moves", `{"shard":0,"pattern":"{topic}"}`, "refused"},
 	"overview":           {"read", "GET", "/api/v1/overview", "", "refused"},
 	"overview-of-own":    {"read", "GET", "/api/v1/overview?own=true", "", "own"},
 	"list-audit":         {"read", "GET", "/api/v1/audit?topic={topic}", "", ""},

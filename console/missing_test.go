@@ -10,6 +10,7 @@ import (
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/shardmap"
 )
 
 // A page says in one line which database does not answer, and shows what the others have.
@@ -19,7 +20,7 @@ func TestPagesNameADatabaseThatDoesNotAnswer(t *testing.T) {
 	local := api.NewLocal(w.store, deadletter.NewLocal(w.store, nil, "test", w.log))
 	other := api.NewMember(1, local)
 	mux := http.NewServeMux()
-	api.Mount(mux, api.NewFleet([]*api.Member{api.NewMember(0, local), other}, func(string) []int { return []int{0} }), nil, api.Config{Version: "test"})
+	api.Mount(mux, api.NewFleet([]*api.Member{api.NewMember(0, local), other}, new(shardmap.Known)), nil, api.Config{Version: "test"})
 	Mount(mux, "test")
 	page := func(path string) string {
 		t.Helper()

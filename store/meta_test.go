@@ -4,9 +4,9 @@ import (
 	"database/sql"
 	"testing"
 
-	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/shards"
 	"github.com/stretchr/testify/require"
 )
 
@@ -84,17 +84,17 @@ func TestWhichDatabasesCanJoin(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			ctx, s := t.Context(), open(t, b.fresh(t))
 			require.NoError(t, s.Migrate(ctx, 2))
-			a := admin.New(s)
-			number, home, err := a.Shard(ctx)
+			a := shards.New(s)
+			number, home, err := a.Number(ctx)
 			require.NoError(t, err)
 			require.Equal(t, []any{-1, ""}, []any{number, home})
 			own, err := s.Installation(ctx)
 			require.NoError(t, err)
 			_, err = s.db.ExecContext(ctx, "INSERT INTO sources (src, topic, topic_id, part, next_offset) VALUES (9, ?, ?, 0, 5)", []byte("notyet.intake"), make([]byte, 16))
 			require.NoError(t, err)
-			require.ErrorIs(t, a.JoinShard(ctx, 1, "another"), admin.ErrOtherShard)
-			require.NoError(t, a.JoinShard(ctx, 0, own), "the first one keeps its tasks")
-			number, home, err = a.Shard(ctx)
+			require.ErrorIs(t, a.Join(ctx, 1, "another", shards.Stand{}), shards.ErrOtherShard)
+			require.NoError(t, a.Join(ctx, 0, own, shards.Stand{}), "the first one keeps its tasks")
+			number, home, err = a.Number(ctx)
 			require.NoError(t, err)
 			require.Equal(t, []any{0, own}, []any{number, home})
 		})

@@ -99,6 +99,8 @@ var operations = []operation{
 	{"read", "GET", "/api/v1/cluster", "", "none", false, false},
 	{"read", "GET", "/api/v1/slots", "", "none", false, false},
 	{"admin", "PUT", "/api/v1/slots", `{"slots":{slots}}`, "all", false, false},
+	{"admin", "GET", "/api/v1/shards", "", "all", false, false},
+	{"admin", "POST", "/api/v1/shards/moves", `{"shard":0,"pattern":"{topic}"}`, "all", false, false},
 	{"read", "GET", "/api/v1/overview", "", "all", false, false},
 	{"read", "GET", "/api/v1/overview?own=true", "", "filtered", false, false},
 	{"read", "GET", "/api/v1/audit?topic={topic}", "", "topic", false, false},

@@ -14,6 +14,8 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/shardmap"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/letters"
 )
 
@@ -35,12 +37,15 @@ type deadLetters interface {
 	CountDiedAgain(ctx context.Context, f letters.Filter, since int64) (int64, error)
 }
 
-// installation tells changes and running services, and changes the number of slots.
+// installation tells changes and running services, and changes the number of slots and the homes of
+// targets.
 type installation interface {
 	Audit(ctx context.Context, f api.AuditFilter) (api.AuditLog, error)
 	Cluster(ctx context.Context) (api.Cluster, error)
 	Slots(ctx context.Context, shard int) (api.SlotsChange, error)
 	SetSlots(ctx context.Context, shard, n int) (api.SlotsChange, error)
+	Shards(ctx context.Context) (api.Shards, error)
+	MoveTargets(ctx context.Context, r api.MoveTargets) (api.MovedTargets, error)
 }
 
 // timers answers queries about timers, and makes runs.
@@ -102,35 +107,81 @@ func (a *app) missing() func(numbers []int) {
 	}
 }
 
+// direct asks the databases. One that is away is named, and left out.
 func (a *app) direct(cfg *config.Config) (*backend, error) {
-	log := command.NewLogger(cfg.Log, a.Stderr)
-	st, err := service.OpenStore(a.Ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
+	d := &direct{app: a, cfg: cfg, log: command.NewLogger(cfg.Log, a.Stderr)}
+	var members []*api.Member
+	var failed []error
+	for k := range cfg.Databases() {
+		local, err := d.open(k)
+		if err != nil {
+			failed = append(failed, ofDatabase(cfg, k, err))
+		}
+		m := api.NewMember(k, local)
+		m.Server = store.Address(cfg.Shard(k).MySQL.DSN)
+		members = append(members, m)
+	}
+	fleet := api.NewFleet(members, new(shardmap.Known))
+	fleet.OnMissing = a.missing()
+	if len(failed) == len(members) {
+		d.close()
+		return nil, failed[0]
+	}
+	for _, err := range failed {
+		fmt.Fprintf(a.Stderr, "warning: %v\n", err)
+	}
+	if err := fleet.ReadHomes(a.Ctx); err != nil {
+		d.close()
+		return nil, err
+	}
+	return &backend{fleet, d.close}, nil
+}
+
+// direct is what a command has open.
+type direct struct {
+	*app
+	cfg    *config.Config
+	log    *zap.Logger
+	home   string // the id of the installation's first database; "": it is away
+	closes []func()
+}
+
+func (d *direct) close() {
+	for _, f := range d.closes {
+		f()
+	}
+}
+
+// open returns the backend on database k.
+func (d *direct) open(k int) (*api.Local, error) {
+	cfg := d.cfg.Shard(k)
+	st, err := service.OpenStore(d.Ctx, cfg, zap.NewNop()) // everything that it would log is also in its errors
 	if err != nil {
 		return nil, err
 	}
-	closes := []func(){func() { _ = st.Close() }}
-	var ix service.Index // without one, dispatchers find replayed tasks at their next look
-	if cfg.Index.Kind == config.KindRedis && cfg.IsSet("redis.addrs") || cfg.Index.Kind == config.KindMySQL && cfg.IsSet("kafka.brokers") {
-		if ix, err = service.OpenIndex(a.Ctx, cfg, st, log); err != nil {
-			closes[0]()
+	d.closes = append(d.closes, func() { _ = st.Close() })
+	if err := service.Joined(d.Ctx, d.home, st, k, d.cfg.Databases()); err != nil {
+		return nil, err
+	}
+	if k == 0 {
+		if d.home, err = st.Installation(d.Ctx); err != nil {
 			return nil, err
 		}
-		closes = append(closes, ix.Close)
 	}
-	local := service.Local(cfg, st, ix, operator(), func(ctx context.Context) (*kgo.Client, error) {
-		client, err := service.Publisher(ctx, cfg, log)
+	var ix service.Index // without one, dispatchers find replayed tasks at their next look
+	if cfg.Index.Kind == config.KindRedis && cfg.IsSet("redis.addrs") || cfg.Index.Kind == config.KindMySQL && cfg.IsSet("kafka.brokers") {
+		if ix, err = service.OpenIndex(d.Ctx, cfg, st, d.log); err != nil {
+			return nil, err
+		}
+		d.closes = append(d.closes, ix.Close)
+	}
+	return service.Local(cfg, st, ix, operator(), func(ctx context.Context) (*kgo.Client, error) {
+		client, err := service.Publisher(ctx, cfg, d.log)
 		if err == nil {
-			closes = append(closes, client.Close)
+			d.closes = append(d.closes, client.Close)
 		}
 		return client, err
-	}, log)
-	fleet := api.Alone(local)
-	fleet.OnMissing = a.missing()
-	return &backend{fleet, func() {
-		for _, f := range closes {
-			f()
-		}
-	}}, nil
+	}, d.log), nil
 }
 
 // show asks, and prints the answer: as JSON with --json.

@@ -47,6 +47,7 @@ type cli struct {
 
 	Target targetCmd `cmd:"" help:"Pause, resume and limit what a target gets."`
 	Slots  slotsCmd  `cmd:"" help:"Show and change the number of slots."`
+	Shards shardsCmd `cmd:"" help:"Show and change which of several databases has which targets."`
 
 	Deadletter deadletterCmd      `cmd:"" help:"List, replay and delete messages that were given up."`
 	Cluster    clusterCmd         `cmd:"" help:"Show the services that are alive, the slots, and the lag of the intake."`

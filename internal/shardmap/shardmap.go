@@ -20,7 +20,7 @@ const Home = 0
 // Rule moves targets of one database to another.
 type Rule struct {
 	N       int    // from 1 on, in order
-	Pattern string // as of path.Match
+	Pattern string // as of path.Match; * matches all
 	// Part of Parts: only targets with that hash, from 1 on. 0 of 0: all.
 	Part, Parts   int
 	Former, Shard int // from that database to that one
@@ -38,16 +38,24 @@ type Partition struct {
 	Partition int32
 }
 
-// Check returns what is wrong with a rule's pattern and part.
-func (r Rule) Check() error {
+// Mistake returns what is wrong with a rule's pattern or part; "": nothing is.
+func (r Rule) Mistake() (field, problem string) {
 	if _, err := path.Match(r.Pattern, ""); err != nil || r.Pattern == "" {
-		return fmt.Errorf("the pattern %q is none: write a target, or a pattern such as orders.*", r.Pattern)
+		return "pattern", "is none: write a target, or a pattern such as orders.*"
 	}
 	if (r.Part != 0 || r.Parts != 0) && (r.Part < 1 || r.Parts < r.Part) {
-		return fmt.Errorf("the part %d/%d is none: write the first of three as 1/3", r.Part, r.Parts)
+		return "part", "is none: write the first of three as 1/3"
 	}
 	if r.Parts > mostParts {
-		return fmt.Errorf("the part is one of %d: write one of at most %d", r.Parts, mostParts)
+		return "part", fmt.Sprintf("is one of %d: write one of at most %d", r.Parts, mostParts)
+	}
+	return "", ""
+}
+
+// Check returns what is wrong with a rule.
+func (r Rule) Check() error {
+	if field, problem := r.Mistake(); problem != "" {
+		return fmt.Errorf("the %s %s", field, problem)
 	}
 	return nil
 }
@@ -59,8 +67,8 @@ func (r Rule) Matches(target string) bool {
 	if target == "" { // * matches it too
 		return false
 	}
-	if ok, err := path.Match(r.Pattern, target); !ok || err != nil {
-		return false
+	if ok, err := path.Match(r.Pattern, target); r.Pattern != "*" && (!ok || err != nil) {
+		return false // * matches origins too, which have slashes
 	}
 	return r.Parts == 0 || slots.Part(target, r.Parts) == r.Part-1
 }
@@ -111,6 +119,59 @@ func (m *Map) At(target string, p Partition, offset int64) (shard int, decided b
 		}
 	}
 	return home, true
+}
+
+// Later returns the map with more rules in force, of two copies.
+func (m *Map) Later(other *Map) *Map {
+	if other.InForce() > m.InForce() {
+		return other
+	}
+	return m
+}
+
+// Plan returns the rules that have the targets of a rule live in its database, whichever has them
+// now: one for each that may have some.
+func (m *Map) Plan(rule Rule) (out []Rule) {
+	formers := []int{Home}
+	for _, r := range m.Rules {
+		if r.Held && !slices.Contains(formers, r.Shard) {
+			formers = append(formers, r.Shard)
+		}
+	}
+	slices.Sort(formers)
+	if target := rule.Literal(); target != "" {
+		formers = []int{m.Home(target)}
+	}
+	for _, former := range formers {
+		if rule.Former = former; former != rule.Shard && !m.moved(rule) {
+			out = append(out, rule)
+		}
+	}
+	return out
+}
+
+// moved reports whether a rule says what the ones in force say already.
+func (m *Map) moved(rule Rule) bool {
+	for _, r := range slices.Backward(m.Rules) {
+		switch {
+		case !r.Held:
+		case r.Pattern == rule.Pattern && r.Part == rule.Part && r.Parts == rule.Parts && r.Former == rule.Former && r.Shard == rule.Shard:
+			return true
+		case r.Former == rule.Shard || r.Shard == rule.Former: // some may have gone back
+			return false
+		}
+	}
+	return false
+}
+
+// InForce returns how many rules are in force.
+func (m *Map) InForce() (n int) {
+	for _, r := range m.Rules {
+		if r.Held {
+			n++
+		}
+	}
+	return n
 }
 
 // Announced returns the rule that may still be taken back; nil: there is none.

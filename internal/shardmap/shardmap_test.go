@@ -71,3 +71,27 @@ func TestCheck(t *testing.T) {
 	require.Equal(t, "orders", Rule{Pattern: "orders"}.Literal())
 	require.Empty(t, Rule{Pattern: "orders.*"}.Literal())
 }
+
+// A move of targets makes a rule for each database that may have some of them, and none where nothing would change.
+func TestPlan(t *testing.T) {
+	to := func(pattern string, shard int) Rule { return Rule{Pattern: pattern, Shard: shard} }
+	formers := func(m Map, r Rule) (out []int) {
+		for _, r := range m.Plan(r) {
+			out = append(out, r.Former)
+		}
+		return out
+	}
+	m := Map{}
+	require.Empty(t, formers(m, to("orders", 0)))
+	require.Equal(t, []int{0}, formers(m, to("orders", 2)))
+	m.Rules = []Rule{{N: 1, Pattern: "orders.*", Former: 0, Shard: 2, Held: true}, {N: 2, Pattern: "bills", Former: 0, Shard: 3}}
+	require.Equal(t, []int{2}, formers(m, to("orders.eu", 0)), "of one target only its home")
+	require.Equal(t, []int{0, 2}, formers(m, to("*", 1)), "an announced rule has moved nothing")
+	require.Empty(t, formers(m, to("orders.*", 2)), "they are there")
+	require.Equal(t, []int{0}, formers(m, to("orders.e*", 2)))
+	m.Rules = append(m.Rules, Rule{N: 3, Pattern: "orders.eu", Former: 2, Shard: 0, Held: true})
+	require.Equal(t, []int{0}, formers(m, to("orders.*", 2)), "one has gone back")
+	require.Equal(t, 2, m.InForce())
+	require.True(t, to("*", 1).Matches("https://shop.example:8443"), "all, also origins")
+	require.False(t, to("https:*", 1).Matches("https://shop.example:8443"))
+}

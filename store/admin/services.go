@@ -31,16 +31,13 @@ func (a Admin) Beat(ctx context.Context, v Service) error {
 		return err
 	}
 	v.Seen = now.UnixMilli()
-	row := struct {
-		Service
-		Spreads int // it knows that the number of slots can change
-	}{v, 1}
+	v.Databases = max(1, v.Databases)
 	again := clause.OnConflict{Columns: []clause.Column{{Name: "id"}}, DoUpdates: clause.AssignmentColumns([]string{"owner", "seen", "http", "figures", "spreads"})}
 	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		if err := a.h.ColdIn(ctx, tx, "services").Where("seen < ?", v.Seen-serviceMemory).Delete(nil).Error; err != nil {
 			return err
 		}
-		return a.h.ColdIn(ctx, tx, "services").Clauses(again).Create(&row).Error
+		return a.h.ColdIn(ctx, tx, "services").Clauses(again).Create(&v).Error
 	})
 	return wrap.Err(err, "noting that the service %s is alive", v.ID)
 }

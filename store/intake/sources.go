@@ -153,6 +153,17 @@ func insertSource(ctx context.Context, tx *sql.Tx, src *Source) error {
 	return err
 }
 
+// CopySources adds the sources of another database of the installation, with their ids.
+func CopySources(ctx context.Context, tx *sql.Tx, all []Source) error {
+	for _, s := range all {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO sources ("+sourceColumns+") VALUES ("+tables.Marks(15)+")", s.ID, []byte(s.Topic), s.TopicID[:], s.Partition, s.Next,
+			s.Epoch.Number, s.Epoch.From, s.Epoch.To, s.Generation, s.Retired, -1, []byte{}, s.Proof.At, s.Proof.Time, s.Proof.Sum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // freeSource derives the id from topic, topic id, partition and generation. So a partition first
 // seen after a backup gets the same id again after the restore, and send logs name tasks by it.
 // Among 250 partitions, about one pair has the same id; then the next free id is taken. 0: none.

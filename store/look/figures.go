@@ -63,6 +63,24 @@ func (r Reader) CountOverdue(ctx context.Context, before, most int64) (found Bou
 	return upTo(most, total), oldest, wrap.Err(err, "counting overdue tasks")
 }
 
+// Unfinished counts the tasks that have not ended, up to a limit. Waiting and held ones count.
+func (r Reader) Unfinished(ctx context.Context, most int64) (Bounded, error) {
+	var total int64
+	err := r.view(ctx, func(v view) error {
+		first, err := v.open(ctx)
+		for _, p := range first {
+			if err != nil || total > most {
+				break
+			}
+			var n int64
+			err = v.q.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM tasks WHERE slot = ? AND pos >= ? LIMIT ?) AS unfinished", p.Slot, p.Pos, most+1-total).Scan(&n)
+			total += n
+		}
+		return err
+	})
+	return upTo(most, total), wrap.Err(err, "counting the tasks that have not ended")
+}
+
 // CountOverdueOf is CountOverdue for some topics. Of more than most, the oldest is not known.
 func (r Reader) CountOverdueOf(ctx context.Context, topics []string, before, most int64) (found Bounded, oldest int64, err error) {
 	err = r.view(ctx, func(v view) error {

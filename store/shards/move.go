@@ -45,6 +45,37 @@ func (d Databases) Maps(ctx context.Context) (map[int]shardmap.Map, error) {
 	return out, nil
 }
 
+// Latest returns the copy with the most rules in force, and the databases that answer. One that
+// does not answer within a second is left out. nil: none answers.
+func (d Databases) Latest(ctx context.Context) (latest *shardmap.Map, answer Databases) {
+	type copied struct {
+		n   int
+		m   shardmap.Map
+		err error
+	}
+	copies := make(chan copied, len(d))
+	for n, s := range d {
+		go func() {
+			bound, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			m, err := s.Map(bound)
+			copies <- copied{n, m, err}
+		}()
+	}
+	answer = Databases{}
+	for range d {
+		c := <-copies
+		if c.err != nil {
+			continue
+		}
+		answer[c.n] = d[c.n]
+		if latest == nil || c.m.InForce() > latest.InForce() {
+			latest = &c.m
+		}
+	}
+	return latest, answer
+}
+
 // Move has the targets of a rule live in another database from now on: Pattern, Part, Parts, Former
 // and Shard are the caller's. All databases must be there, and must have the same rules.
 //
@@ -68,7 +99,7 @@ func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule,
 			return rule, fmt.Errorf("%w: database %d has other rules", ErrMoving, n)
 		}
 	}
-	if err := d.unused(ctx, rule); err != nil { // before anybody waits
+	if err := d.Movable(ctx, rule); err != nil { // before anybody waits
 		return rule, err
 	}
 	rule.N, rule.Token = len(maps[rule.Former].Rules)+1, token()
@@ -123,7 +154,7 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule,
 	if _, err := former.Announce(ctx, rule); err != nil {
 		return rule, err
 	}
-	if err := d.unused(ctx, rule); err != nil {
+	if err := d.Movable(ctx, rule); err != nil {
 		return rule, err
 	}
 	return former.Leave(ctx, rule.Token)
@@ -153,9 +184,9 @@ func (d Databases) withdraw(ctx context.Context, rule shardmap.Rule) (bool, erro
 	return err == nil, err
 }
 
-// unused fails with ErrInUse if a target of the rule has something unfinished in its former home.
+// Movable fails with ErrInUse if a target of the rule has something unfinished in its former home.
 // Once the rule is announced there, nothing is added: what may add a task is looked at first.
-func (d Databases) unused(ctx context.Context, rule shardmap.Rule) error {
+func (d Databases) Movable(ctx context.Context, rule shardmap.Rule) error {
 	h := d[rule.Former].h
 	r := look.New(h.Ref())
 	for _, of := range []struct {

@@ -187,7 +187,11 @@ func (s Shards) Leave(ctx context.Context, token string) (held shardmap.Rule, er
 		if held.Cuts, err = readStored(ctx, tx); err != nil {
 			return err
 		}
-		return hold(ctx, tx, held)
+		if err := hold(ctx, tx, held); err != nil {
+			return err
+		}
+		_, err = s.h.Audit(ctx, tx, 1)
+		return err
 	})
 	return held, wrap.Err(err, "having targets leave")
 }

@@ -19,6 +19,14 @@ import (
 	"github.com/notyet/notyet/test/mysqltest"
 )
 
+func migrated(t *testing.T, cfg store.Config) *store.Store {
+	st, err := store.Open(t.Context(), cfg, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	require.NoError(t, st.Migrate(t.Context(), 2))
+	return st
+}
+
 type databases struct {
 	shards.Databases
 	stores  []*store.Store
@@ -33,10 +41,7 @@ func open(t *testing.T, n int) *databases {
 		if os.Getenv("NOTYET_MYSQL_DSN") != "" {
 			cfg.DSN = mysqltest.Fresh(t)
 		}
-		st, err := store.Open(t.Context(), cfg, zap.NewNop())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = st.Close() })
-		require.NoError(t, st.Migrate(t.Context(), 2))
+		st := migrated(t, cfg)
 		src, err := intake.New(st).Source(t.Context(), "in", [16]byte{1}, 0, 0)
 		require.NoError(t, err)
 		d.stores, d.sources, d.Databases[i] = append(d.stores, st), append(d.sources, src), shards.New(st)
@@ -177,4 +182,65 @@ func TestADatabaseThatForgotARuleTakesItFromTheOthers(t *testing.T) {
 	d.Databases[0] = fresh.Databases[0]
 	require.NoError(t, d.Tend(t.Context()))
 	require.Equal(t, []shardmap.Rule{held}, fresh.rules(t, 0))
+}
+
+// A database that joins begins where the installation stands: with its rules, and where the first one has stored the intake.
+func TestADatabaseJoins(t *testing.T) {
+	d := open(t, 2)
+	require.NoError(t, d.store(t, 0, 1))
+	d.schedule(t, 0, "bills")
+	held, err := d.Move(t.Context(), orders)
+	require.NoError(t, err)
+	home, err := d.stores[0].Installation(t.Context())
+	require.NoError(t, err)
+	stand, err := d.Databases[0].Stand(t.Context())
+	require.NoError(t, err)
+
+	cfg := store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}
+	if os.Getenv("NOTYET_MYSQL_DSN") != "" {
+		cfg.DSN = mysqltest.Fresh(t)
+	}
+	st := migrated(t, cfg)
+	third := shards.New(st)
+	for range 2 { // again, after it was stopped on the way
+		require.NoError(t, third.Join(t.Context(), 2, home, stand))
+	}
+	number, of, err := third.Number(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []any{2, home}, []any{number, of})
+	require.Equal(t, []shardmap.Rule{held}, func() []shardmap.Rule { m, err := third.Map(t.Context()); require.NoError(t, err); return m.Rules }())
+	sources, err := intake.New(st).Sources(t.Context())
+	require.NoError(t, err)
+	require.Len(t, sources, 1)
+	require.Equal(t, d.sources[0].ID, sources[0].ID)
+	require.Equal(t, int64(2), sources[0].Next)
+
+	_, err = d.Databases[1].Announce(t.Context(), shardmap.Rule{N: 2, Pattern: "x", Former: 1, Shard: 0, Token: "0123456789abcdef"})
+	require.NoError(t, err)
+	_, err = d.Databases[1].Stand(t.Context())
+	require.ErrorIs(t, err, shards.ErrMoving, "a move may be taken back")
+}
+
+// From the first database's joining on, programs that know of one database only are refused.
+func TestWhoKnowsADatabase(t *testing.T) {
+	d := open(t, 1)
+	home, err := d.stores[0].Installation(t.Context())
+	require.NoError(t, err)
+	a, s := admin.New(d.stores[0]), d.Databases[0]
+	require.NoError(t, s.KnownToAll(t.Context(), 1))
+	require.NoError(t, a.Beat(t.Context(), admin.Service{ID: "host-1", Kind: "all"}))
+	require.NoError(t, a.Beat(t.Context(), admin.Service{ID: "host-2", Kind: "all", Databases: 2}))
+	err = s.KnownToAll(t.Context(), 1)
+	require.ErrorIs(t, err, shards.ErrUnknowing)
+	require.ErrorContains(t, err, "host-1: give them all entries of mysql.shards")
+	require.ErrorContains(t, s.KnownToAll(t.Context(), 2), "host-1, host-2")
+	d.ahead += 16 * time.Second
+	require.NoError(t, s.KnownToAll(t.Context(), 1), "the dead do not count for long")
+	words, err := d.stores[0].Required(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, words)
+	require.NoError(t, s.Join(t.Context(), 0, home, shards.Stand{}))
+	words, err = d.stores[0].Required(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"shards"}, words)
 }

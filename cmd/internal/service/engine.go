@@ -91,11 +91,16 @@ func (e *Engine) open() (err error) {
 	if first := e.process.home(); first != nil {
 		home = first.installation
 	}
-	if err := joined(ctx, home, e.store, e.shard.number); err != nil {
+	databases := len(e.process.shards)
+	if err := Joined(ctx, home, e.store, e.shard.number, databases); err != nil {
 		return err
 	}
 	if e.shard.works {
 		if err := e.begins(ctx); err != nil {
+			return err
+		}
+		// A database that joins meanwhile asks which services know it. One of both sees the other.
+		if err := Joined(ctx, home, e.store, e.shard.number, databases); err != nil {
 			return err
 		}
 	}
@@ -128,6 +133,7 @@ func (e *Engine) open() (err error) {
 // begins notes that this process works for the database.
 func (e *Engine) begins(ctx context.Context) error {
 	e.alive = newHeartbeat(e.store, e.process.kind, e.process.http.Addr(), e.cfg.Index.Kind, e.log)
+	e.alive.service.Databases = len(e.process.shards)
 	e.onClose(e.alive.leave)
 	if e.process.kind != "dispatcher" {
 		e.alive.intakes = Intakes(e.cfg)

@@ -29,7 +29,9 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/ops"
+	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/tracing"
+	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 )
 
@@ -49,6 +51,7 @@ type Service struct {
 	shards []*shard                   // by number
 	stages []func(*Engine) error      // what each engine adds to its parts
 	local  func(e *Engine) *api.Local // the API's backend
+	homes  shardmap.Known             // which database has which target
 
 	mu     sync.Mutex             // guards the following
 	closes []func()               // in the order of opening
@@ -61,7 +64,9 @@ type Service struct {
 func open(ctx context.Context, cfg *config.Config, kind string, log *zap.Logger, stdout io.Writer, stages ...func(*Engine) error) (s *Service, err error) {
 	s = &Service{ctx: ctx, cfg: cfg, now: cfg, kind: kind, log: log, reg: ops.NewRegistry(), stages: stages}
 	for k := range cfg.Databases() {
-		s.shards = append(s.shards, &shard{number: k, works: slices.Contains(cfg.Engines(), k), member: api.NewMember(k, nil)})
+		member := api.NewMember(k, nil)
+		member.Server = store.Address(cfg.Shard(k).MySQL.DSN)
+		s.shards = append(s.shards, &shard{number: k, works: slices.Contains(cfg.Engines(), k), member: member})
 	}
 	s.reg.MustRegister(buildInfo())
 	defer func() {
@@ -144,7 +149,7 @@ func (s *Service) mountAPI() error {
 	for _, sh := range s.shards {
 		members = append(members, sh.member)
 	}
-	api.Mount(s.http.Mux(), api.NewFleet(members, nil), api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
+	api.Mount(s.http.Mux(), api.NewFleet(members, &s.homes), api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
 	console.Mount(s.http.Mux(), command.Version())
 	s.life.add("refusals", s.noteRefusals) // stops after http
 	s.life.add("issuer", func(ctx context.Context) error { s.guard.Run(ctx); return nil })

@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/shards"
 )
 
 // shard is one database of the installation, as this process has it.
@@ -64,6 +65,7 @@ func (s *Service) several(all *prometheus.Registry) {
 		}
 	}
 	s.life.add("shards", s.superviseAll)
+	s.life.add("rules", func(ctx context.Context) error { loop.Every(ctx, rulesEvery, s.tendRules); return nil })
 }
 
 func (sh *shard) ping(ctx context.Context) error {
@@ -204,9 +206,9 @@ func (e *Engine) watch(ctx context.Context) (foreign error) {
 		if known || err != nil || home == nil {
 			return
 		}
-		err = joined(bound, home.installation, e.store, e.shard.number)
+		err = Joined(bound, home.installation, e.store, e.shard.number, len(e.process.shards))
 		known = err == nil
-		if errors.Is(err, admin.ErrOtherShard) && ctx.Err() == nil {
+		if errors.Is(err, shards.ErrOtherShard) && ctx.Err() == nil {
 			foreign = err
 			end()
 		}
@@ -227,6 +229,9 @@ func (s *Service) begin(e *Engine) {
 	defer s.mu.Unlock()
 	for _, take := range e.take {
 		take(s.now)
+	}
+	if len(s.shards) > 1 {
+		s.readRules(e)
 	}
 	e.shard.member.Set(s.local(e))
 	if reg, own := e.reg.(*prometheus.Registry); own && reg != s.reg {

@@ -14,21 +14,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/shards"
 )
 
 // twoDatabases makes an installation of two, and returns their directories.
 func twoDatabases(t *testing.T) (cfg *config.Config, dirs []string) {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "notyet.intake", "notyet.reports", "notyet.results", "notyet.cancels", "notyet.wakes"))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "notyet.intake", "notyet.reports", "notyet.results", "notyet.cancels", "notyet.wakes"), kfake.SeedTopics(1, "orders", "bills"))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	dir, home, shards := t.TempDir(), "", ""
+	dir, home, entries := t.TempDir(), "", ""
 	for k := range 2 {
 		at := filepath.Join(dir, fmt.Sprint(k))
 		dirs = append(dirs, at)
@@ -40,12 +42,12 @@ func twoDatabases(t *testing.T) (cfg *config.Config, dirs []string) {
 			home, err = st.Installation(t.Context())
 			require.NoError(t, err)
 		}
-		require.NoError(t, admin.New(st).JoinShard(t.Context(), k, home))
+		require.NoError(t, shards.New(st).Join(t.Context(), k, home, shards.Stand{}))
 		require.NoError(t, st.Close())
-		shards += fmt.Sprintf("sqlite:%s/notyet.db,", at)
+		entries += fmt.Sprintf("sqlite:%s/notyet.db,", at)
 	}
 	cfg, err = config.Load(config.Sources{Environ: []string{
-		"NOTYET_MYSQL_SHARDS=" + shards, "NOTYET_KAFKA_BROKERS=" + cluster.ListenAddrs()[0], "NOTYET_INDEX_KIND=mysql", "NOTYET_ELECTION_KIND=mysql",
+		"NOTYET_MYSQL_SHARDS=" + entries, "NOTYET_KAFKA_BROKERS=" + cluster.ListenAddrs()[0], "NOTYET_INDEX_KIND=mysql", "NOTYET_ELECTION_KIND=mysql",
 		"NOTYET_HTTP_ADDR=127.0.0.1:0", "NOTYET_SENDLOG_DIR=" + filepath.Join(dir, "sendlog"),
 	}})
 	require.NoError(t, err)
@@ -168,17 +170,92 @@ func TestWhichDatabasesBelongToTheInstallation(t *testing.T) {
 		return st
 	}
 	st := open()
-	require.NoError(t, joined(t.Context(), "", st, 0), "an installation with one")
-	require.ErrorContains(t, joined(t.Context(), "a", st, 1), "database 1 of mysql.shards is not part of the installation yet: run notyet shards add 1")
-	require.NoError(t, admin.New(st).JoinShard(t.Context(), 1, "a"))
-	require.NoError(t, admin.New(st).JoinShard(t.Context(), 1, "a"), "again")
-	require.NoError(t, joined(t.Context(), "a", st, 1))
-	require.NoError(t, joined(t.Context(), "", st, 1), "the first database is away")
-	require.ErrorIs(t, joined(t.Context(), "b", st, 1), admin.ErrOtherShard, "another installation")
-	require.ErrorContains(t, joined(t.Context(), "a", st, 2), "put the entries in their order")
-	require.ErrorContains(t, joined(t.Context(), "", st, 0), "entry 0 of mysql.shards is database 1")
+	require.NoError(t, Joined(t.Context(), "", st, 0, 1), "an installation with one")
+	require.ErrorContains(t, Joined(t.Context(), "a", st, 1, 2), "database 1 of mysql.shards is not part of the installation yet: run notyet shards add 1")
+	require.NoError(t, shards.New(st).Join(t.Context(), 1, "a", shards.Stand{}))
+	require.NoError(t, shards.New(st).Join(t.Context(), 1, "a", shards.Stand{}), "again")
+	require.NoError(t, Joined(t.Context(), "a", st, 1, 2))
+	require.NoError(t, Joined(t.Context(), "", st, 1, 2), "the first database is away")
+	require.ErrorIs(t, Joined(t.Context(), "b", st, 1, 2), shards.ErrOtherShard, "another installation")
+	require.ErrorContains(t, Joined(t.Context(), "a", st, 2, 2), "put the entries in their order")
+	require.ErrorContains(t, Joined(t.Context(), "", st, 0, 2), "entry 0 of mysql.shards is database 1")
+	require.ErrorContains(t, Joined(t.Context(), "", st, 0, 1), "set mysql.shards, with all of them")
 	for number, home := range map[int]string{2: "a", 1: "b"} {
-		require.ErrorIs(t, admin.New(st).JoinShard(t.Context(), number, home), admin.ErrOtherShard)
+		require.ErrorIs(t, shards.New(st).Join(t.Context(), number, home, shards.Stand{}), shards.ErrOtherShard)
 	}
-	require.Error(t, admin.New(open()).JoinShard(t.Context(), 1, ""))
+	require.Error(t, shards.New(open()).Join(t.Context(), 1, "", shards.Stand{}))
+}
+
+func (r atWork) post(path, body string) (int, string) {
+	r.t.Helper()
+	resp, err := http.Post("http://"+r.http.Addr()+path, "application/json", strings.NewReader(body))
+	require.NoError(r.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(r.t, err)
+	return resp.StatusCode, string(text)
+}
+
+// Targets move while the service works: what comes later is stored in the new database, and each task is delivered once.
+func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
+	cfg, _ := twoDatabases(t)
+	s := start(t, cfg)
+	s.until("both work", func(status int, checks map[string]string) bool {
+		return status == http.StatusOK && checks["dispatcher shard 0"] == "ok" && checks["dispatcher shard 1"] == "ok" && checks["scanner shard 0"] == "ok" && checks["scanner shard 1"] == "ok"
+	})
+	scheduled := map[string]int{}
+	schedule := func(topic string, delay string) {
+		id := fmt.Sprint(topic, "-", len(scheduled))
+		status, text := s.post("/api/v1/tasks?wait=30s", fmt.Sprintf(`{"topic":%q,"id":%q,"delay":%q,"value":"v","key":%q}`, topic, id, delay, id))
+		require.Equal(t, http.StatusOK, status, text)
+		scheduled[topic+"/"+id] = 0
+	}
+	in := func(k int) (topics []string) {
+		page, err := look.New(s.shards[k].engine.Load().store).List(t.Context(), look.ListFilter{Limit: 100})
+		require.NoError(t, err)
+		for _, task := range page.Tasks {
+			topics = append(topics, task.Topic)
+		}
+		return topics
+	}
+	move := func(pattern string, to int) (int, string) {
+		return s.post("/api/v1/shards/moves", fmt.Sprintf(`{"pattern":%q,"shard":%d}`, pattern, to))
+	}
+	schedule("bills", "3s")
+	status, text := move("bills", 1)
+	require.Equal(t, http.StatusUnprocessableEntity, status, text)
+	require.Contains(t, text, "bills has a task that has not ended")
+	status, text = move("orders", 1)
+	require.Equal(t, http.StatusOK, status, text)
+	require.JSONEq(t, `{"rules":[{"pattern":"orders","former":0,"shard":1}]}`, text)
+	for range 5 {
+		schedule("orders", "3s")
+	}
+	require.Equal(t, []string{"bills"}, in(0))
+	require.Equal(t, []string{"orders", "orders", "orders", "orders", "orders"}, in(1))
+	_, text = s.get("/api/v1/tasks?topic=orders")
+	require.Equal(t, 5, strings.Count(text, `"topic":"orders"`), text)
+	_, text = s.get("/api/v1/shards")
+	require.Contains(t, text, `"rules":[{"pattern":"orders","former":0,"shard":1}]`)
+	require.Contains(t, text, `"version":1`)
+
+	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Kafka.Brokers...), kgo.ConsumeTopics("orders", "bills"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	require.NoError(t, err)
+	defer client.Close()
+	for arrived := 0; arrived < len(scheduled); {
+		client.PollFetches(t.Context()).EachRecord(func(r *kgo.Record) {
+			scheduled[r.Topic+"/"+string(r.Key)]++
+			arrived++
+		})
+	}
+	for id, n := range scheduled {
+		require.Equal(t, 1, n, id)
+	}
+	require.Eventually(t, func() bool { status, text = move("*", 0); return status == http.StatusOK }, time.Minute, 100*time.Millisecond, "what was delivered holds nobody")
+	require.JSONEq(t, `{"rules":[{"pattern":"*","former":1,"shard":0}]}`, text)
+	schedule("orders", "1h")
+	require.Equal(t, []string{"orders"}, in(0))
+	status, text = move("*", 7)
+	require.Equal(t, http.StatusUnprocessableEntity, status)
+	require.Contains(t, text, "shard is no database of this installation: name one of [0 1]")
 }

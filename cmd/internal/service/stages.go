@@ -80,7 +80,10 @@ func (e *Engine) AddScanner() error {
 	e.checks.Check("scanner", sc.Ready)
 	e.checks.Hint("scanner's results topic", sc.ResultsReady)
 	e.watchCopies()
-	e.life.add("scanner", e.onKafka(sc.Run))
+	e.life.add("scanner", e.onKafka(func(ctx context.Context) error {
+		e.process.rulesBefore(ctx)
+		return sc.Run(ctx)
+	}))
 	return nil
 }
 

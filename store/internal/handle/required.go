@@ -20,8 +20,12 @@ import (
 // spread of slots, and an owner moves those that belong elsewhere.
 const Spread = "spread"
 
+// Shards is required for good once the installation has a second database: a program may leave out
+// the records of the other one's targets.
+const Shards = "shards"
+
 // Can are the words that this program knows.
-func Can() []string { return []string{Spread} }
+func Can() []string { return []string{Spread, Shards} }
 
 // ErrRequired: the installation requires what this program does not know.
 var ErrRequired = errors.New("the installation requires what this program does not know")

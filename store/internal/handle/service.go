@@ -9,7 +9,9 @@ type Service struct {
 	HTTP    string `gorm:"size:255;serializer:text"` // where it serves
 	Started int64  // Unix ms
 	Seen    int64  // Unix ms, by the database's clock
-	Figures []byte // what it says of its work, at most MaxFigures bytes; empty: nothing
+	// Databases is how many it knows of mysql.shards. 0: a release in which slots do not change.
+	Databases int    `gorm:"column:spreads"`
+	Figures   []byte // what it says of its work, at most MaxFigures bytes; empty: nothing
 }
 
 // ServiceLease is how long, in ms, a service counts as alive after a report. Three reports fit in.

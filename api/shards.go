@@ -1,0 +1,240 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/shardmap"
+	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/shards"
+)
+
+// Shards is the databases of the installation, and which of them has which targets.
+type Shards struct {
+	Version int         `json:"version"        doc:"of the rules; grows with each one"`
+	Shards  []Shard     `json:"shards"`
+	Rules   []ShardRule `json:"rules"          doc:"those in force, in their order: each one applies to the targets that the ones before have in its former database. Targets without a rule are in database 0"`
+	Move    *ShardMove  `json:"move,omitempty" doc:"the one that is under way; absent: none"`
+	Partial
+}
+
+// Shard is one database.
+type Shard struct {
+	Shard   int    `json:"shard"                  doc:"its place in mysql.shards, from 0"`
+	Server  string `json:"server"                 doc:"its address"`
+	Up      bool   `json:"up"                     doc:"whether it answers"`
+	Pending int64  `json:"pending"                doc:"tasks that have not ended, counted up to 100,000; 0 where it does not answer"`
+	More    bool   `json:"pending_more,omitempty" doc:"there are more than were counted"`
+}
+
+// ShardRule moved targets to a database.
+type ShardRule struct {
+	Pattern string `json:"pattern"        doc:"a target, or a pattern such as orders.*"`
+	Part    string `json:"part,omitempty" doc:"a/b: of the targets that match, the a-th of b parts by hash; absent: all"`
+	Former  int    `json:"former"         doc:"number of the database that the targets left"`
+	Shard   int    `json:"shard"          doc:"number of the database that has them"`
+}
+
+// ShardMove is a move that is under way.
+type ShardMove struct {
+	To      int    `json:"to"`
+	Pattern string `json:"pattern"`
+	Done    int64  `json:"done"  doc:"tasks that have moved"`
+	Total   int64  `json:"total" doc:"tasks that are to move"`
+}
+
+// MoveTargets asks for a move of targets.
+type MoveTargets struct {
+	Pattern string `json:"pattern"           doc:"a target, or a pattern such as orders.*; * is all"                   minLength:"1" maxLength:"255"`
+	Part    string `json:"part,omitempty"    doc:"a/b: of the targets that match, the a-th of b parts by hash; absent: all" pattern:"^[0-9]{1,4}/[0-9]{1,4}$"`
+	Shard   int    `json:"shard"             doc:"number of the database that is to have them"`
+	Former  *int   `json:"former,omitempty"  doc:"only those of this database; absent: of all"`
+	DryRun  bool   `json:"dry_run,omitempty" doc:"say what would move, and move nothing"`
+}
+
+// MovedTargets is the answer.
+type MovedTargets struct {
+	Rules []ShardRule `json:"rules" doc:"those that were made, or with dry_run would be; none: the targets are there already"`
+}
+
+// countedPending is up to how many tasks of a database are counted.
+const countedPending = 100_000
+
+func newShardRule(r shardmap.Rule) ShardRule {
+	out := ShardRule{Pattern: r.Pattern, Former: r.Former, Shard: r.Shard}
+	if r.Parts > 0 {
+		out.Part = fmt.Sprintf("%d/%d", r.Part, r.Parts)
+	}
+	return out
+}
+
+// Shards returns the databases, and their rules.
+func (f *Fleet) Shards(ctx context.Context) (Shards, error) {
+	type seen struct {
+		m       shardmap.Map
+		pending look.Bounded
+	}
+	replies, missing, err := each(ctx, f, "", func(ctx context.Context, l *Local, _ *Member) (seen, error) {
+		return listing(ctx, l, func(ctx context.Context) (s seen, err error) {
+			if s.m, err = shards.New(l.store).Map(ctx); err == nil {
+				s.pending, err = look.New(l.store).Unfinished(ctx, countedPending)
+			}
+			return s, err
+		})
+	})
+	if err != nil {
+		return Shards{}, err
+	}
+	out := Shards{Shards: []Shard{}, Rules: []ShardRule{}, Partial: Partial{missing}}
+	latest := &shardmap.Map{}
+	up := map[int]seen{}
+	for _, r := range replies {
+		up[r.Number] = r.got
+		latest = latest.Later(&r.got.m)
+		if rule := r.got.m.Announced(); rule != nil {
+			out.Move = &ShardMove{To: rule.Shard, Pattern: rule.Pattern}
+		}
+	}
+	for _, m := range f.members {
+		s, there := up[m.Number]
+		out.Shards = append(out.Shards, Shard{Shard: m.Number, Server: m.Server, Up: there, Pending: s.pending.N, More: s.pending.More})
+	}
+	f.homes.Learn(latest)
+	out.Version = latest.InForce()
+	for _, r := range latest.Rules {
+		if r.Held {
+			out.Rules = append(out.Rules, newShardRule(r))
+		}
+	}
+	return out, nil
+}
+
+// ReadHomes asks the databases, once, which of them has which targets.
+func (f *Fleet) ReadHomes(ctx context.Context) error {
+	if len(f.members) == 1 {
+		return nil
+	}
+	replies, _, err := each(ctx, f, "", func(ctx context.Context, l *Local, _ *Member) (shardmap.Map, error) {
+		return shards.New(l.store).Map(ctx)
+	})
+	for _, r := range replies {
+		f.homes.Learn(&r.got)
+	}
+	return err
+}
+
+// MoveTargets has targets live in another database from now on.
+func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, error) {
+	out := MovedTargets{Rules: []ShardRule{}}
+	rule, err := f.ruleOf(r)
+	if err != nil {
+		return out, err
+	}
+	all := shards.Databases{}
+	for _, m := range f.members {
+		l := m.local.Load()
+		if l == nil {
+			return out, m.away(errNotOpen)
+		}
+		all[m.Number] = shards.New(l.store)
+	}
+	maps, err := all.Maps(ctx)
+	if err != nil {
+		return out, err
+	}
+	m := maps[f.members[0].Number]
+	defer func() { _ = f.ReadHomes(ctx) }() // what has moved is asked there from now on
+	for _, rule := range m.Plan(rule) {
+		if r.Former != nil && rule.Former != *r.Former {
+			continue
+		}
+		if r.DryRun {
+			err = all.Movable(ctx, rule)
+		} else {
+			noted := admin.Auditing(ctx, admin.AuditEntry{What: "move targets", Topic: rule.Literal(), Detail: admin.AuditDetail(map[string]any{"pattern": r.Pattern, "part": r.Part, "former": rule.Former, "shard": r.Shard})})
+			rule, err = all.Move(noted, rule)
+		}
+		if errors.Is(err, shards.ErrInUse) {
+			return out, wrong("pattern", r.Pattern, "cannot move: "+err.Error())
+		}
+		if err != nil {
+			return out, err
+		}
+		out.Rules = append(out.Rules, newShardRule(rule))
+	}
+	return out, nil
+}
+
+// ruleOf checks a request.
+func (f *Fleet) ruleOf(r MoveTargets) (rule shardmap.Rule, err error) {
+	former := r.Shard
+	if r.Former != nil {
+		former = *r.Former
+	}
+	for field, number := range map[string]int{"shard": r.Shard, "former": former} {
+		if numbers := f.numbers(); !slices.Contains(numbers, number) {
+			return rule, wrong(field, strconv.Itoa(number), fmt.Sprintf("is no database of this installation: name one of %v", numbers))
+		}
+	}
+	rule = shardmap.Rule{Pattern: r.Pattern, Shard: r.Shard}
+	if r.Part != "" {
+		part, parts, _ := strings.Cut(r.Part, "/")
+		var err1, err2 error
+		rule.Part, err1 = strconv.Atoi(part)
+		rule.Parts, err2 = strconv.Atoi(parts)
+		if err1 != nil || err2 != nil || rule.Part < 1 {
+			return rule, wrong("part", r.Part, "is none: write the first of three as 1/3")
+		}
+	}
+	if field, problem := rule.Mistake(); problem != "" {
+		return rule, wrong(field, map[string]string{"pattern": r.Pattern, "part": r.Part}[field], problem)
+	}
+	return rule, nil
+}
+
+type shardsInput struct{}
+
+func (*shardsInput) scope(c access.Caller) error {
+	return ofAllTopics(c, "databases are of all topics")
+}
+
+type moveInput struct {
+	Body MoveTargets
+}
+
+func (*moveInput) scope(c access.Caller) error { return ofAllTopics(c, "databases are of all topics") }
+
+// ofAllTopics refuses a caller that is restricted to some topics.
+func ofAllTopics(c access.Caller, why string) error {
+	if !c.AllTopics() {
+		return huma.Error403Forbidden(fmt.Sprintf("the token %q is for some topics only, and %s", c.Name, why))
+	}
+	return nil
+}
+
+func (s *server) listShards(ctx context.Context, _ *shardsInput) (Shards, error) {
+	return s.fleet.Shards(ctx)
+}
+
+func (s *server) moveTargets(ctx context.Context, in *moveInput) (MovedTargets, error) {
+	return s.fleet.MoveTargets(ctx, in.Body)
+}
+
+// Shards returns the databases, and their rules.
+func (c *Client) Shards(ctx context.Context) (Shards, error) {
+	return get[Shards](ctx, c, "/shards", shardsInput{}, nil)
+}
+
+// MoveTargets has targets live in another database from now on.
+func (c *Client) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, error) {
+	return do[MovedTargets](ctx, c, http.MethodPost, "/shards/moves", r, nil)
+}

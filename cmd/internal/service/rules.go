@@ -1,0 +1,68 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/store/shards"
+)
+
+const (
+	// rulesEvery is the time between two looks at the databases' copies.
+	rulesEvery = time.Second
+	// rulesWithin bounds one look. It is longer than a move, which may have to be taken back.
+	rulesWithin = 30 * time.Second
+	// rulesFirst is how long a scanner waits for the other databases' rules before it begins.
+	rulesFirst = 5 * time.Second
+)
+
+// readRules reads the copy of an engine's database, before the API asks that database. Where it
+// fails, the next look follows in a second.
+func (s *Service) readRules(e *Engine) {
+	bound, cancel := context.WithTimeout(e.ctx, time.Second)
+	defer cancel()
+	if m, err := shards.New(e.store).Map(bound); err == nil {
+		s.homes.Learn(&m)
+	}
+}
+
+// databases returns the databases that are open.
+func (s *Service) databases() shards.Databases {
+	out := shards.Databases{}
+	for _, sh := range s.shards {
+		if e := sh.engine.Load(); e != nil {
+			out[sh.number] = shards.New(e.store)
+		}
+	}
+	return out
+}
+
+// tendRules reads the copies of the databases that answer, and brings them together.
+func (s *Service) tendRules(ctx context.Context) {
+	bound, cancel := context.WithTimeout(ctx, rulesWithin)
+	defer cancel()
+	latest, answer := s.databases().Latest(bound)
+	if latest == nil {
+		return
+	}
+	s.homes.Learn(latest)
+	if err := answer.Tend(bound); err != nil && ctx.Err() == nil {
+		s.log.Warn("the databases' rules about targets cannot be brought together, trying again", zap.Error(err))
+	}
+}
+
+// rulesBefore brings the rules together before a scanner begins: its database may have been restored
+// from a backup that lacks some. It does not wait long for databases that are away.
+func (s *Service) rulesBefore(ctx context.Context) {
+	if len(s.shards) == 1 {
+		return
+	}
+	bound, cancel := context.WithTimeout(ctx, rulesFirst)
+	defer cancel()
+	for len(s.databases()) < len(s.shards) && loop.Rest(bound, 50*time.Millisecond) == nil {
+	}
+	s.tendRules(ctx)
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/cmd/internal/service"
+	"github.com/notyet/notyet/internal/command"
+	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/shards"
+)
+
+type shardsCmd struct {
+	List  shardsListCmd  `cmd:"" help:"List the databases, and which of them has which targets."`
+	Add   shardsAddCmd   `cmd:"" help:"Take a database into the installation."`
+	Move  shardsMoveCmd  `cmd:"" help:"Have targets live in another database."`
+	Drain shardsDrainCmd `cmd:"" help:"Move all targets of a database to the first one."`
+}
+
+type shardsListCmd struct{ asking }
+
+func (shardsListCmd) Help() string {
+	return whereFrom + `
+Targets without a rule live in database 0. A rule applies to the targets that the rules before it have in its FORMER database.
+
+Example:
+  notyet shards list`
+}
+
+func (c *shardsListCmd) Run(a *app) error {
+	return show(a, c.asking, func(b *backend) (api.Shards, error) { return b.Shards(a.Ctx) }, func(found api.Shards) {
+		var rows [][]any
+		for _, s := range found.Shards {
+			up, pending := "up", strconv.FormatInt(s.Pending, 10)
+			if !s.Up {
+				up, pending = "away", "-"
+			} else if s.More {
+				pending = "over " + pending
+			}
+			rows = append(rows, []any{s.Shard, s.Server, up, pending})
+		}
+		a.Table([]any{"SHARD", "SERVER", "STATE", "PENDING"}, rows)
+		a.shardRules(found.Rules)
+		if m := found.Move; m != nil {
+			fmt.Fprintf(a.Stdout, "targets %s are about to move to database %d\n", m.Pattern, m.To)
+		}
+	})
+}
+
+func (a *app) shardRules(all []api.ShardRule) {
+	if len(all) == 0 {
+		return
+	}
+	var rows [][]any
+	for _, r := range all {
+		rows = append(rows, []any{r.Pattern, cmp.Or(r.Part, "-"), r.Former, r.Shard})
+	}
+	a.Table([]any{"TARGETS", "PART", "FORMER", "SHARD"}, rows)
+}
+
+type shardsMoveCmd struct {
+	asking
+	Pattern string `arg:"" help:"A target, or a pattern such as 'orders.*'; '*' is all."`
+	Shard   int    `arg:"" help:"Number of the database." name:"n"`
+	Part    string `help:"Of the targets that match, only the a-th of b parts by hash." placeholder:"A/B"`
+	DryRun  bool   `help:"Say what would move, and move nothing." name:"dry-run"`
+}
+
+func (shardsMoveCmd) Help() string {
+	return whereFrom + `
+The targets may have nothing unfinished: no task that has not ended, no timer, no dead letter that can be replayed, no pause and no limit. So a target moves before its first task, or at rest. Requests that come meanwhile wait for at most a second, and are stored in the new database. All databases must answer.
+
+Examples:
+  notyet shards move 'billing.*' 1
+  notyet shards move '*' 1 --part 1/2 --dry-run`
+}
+
+func (c *shardsMoveCmd) Run(a *app) error {
+	return a.moveTargets(c.asking, api.MoveTargets{Shard: c.Shard, Pattern: c.Pattern, Part: c.Part, DryRun: c.DryRun})
+}
+
+func (a *app) moveTargets(c asking, r api.MoveTargets) error {
+	return show(a, c, func(b *backend) (api.MovedTargets, error) { return b.MoveTargets(a.Ctx, r) }, func(moved api.MovedTargets) {
+		if len(moved.Rules) == 0 {
+			fmt.Fprintf(a.Stdout, "the targets are in database %d already\n", r.Shard)
+		}
+		a.shardRules(moved.Rules)
+	})
+}
+
+type shardsDrainCmd struct {
+	asking
+	Shard int `arg:"" help:"Number of the database." name:"n"`
+}
+
+func (shardsDrainCmd) Help() string {
+	return whereFrom + `
+The targets move to database 0, under the conditions of notyet shards move. The database keeps their history, and its entry in mysql.shards stays.
+
+Example:
+  notyet shards drain 1`
+}
+
+func (c *shardsDrainCmd) Run(a *app) error {
+	if c.Shard == 0 {
+		return command.Usage("database 0 has the targets without a rule, and cannot be drained")
+	}
+	return a.moveTargets(c.asking, api.MoveTargets{Shard: 0, Pattern: "*", Former: &c.Shard})
+}
+
+type shardsAddCmd struct {
+	asking
+	Shard int `arg:"" help:"Number of the entry in mysql.shards, counted from 0." name:"n"`
+}
+
+func (shardsAddCmd) Help() string {
+	return `Makes the tables of the database, and notes that it is number N of this installation. It gets no targets before notyet shards move. Before it, all services need all entries of mysql.shards and this release: it is refused while one is alive that does not know the entry. Later no program works on one of the databases alone.
+
+Example:
+  notyet shards add 1`
+}
+
+// added is the output of shards add.
+type added struct {
+	Shard int `json:"shard"`
+	Slots int `json:"slots"`
+}
+
+func (c *shardsAddCmd) Run(a *app) error {
+	cfg, err := a.Load(c.Settings, c.Servers, config.Sources{Defaults: command.Quiet, Require: []string{"mysql.dsn|migrate.dsn"}})
+	if err != nil {
+		return err
+	}
+	if c.Shard < 1 || c.Shard >= cfg.Databases() {
+		return command.Usage("database %d is not to be added: mysql.shards has the entries 0 to %d, and the first one is there", c.Shard, cfg.Databases()-1)
+	}
+	slots, err := addShard(a.Ctx, cfg.ForMigrate(), c.Shard)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.JSON(added{c.Shard, slots})
+	}
+	fmt.Fprintf(a.Stdout, "database %d: part of the installation, with %d slots\n", c.Shard, slots)
+	return nil
+}
+
+// addShard takes database n in. Each step may be done again.
+func addShard(ctx context.Context, cfg *config.Config, n int) (slots int, err error) {
+	var open []*store.Store
+	defer func() {
+		for _, st := range open {
+			_ = st.Close()
+		}
+	}()
+	joined := shards.Databases{} // those in front of it
+	for k := range n {
+		st, err := service.OpenStore(ctx, cfg.Shard(k), zap.NewNop())
+		if err != nil {
+			return 0, ofDatabase(cfg, k, err)
+		}
+		open, joined[k] = append(open, st), shards.New(st)
+		number, _, err := joined[k].Number(ctx)
+		if err == nil && k > 0 && number != k {
+			err = fmt.Errorf("%w: add it first: notyet shards add %d", shards.ErrOtherShard, k)
+		}
+		if err != nil {
+			return 0, ofDatabase(cfg, k, err)
+		}
+	}
+	home, err := open[0].Installation(ctx)
+	if err != nil {
+		return 0, err
+	}
+	known := func() error {
+		for k := range n {
+			if err := joined[k].KnownToAll(ctx, n); err != nil {
+				return ofDatabase(cfg, k, err)
+			}
+		}
+		return nil
+	}
+	if err := known(); err != nil {
+		return 0, err
+	}
+	if err := joined[0].Join(ctx, 0, home, shards.Stand{}); err != nil {
+		return 0, ofDatabase(cfg, 0, err)
+	}
+	if err := known(); err != nil { // one that began before the first database said that there are several
+		return 0, err
+	}
+	if slots, err = migrateDatabase(ctx, cfg.Shard(n), nil); err != nil {
+		return 0, ofDatabase(cfg, n, err)
+	}
+	if err := joined.Tend(ctx); err != nil {
+		return 0, err
+	}
+	stand, err := joined[0].Stand(ctx)
+	if err != nil {
+		return 0, err
+	}
+	st, err := service.OpenStore(ctx, cfg.Shard(n), zap.NewNop())
+	if err != nil {
+		return 0, ofDatabase(cfg, n, err)
+	}
+	open = append(open, st)
+	return slots, shards.New(st).Join(ctx, n, home, stand)
+}
