@@ -70,6 +70,7 @@ type shardsMoveCmd struct {
 	Shard   int    `arg:"" help:"Number of the database." name:"n"`
 	Part    string `help:"Of the targets that match, only the a-th of b parts by hash." placeholder:"A/B"`
 	DryRun  bool   `help:"Say what would move, and move nothing." name:"dry-run"`
+	Wait    bool   `help:"Wait until the targets have moved. They have when the command ends, with or without it."`
 }
 
 func (shardsMoveCmd) Help() string {
@@ -96,7 +97,8 @@ func (a *app) moveTargets(c asking, r api.MoveTargets) error {
 
 type shardsDrainCmd struct {
 	asking
-	Shard int `arg:"" help:"Number of the database." name:"n"`
+	Shard int  `arg:"" help:"Number of the database." name:"n"`
+	Wait  bool `help:"Wait until the targets have moved. They have when the command ends, with or without it."`
 }
 
 func (shardsDrainCmd) Help() string {

@@ -147,6 +147,7 @@ func clusterNumber(t *testing.T, name string, short int) int {
 type delivery struct {
 	due    int64
 	hash   uint64
+	target string
 	copies []arrival
 }
 
@@ -178,7 +179,7 @@ func (c *cluster) load(targets []string, n int, head, span time.Duration) map[st
 		due := begin.Add(time.Duration(rand.Int64N(int64(span)))).UnixMilli()
 		r := request(c.intake, targets[i%len(targets)], schemas.HeaderAt, strconv.FormatInt(due, 10), schemas.HeaderID, id, schemas.HeaderEvents, "none", "app", "e2e", "app", strconv.Itoa(i))
 		r.Key, r.Value = []byte("key-"+strconv.Itoa(i%1000)), []byte(strings.Repeat("x", 150)+strconv.Itoa(i))
-		wants[id] = &delivery{due: due, hash: hashRecord(r, r.Headers[4:])}
+		wants[id] = &delivery{due: due, hash: hashRecord(r, r.Headers[4:]), target: targets[i%len(targets)]}
 		c.client.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
 			if err != nil {
 				c.t.Error(err)

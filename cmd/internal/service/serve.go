@@ -26,9 +26,6 @@ func Serve(a *command.App, name string, read func() (*config.Config, error), par
 	signal.Notify(hangups, syscall.SIGHUP) // before the service opens: SIGHUP would end the process until then
 	defer signal.Stop(hangups)
 	cfg, err := read()
-	if err == nil {
-		err = severalDatabases(cfg)
-	}
 	if err != nil {
 		return err
 	}
@@ -52,14 +49,6 @@ func Serve(a *command.App, name string, read func() (*config.Config, error), par
 	}
 	s.rereadAt(hangups, read)
 	return s.run(a.Ctx)
-}
-
-// severalDatabases refuses to start: what moves targets to the second one is still to come.
-func severalDatabases(cfg *config.Config) error {
-	if n := cfg.Databases(); n > 1 {
-		return command.Usage("mysql.shards has %d databases: this release works on one", n)
-	}
-	return nil
 }
 
 // Dev runs a scanner and a dispatcher with all slots, on the servers of notyet dev, which make
