@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +24,37 @@ type sharer struct {
 	own    func(intake string) (target string) // of an intake; "": none
 	retry  retrier
 
-	now atomic.Pointer[shardmap.Map] // nil: not known
+	now  atomic.Pointer[shardmap.Map] // nil: not known
+	most atomic.Int64                 // rules in force that it has had
+	// lacking is since when the database has fewer than that: it was set back. Others give it what it
+	// lacks: see shards.Databases.Tend. For so long it decides nothing, unless they are all away.
+	lacking atomic.Pointer[time.Time]
+	patient time.Duration
+}
+
+// patience is longer than others take to give a database its rules, or to take back a rule that it
+// alone had.
+const patience = 30 * time.Second
+
+var errLacking = errors.New("the database has lost rules about the databases of targets: another one is asked for them")
+
+// believe returns errLacking if the database was set back, and has to be given its rules.
+func (s *sharer) believe(m *shardmap.Map) error {
+	n := int64(m.InForce())
+	if n < s.most.Load() {
+		since := s.lacking.Load()
+		if since == nil {
+			now := time.Now()
+			since = &now
+			s.lacking.Store(since)
+		}
+		if time.Since(*since) < s.patient {
+			return errLacking
+		}
+	}
+	s.most.Store(n)
+	s.lacking.Store(nil)
+	return nil
 }
 
 // rules returns the rules in force. At first use, and after forget, it reads them.
@@ -36,7 +67,9 @@ func (s *sharer) rules(ctx context.Context) (m *shardmap.Map, err error) {
 	}
 	err = s.retry.do(ctx, "reading which database has which target", func() error {
 		read, err := s.shards.Map(ctx)
-		m = &read
+		if m = &read; err == nil {
+			err = s.believe(m)
+		}
 		return err
 	})
 	if err != nil {

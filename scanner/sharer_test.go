@@ -3,9 +3,12 @@ package scanner
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/schemas"
@@ -62,4 +65,38 @@ func TestEachRecordIsOneDatabasesWhileItsTargetMoves(t *testing.T) {
 		require.Len(t, m.Rules, moves, "of database %d", n)
 		require.Nil(t, m.Announced())
 	}
+}
+
+// A database that was set back while scanners run is given the rules that it has lost, before anybody decides by what it has left. Where
+// all others are away for long, it goes on with that.
+func TestADatabaseThatLostRulesDecidesNothing(t *testing.T) {
+	open := func() shards.Shards {
+		st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = st.Close() })
+		require.NoError(t, st.Migrate(t.Context(), 1))
+		return shards.New(st)
+	}
+	core, logged := observer.New(zap.WarnLevel)
+	dbs := shards.Databases{0: open(), 1: open()}
+	_, err := dbs.Move(t.Context(), shardmap.Rule{Pattern: "orders", Former: 0, Shard: 1})
+	require.NoError(t, err)
+	s := &sharer{shards: dbs[0], retry: retrier{prometheus.NewCounter(prometheus.CounterOpts{}), zap.New(core)}, patient: patience}
+	count := func() int {
+		s.forget()
+		m, err := s.rules(t.Context())
+		require.NoError(t, err)
+		return m.InForce()
+	}
+	require.Equal(t, 1, count())
+	dbs[0] = open()
+	s.shards = dbs[0]
+	got := make(chan int)
+	go func() { got <- count() }()
+	require.Eventually(t, func() bool { return logged.Len() > 0 || len(got) > 0 }, time.Minute, time.Millisecond)
+	require.NoError(t, dbs.Tend(t.Context()))
+	require.Equal(t, 1, <-got)
+
+	s.shards, s.patient = open(), 0
+	require.Zero(t, count())
 }

@@ -24,7 +24,7 @@ type Databases map[int]Shards
 const (
 	// moveFor limits a move: meanwhile records of its targets are not decided, and the partitions
 	// with such records stand.
-	moveFor = 10 * time.Second
+	moveFor = 5 * time.Second
 	// moveLook is the time between two looks at how far a database has come.
 	moveLook = 20 * time.Millisecond
 )

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"math/rand/v2"
 
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
@@ -91,7 +93,8 @@ func (s Shards) change(ctx context.Context, f func(tx *sql.Tx, rules []shardmap.
 		if err := f(tx, rules); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE meta SET value = value + 1 WHERE name = ?", []byte(handle.ShardMap))
+		// At random: a database that was set back never gives others a version that they know.
+		_, err = tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ?", 1+rand.Int64N(math.MaxInt64-2), []byte(handle.ShardMap))
 		return err
 	})
 }

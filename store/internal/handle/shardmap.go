@@ -16,7 +16,7 @@ var ErrMap = errors.New("the rules about the databases of targets have changed")
 // of other databases holds a shared lock on the row, and a change of the rules an exclusive one.
 const ShardMap = "shard.map"
 
-// MapVersion reads the version, from 1 on. The caller's transaction may lock the row.
+// MapVersion reads the version, above 0. The caller's transaction may lock the row.
 func (h *Handle) MapVersion(ctx context.Context, tx *sql.Tx, lock string) (int64, error) {
 	version, there, err := tables.One[int64](ctx, tx, "SELECT value FROM meta WHERE name = ?"+h.Locking(lock), []byte(ShardMap))
 	if err == nil && !there {
