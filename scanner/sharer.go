@@ -100,7 +100,10 @@ func (s sharing) at(r *kgo.Record) (shard int, decided bool) {
 // before returns how many records of a stretch come before the first unstored one that nobody can
 // decide yet.
 func (s sharing) before(r stretch, next int64) int {
-	if s.sharer == nil || s.rules.Announced() == nil {
+	if s.sharer == nil {
+		return len(r.records)
+	}
+	if a := s.rules.Announced(); a == nil || s.shard != a.Former && s.shard != a.Shard { // not this one's before nor after
 		return len(r.records)
 	}
 	for i, rec := range r.records {

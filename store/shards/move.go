@@ -82,12 +82,13 @@ func (d Databases) Latest(ctx context.Context) (latest *shardmap.Map, answer Dat
 // The new home is asked first, and then the former one: none of them decides a record of the
 // targets from then on. Once the former one has stored all that the new one has passed, and has
 // nothing unfinished, it lets the targets go, by one transaction that says from which offsets on.
+// Before that, the first database is asked in each move, so that of two at once one goes on.
 func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule, error) {
 	if err := rule.Check(); err != nil {
 		return rule, err
 	}
 	former, shard := d[rule.Former], d[rule.Shard]
-	if former.h == nil || shard.h == nil || rule.Former == rule.Shard {
+	if former.h == nil || shard.h == nil || d[shardmap.Home].h == nil || rule.Former == rule.Shard {
 		return rule, fmt.Errorf("no target can move from database %d to database %d", rule.Former, rule.Shard)
 	}
 	maps, err := d.Maps(ctx)
@@ -105,10 +106,13 @@ func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule,
 	rule.N, rule.Token = len(maps[rule.Former].Rules)+1, token()
 	bound, cancel := context.WithTimeout(ctx, moveFor)
 	defer cancel()
-	held, err := d.move(bound, rule)
+	held, asked, err := d.move(bound, rule, maps[rule.Former].Version)
 	if err != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveFor)
 		defer cancel()
+		if !asked { // the former home may be away, and the new one need not wait for it
+			return rule, errors.Join(err, d.retract(after, rule))
+		}
 		if gone, undo := d.withdraw(after, rule); undo != nil || gone {
 			return rule, errors.Join(err, undo)
 		}
@@ -131,16 +135,24 @@ func token() string {
 	return string(random[:])
 }
 
-func (d Databases) move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule, error) {
+// move is the move itself. known is the version of the rules in the former home from before: while
+// the new home is asked, somebody may take its announcement back, and asks the former one first.
+// asked: the rule may be announced in the former home.
+func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64) (held shardmap.Rule, asked bool, err error) {
 	former := d[rule.Former]
-	passed, err := d[rule.Shard].Announce(ctx, rule)
+	if rule.Former != shardmap.Home { // that one is asked below
+		if _, err := d[shardmap.Home].Announce(ctx, rule, 0); err != nil {
+			return rule, false, err
+		}
+	}
+	passed, err := d[rule.Shard].Announce(ctx, rule, 0)
 	if err != nil {
-		return rule, err
+		return rule, false, err
 	}
 	for waits := error(nil); ; {
 		stored, err := former.Stored(ctx)
 		if err != nil {
-			return rule, errors.Join(waits, err)
+			return rule, false, errors.Join(waits, err)
 		}
 		part, behind := lags(stored, passed)
 		if !behind {
@@ -148,16 +160,17 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule,
 		}
 		waits = fmt.Errorf("database %d has stored %s/%d up to offset %d, and %d is needed", rule.Former, part.Topic, part.Partition, stored[part], passed[part])
 		if err := loop.Rest(ctx, moveLook); err != nil {
-			return rule, errors.Join(waits, err)
+			return rule, false, errors.Join(waits, err)
 		}
 	}
-	if _, err := former.Announce(ctx, rule); err != nil {
-		return rule, err
+	if _, err := former.Announce(ctx, rule, known); err != nil {
+		return rule, true, err
 	}
 	if err := d.Movable(ctx, rule); err != nil {
-		return rule, err
+		return rule, true, err
 	}
-	return former.Leave(ctx, rule.Token)
+	held, err = former.Leave(ctx, rule.Token)
+	return held, true, err
 }
 
 // lags returns a partition of which less is stored than was passed.
@@ -180,8 +193,20 @@ func (d Databases) withdraw(ctx context.Context, rule shardmap.Rule) (bool, erro
 	if gone, err := former.Withdraw(ctx, rule.Token); err != nil || !gone {
 		return false, err
 	}
-	_, err := d[rule.Shard].Withdraw(ctx, rule.Token)
+	err := d.retract(ctx, rule)
 	return err == nil, err
+}
+
+// retract takes the announcement of a rule back that never comes into force, where the former home
+// has none. A database that does not answer is told later: see Tend.
+func (d Databases) retract(ctx context.Context, rule shardmap.Rule) (failed error) {
+	for _, n := range []int{rule.Shard, shardmap.Home} {
+		if s, there := d[n]; there && n != rule.Former {
+			_, err := s.Withdraw(ctx, rule.Token)
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
 }
 
 // Movable fails with ErrInUse if a target of the rule has something unfinished in its former home.

@@ -81,16 +81,16 @@ func readRules(ctx context.Context, q dialect.Querier) ([]shardmap.Rule, error) 
 }
 
 // change runs f with the rules locked, and gives them another version.
-func (s Shards) change(ctx context.Context, f func(tx *sql.Tx, rules []shardmap.Rule) error) error {
-	return s.h.Transact(ctx, func(tx *sql.Tx) error {
-		if _, err := s.h.MapVersion(ctx, tx, handle.LockExclusive); err != nil {
+func (s Shards) change(ctx context.Context, f func(tx *sql.Tx, m shardmap.Map) error) error {
+	return s.h.Transact(ctx, func(tx *sql.Tx) (err error) {
+		var m shardmap.Map
+		if m.Version, err = s.h.MapVersion(ctx, tx, handle.LockExclusive); err != nil {
 			return err
 		}
-		rules, err := readRules(ctx, tx)
-		if err != nil {
+		if m.Rules, err = readRules(ctx, tx); err != nil {
 			return err
 		}
-		if err := f(tx, rules); err != nil {
+		if err := f(tx, m); err != nil {
 			return err
 		}
 		// At random: a database that was set back never gives others a version that they know.
@@ -109,21 +109,21 @@ func find(rules []shardmap.Rule, token string) *shardmap.Rule {
 }
 
 // Announce announces the next rule: no scanner of this database decides a record of its targets
-// that is not stored yet. It returns how far the database has stored each partition.
-func (s Shards) Announce(ctx context.Context, rule shardmap.Rule) (stored map[shardmap.Partition]int64, err error) {
+// that is not stored yet. It returns how far the database has stored each partition. It fails with
+// ErrMoving if the rules have another version than known; 0: any.
+func (s Shards) Announce(ctx context.Context, rule shardmap.Rule, known int64) (stored map[shardmap.Partition]int64, err error) {
 	now, err := s.h.Time(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = s.change(ctx, func(tx *sql.Tx, rules []shardmap.Rule) error {
-		if stored, err = readStored(ctx, tx); err != nil || find(rules, rule.Token) != nil {
+	err = s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
+		if stored, err = readStored(ctx, tx); err != nil || find(m.Rules, rule.Token) != nil {
 			return err
 		}
 		if rule.N > MostRules {
 			return fmt.Errorf("there are %d rules, and no more can be made", MostRules)
 		}
-		m := shardmap.Map{Rules: rules}
-		if m.Announced() != nil || rule.N != len(rules)+1 {
+		if m.Announced() != nil || rule.N != len(m.Rules)+1 || known != 0 && known != m.Version {
 			return ErrMoving
 		}
 		return insertRule(ctx, tx, rule, now.UnixMilli())
@@ -178,8 +178,8 @@ var ErrWithdrawn = errors.New("the move was taken back meanwhile, because it too
 // Leave brings an announced rule into force, from what this database has stored on: it is the one
 // that the targets leave, and has decided all their records before. It returns the rule.
 func (s Shards) Leave(ctx context.Context, token string) (held shardmap.Rule, err error) {
-	err = s.change(ctx, func(tx *sql.Tx, rules []shardmap.Rule) error {
-		rule := find(rules, token)
+	err = s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
+		rule := find(m.Rules, token)
 		if rule == nil {
 			return ErrWithdrawn
 		}
@@ -208,9 +208,9 @@ func hold(ctx context.Context, tx *sql.Tx, r shardmap.Rule) error {
 
 // Take copies rules that are in force in another database, and replaces what was announced here.
 func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
-	return wrap.Err(s.change(ctx, func(tx *sql.Tx, rules []shardmap.Rule) error {
+	return wrap.Err(s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
 		for _, r := range all {
-			switch here := find(rules, r.Token); {
+			switch here := find(m.Rules, r.Token); {
 			case !r.Held || here != nil && here.Held:
 			case here != nil:
 				if err := hold(ctx, tx, r); err != nil {
@@ -231,8 +231,8 @@ func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
 
 // Withdraw takes an announced rule back. False: it is in force.
 func (s Shards) Withdraw(ctx context.Context, token string) (withdrawn bool, err error) {
-	err = s.change(ctx, func(tx *sql.Tx, rules []shardmap.Rule) error {
-		rule := find(rules, token)
+	err = s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
+		rule := find(m.Rules, token)
 		if withdrawn = rule == nil || !rule.Held; rule == nil || rule.Held {
 			return nil
 		}

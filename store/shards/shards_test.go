@@ -2,6 +2,7 @@ package shards_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -132,7 +133,7 @@ func TestWhatAMoveHasLeftIsTended(t *testing.T) {
 	t.Run("before the targets left", func(t *testing.T) {
 		d := open(t, 2)
 		for _, n := range []int{1, 0} {
-			_, err := d.Databases[n].Announce(t.Context(), rule)
+			_, err := d.Databases[n].Announce(t.Context(), rule, 0)
 			require.NoError(t, err)
 		}
 		_, err := d.Move(t.Context(), orders)
@@ -149,7 +150,7 @@ func TestWhatAMoveHasLeftIsTended(t *testing.T) {
 	t.Run("after they left", func(t *testing.T) {
 		d := open(t, 3)
 		for _, n := range []int{1, 0} {
-			_, err := d.Databases[n].Announce(t.Context(), rule)
+			_, err := d.Databases[n].Announce(t.Context(), rule, 0)
 			require.NoError(t, err)
 		}
 		held, err := d.Databases[0].Leave(t.Context(), rule.Token)
@@ -162,15 +163,92 @@ func TestWhatAMoveHasLeftIsTended(t *testing.T) {
 			require.Equal(t, []shardmap.Rule{held}, d.rules(t, n))
 		}
 	})
+	t.Run("while the new home is away", func(t *testing.T) {
+		d := open(t, 2)
+		for _, n := range []int{1, 0} {
+			_, err := d.Databases[n].Announce(t.Context(), rule, 0)
+			require.NoError(t, err)
+		}
+		d.ahead = time.Minute
+		away := d.Databases[1]
+		delete(d.Databases, 1)
+		require.NoError(t, d.Tend(t.Context()))
+		require.Empty(t, d.rules(t, 0))
+		d.Databases[1] = away
+		require.NoError(t, d.Tend(t.Context()))
+		require.Empty(t, d.rules(t, 1))
+	})
 	t.Run("while the former home is away", func(t *testing.T) {
 		d := open(t, 2)
-		_, err := d.Databases[1].Announce(t.Context(), rule)
+		_, err := d.Databases[1].Announce(t.Context(), rule, 0)
 		require.NoError(t, err)
 		d.ahead = time.Minute
 		delete(d.Databases, 0)
 		require.ErrorContains(t, d.Tend(t.Context()), "database 0, which knows whether its targets have left, does not answer")
 		require.Len(t, d.rules(t, 1), 1)
 	})
+}
+
+// Of two moves at once one goes on, also where they are between other databases: else each would be the next rule.
+func TestTwoMovesBetweenOtherDatabases(t *testing.T) {
+	d := open(t, 4)
+	for _, shard := range []int{1, 2} {
+		_, err := d.Move(t.Context(), shardmap.Rule{Pattern: fmt.Sprint("t", shard), Former: 0, Shard: shard})
+		require.NoError(t, err)
+	}
+	errs := make(chan error)
+	for _, rule := range []shardmap.Rule{{Pattern: "t1", Former: 1, Shard: 0}, {Pattern: "t2", Former: 2, Shard: 3}} {
+		go func() {
+			_, err := d.Move(t.Context(), rule)
+			errs <- err
+		}()
+	}
+	for range 2 {
+		if err := <-errs; err != nil {
+			require.ErrorIs(t, err, shards.ErrMoving)
+		}
+	}
+	require.NoError(t, d.Tend(t.Context()))
+	for n := range d.stores {
+		require.Equal(t, d.rules(t, 0), d.rules(t, n))
+	}
+	rule := shardmap.Rule{N: len(d.rules(t, 0)) + 1, Pattern: "t1", Former: 1, Shard: 3, Token: "0123456789abcdef"}
+	_, err := d.Databases[0].Announce(t.Context(), rule, 0) // and whoever moves them is killed
+	require.NoError(t, err)
+	d.ahead = time.Minute
+	require.NoError(t, d.Tend(t.Context()))
+	for n := range d.stores {
+		require.Len(t, d.rules(t, n), rule.N-1)
+	}
+}
+
+// A move that stood still while its announcement was taken back does not go on: the new home has passed records meanwhile.
+func TestAMoveThatStoodStillDoesNotGoOn(t *testing.T) {
+	d := open(t, 2)
+	before, err := d.Databases[0].Map(t.Context())
+	require.NoError(t, err)
+	rule := orders
+	rule.N, rule.Token = 1, "0123456789abcdef"
+	_, err = d.Databases[1].Announce(t.Context(), rule, 0)
+	require.NoError(t, err)
+	d.ahead = time.Minute
+	require.NoError(t, d.Tend(t.Context()))
+	require.Empty(t, d.rules(t, 1))
+	_, err = d.Databases[0].Announce(t.Context(), rule, before.Version)
+	require.ErrorIs(t, err, shards.ErrMoving)
+}
+
+// The former home is away before it was asked: the new one goes on.
+func TestAMoveWhoseFormerHomeGoesAway(t *testing.T) {
+	d := open(t, 2)
+	require.NoError(t, d.store(t, 1, 1)) // it waits for the former home
+	go func() {
+		time.Sleep(200 * time.Millisecond)
+		_ = d.stores[0].Close()
+	}()
+	_, err := d.Move(t.Context(), orders)
+	require.Error(t, err)
+	require.Empty(t, d.rules(t, 1))
 }
 
 // A database that was set back takes from the others what it has forgotten, with the same cuts.
@@ -215,7 +293,7 @@ func TestADatabaseJoins(t *testing.T) {
 	require.Equal(t, d.sources[0].ID, sources[0].ID)
 	require.Equal(t, int64(2), sources[0].Next)
 
-	_, err = d.Databases[1].Announce(t.Context(), shardmap.Rule{N: 2, Pattern: "x", Former: 1, Shard: 0, Token: "0123456789abcdef"})
+	_, err = d.Databases[1].Announce(t.Context(), shardmap.Rule{N: 2, Pattern: "x", Former: 1, Shard: 0, Token: "0123456789abcdef"}, 0)
 	require.NoError(t, err)
 	_, err = d.Databases[1].Stand(t.Context())
 	require.ErrorIs(t, err, shards.ErrMoving, "a move may be taken back")
