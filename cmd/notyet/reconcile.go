@@ -23,6 +23,7 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/shards"
 )
 
 type deadReconcileCmd struct {
@@ -104,14 +105,17 @@ func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none
 	if err != nil {
 		return none, err
 	}
-	if err := a.scannersAtRest(cfg, log); err != nil {
-		return none, err
-	}
 	st, err := service.OpenStore(a.Ctx, cfg, zap.NewNop())
 	if err != nil {
 		return none, err
 	}
 	defer func() { _ = st.Close() }()
+	if err := bringRules(a.Ctx, cfg, k, st); err != nil {
+		return none, err
+	}
+	if err := a.scannersAtRest(cfg, log); err != nil {
+		return none, err
+	}
 	if err := a.dispatchersAtRest(cfg, st, log); err != nil {
 		return none, err
 	}
@@ -139,6 +143,30 @@ func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none
 		return a.dispatchersAtRest(cfg, st, log) // one may have begun meanwhile
 	}
 	return deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.Ctx, kcfg, r)
+}
+
+// bringRules gives the restored database what the others know of the homes of targets. It needs all
+// of them: by an older copy, the database would take records that are another one's.
+func bringRules(ctx context.Context, cfg *config.Config, k int, st *store.Store) error {
+	if err := service.Joined(ctx, "", st, k, cfg.Databases()); err != nil || cfg.Databases() == 1 {
+		return err
+	}
+	all := shards.Databases{k: shards.New(st)}
+	for n := range cfg.Databases() {
+		if n == k {
+			continue
+		}
+		other, err := service.OpenStore(ctx, cfg.Shard(n), zap.NewNop())
+		if err != nil {
+			return ofDatabase(cfg, n, err)
+		}
+		defer func() { _ = other.Close() }()
+		if err := service.Joined(ctx, "", other, n, cfg.Databases()); err != nil {
+			return ofDatabase(cfg, n, err)
+		}
+		all[n] = shards.New(other)
+	}
+	return all.Tend(ctx)
 }
 
 // scannersAtRest refuses while scanners run: they would decide requests without the logs' evidence.

@@ -51,6 +51,8 @@ func TestShards(t *testing.T) {
 		r = run(half, "list")
 		require.Equal(t, command.ExitFailed, r.code)
 		require.Contains(t, r.stderr, "which has several: set mysql.shards, with all of them")
+		r = run(append(half, "NOTYET_KAFKA_BROKERS=127.0.0.1:1", "NOTYET_ELECTION_KIND=mysql", "NOTYET_INDEX_KIND=mysql"), "deadletter", "reconcile", "--without-logs")
+		require.Contains(t, r.stderr, "which has several: set mysql.shards, with all of them")
 	}
 	r = run([]string{"NOTYET_MYSQL_SHARDS=" + second + "," + first}, "list")
 	require.Contains(t, r.stderr, "put the entries in their order")

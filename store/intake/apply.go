@@ -14,7 +14,8 @@ import (
 
 // Apply stores a batch in one transaction: the intake offsets, the tasks, the events. ErrFenced:
 // the offsets are not where the batch begins, so at least a part of it is stored already; read the
-// source again. ErrMap: the rules have another version than Batch.Map. After any other error the
+// source again. ErrMap: the rules have another version than Batch.Map. ErrOneOfSeveral: a batch
+// without one is of all records, and the database is one of several. After any other error the
 // batch may be stored or not. Apply the same batch again: the offsets make sure that it is stored
 // once.
 //
@@ -45,6 +46,11 @@ func (in Intake) apply(ctx context.Context, b Batch, now func() int64, reconcili
 		}
 		if err := in.h.CheckMap(ctx, tx, b.Map); err != nil {
 			return err
+		}
+		if b.Map == 0 && len(b.Advance) > 0 {
+			if err := in.h.CheckAlone(ctx, tx); err != nil {
+				return err
+			}
 		}
 		if err := in.advance(ctx, tx, b); err != nil {
 			return err

@@ -19,9 +19,12 @@ import (
 // The names in table meta of a database's number in its installation, and of the id of the
 // installation's first database.
 const (
-	shardNumber = "shard.number"
+	shardNumber = handle.ShardNumber
 	shardHome   = "shard.home"
 )
+
+// ErrOneOfSeveral: the caller knows the database alone, and it is one of several.
+var ErrOneOfSeveral = handle.ErrOneOfSeveral
 
 // ErrOtherShard: the database is another one of its installation, or of another installation.
 var ErrOtherShard = errors.New("the database is another one than mysql.shards says")
@@ -88,6 +91,9 @@ func (s Shards) Join(ctx context.Context, number int, home string, from Stand) e
 		own, err := tables.ReadMeta(ctx, tx, handle.InstallationID)
 		if err != nil {
 			return err
+		}
+		if number > 0 && string(own) == home {
+			return fmt.Errorf("%w: it is a copy of the first one, and would deliver its tasks once more: name an empty one", ErrOtherShard)
 		}
 		used := false
 		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM sources) OR EXISTS (SELECT 1 FROM tasks)").Scan(&used); err != nil {

@@ -283,6 +283,7 @@ func TestADatabaseJoins(t *testing.T) {
 	for range 2 { // again, after it was stopped on the way
 		require.NoError(t, third.Join(t.Context(), 2, home, stand))
 	}
+	require.ErrorIs(t, d.Databases[0].Join(t.Context(), 1, home, stand), shards.ErrOtherShard, "a copy of the first one has its tasks")
 	number, of, err := third.Number(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []any{2, home}, []any{number, of})
@@ -321,4 +322,8 @@ func TestWhoKnowsADatabase(t *testing.T) {
 	words, err = d.stores[0].Required(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"shards"}, words)
+	require.ErrorIs(t, d.store(t, 0, 0), shards.ErrOneOfSeveral, "a scanner that stood still meanwhile takes all targets")
+	m, err := s.Map(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, d.store(t, 0, m.Version))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/shards"
 )
 
 // heartbeat notes in the database that this process lives, the kind of its index, and its intakes'
@@ -47,6 +48,9 @@ func (h *heartbeat) say(ctx context.Context) error {
 		return err
 	}
 	err := withRelease(h.store.CheckRequired(ctx))
+	if err == nil && h.service.Databases == 1 {
+		err = Joined(ctx, "", h.store, 0, 1)
+	}
 	if err == nil {
 		err = admin.New(h.store).IndexBy(ctx, h.index)
 	}
@@ -67,12 +71,13 @@ func (h *heartbeat) leave() {
 	}
 }
 
-// run ends early only where this program is too old for the installation.
+// run ends early only where this program is too old for the installation, or knows one of several
+// databases alone: it may have stood still while the others came.
 func (h *heartbeat) run(ctx context.Context) (tooOld error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	beat := func(ctx context.Context) {
-		if err := h.beat(ctx); errors.Is(err, store.ErrRequired) {
+		if err := h.beat(ctx); errors.Is(err, store.ErrRequired) || errors.Is(err, shards.ErrOtherShard) {
 			tooOld = err
 			end()
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/shards"
 )
 
 // A process that stops is gone at once, and a database that is away does not hold it up.
@@ -82,4 +83,21 @@ func TestAServiceThatIsTooOld(t *testing.T) {
 	s, err := open(t.Context(), cfg, "scanner", zap.NewNop(), io.Discard)
 	require.NoError(t, err)
 	s.close()
+}
+
+// A service that knows one database ends where the installation has several: it may have stood still while the second one came.
+func TestAServiceOfOneOfSeveralDatabases(t *testing.T) {
+	st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db"}, zap.NewNop())
+	require.NoError(t, err)
+	defer func() { _ = st.Close() }()
+	require.NoError(t, st.Migrate(t.Context(), 1))
+	home, err := st.Installation(t.Context())
+	require.NoError(t, err)
+	h := newHeartbeat(st, "scanner", "127.0.0.1:1", "redis", zap.NewNop())
+	h.every, h.service.Databases = time.Millisecond, 1
+	require.NoError(t, h.say(t.Context()))
+	ended := make(chan error)
+	go func() { ended <- h.run(t.Context()) }()
+	require.NoError(t, shards.New(st).Join(t.Context(), 0, home, shards.Stand{}))
+	require.ErrorIs(t, <-ended, shards.ErrOtherShard)
 }

@@ -16,6 +16,22 @@ var ErrMap = errors.New("the rules about the databases of targets have changed")
 // of other databases holds a shared lock on the row, and a change of the rules an exclusive one.
 const ShardMap = "shard.map"
 
+// ShardNumber is the name in table meta of a database's number among several.
+const ShardNumber = "shard.number"
+
+// ErrOneOfSeveral: a program that knows one database would take the records of the others' targets.
+var ErrOneOfSeveral = errors.New("the database is one of several of its installation, and this program knows it alone")
+
+// CheckAlone returns ErrOneOfSeveral if the database is one of several. It may have become that
+// while the program stood still.
+func (h *Handle) CheckAlone(ctx context.Context, tx *sql.Tx) error {
+	number, err := tables.ReadMeta(ctx, tx, ShardNumber)
+	if err == nil && len(number) > 0 {
+		err = ErrOneOfSeveral
+	}
+	return err
+}
+
 // MapVersion reads the version, above 0. The caller's transaction may lock the row.
 func (h *Handle) MapVersion(ctx context.Context, tx *sql.Tx, lock string) (int64, error) {
 	version, there, err := tables.One[int64](ctx, tx, "SELECT value FROM meta WHERE name = ?"+h.Locking(lock), []byte(ShardMap))
