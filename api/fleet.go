@@ -14,11 +14,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/shards"
 )
 
 // Fleet answers for all databases of an installation, as Local does for one. Each target lives in
@@ -99,7 +101,7 @@ func (m *Member) isAway(err error) bool {
 	if errors.Is(err, share.ErrTurn) {
 		return time.Since(time.Unix(0, m.silent.Load())) < silentFor
 	}
-	known := []error{ErrUnknownOutcome, ErrBusy, ErrAudit, ErrUndecided, look.ErrState}
+	known := []error{ErrUnknownOutcome, ErrBusy, ErrAudit, ErrUndecided, look.ErrState, shards.ErrMap, shards.ErrMoving}
 	if isOf[kafkaError](err) || slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) }) {
 		return false
 	}
@@ -323,9 +325,46 @@ func (f *Fleet) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 	return at(ctx, f, f.of(topic)[0], func(ctx context.Context, l *Local) (Backfilled, error) { return l.BackfillTimer(ctx, topic, id, r) })
 }
 
-// ChangeTarget changes a target's policy in its home.
-func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) (TargetPolicy, error) {
-	return at(ctx, f, f.of(topic)[0], func(ctx context.Context, l *Local) (TargetPolicy, error) { return l.ChangeTarget(ctx, topic, c) })
+// ChangeTarget changes a target's policy in its home. It waits for a target that is about to move:
+// a policy that stayed behind would not be in force.
+func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) (out TargetPolicy, err error) {
+	for range homeTries {
+		m := f.of(topic)[0]
+		out, err = at(ctx, f, m, func(ctx context.Context, l *Local) (TargetPolicy, error) {
+			version, err := f.leaves(ctx, l, m, topic)
+			if err != nil {
+				return TargetPolicy{}, err
+			}
+			return l.changeTarget(ctx, version, topic, c)
+		})
+		if !errors.Is(err, shards.ErrMap) && !errors.Is(err, shards.ErrMoving) || loop.Rest(ctx, homeRest) != nil {
+			break
+		}
+	}
+	return out, err
+}
+
+// homeTries is how often a database is asked about a target that moves, with a rest between two.
+const homeTries, homeRest = 40, 50 * time.Millisecond
+
+// leaves fails with ErrMap if a target has left a database, and with ErrMoving if it is about to.
+// Otherwise it returns the version of the rules: as long as they have it, the target stays.
+func (f *Fleet) leaves(ctx context.Context, l *Local, m *Member, topic string) (version int64, err error) {
+	if len(f.members) == 1 {
+		return 0, nil
+	}
+	rules, err := shards.New(l.store).Map(ctx)
+	if err != nil {
+		return 0, err
+	}
+	f.homes.Learn(&rules)
+	if !f.isHome(m, topic) {
+		return 0, shards.ErrMap
+	}
+	if r := rules.Announced(); r != nil && r.Former == m.Number && r.Matches(schemas.TargetName(topic)) {
+		return 0, shards.ErrMoving
+	}
+	return rules.Version, nil
 }
 
 // Slots returns how many slots a database has. number may be AnyShard where there is only one.

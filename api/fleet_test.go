@@ -30,6 +30,7 @@ import (
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/shards"
 	"github.com/notyet/notyet/task"
 )
 
@@ -413,6 +414,37 @@ func (f *fleet) decide() {
 			}
 		}()
 	}
+}
+
+// A pause of a target that has moved, as this process has not heard yet, is in force in its new home.
+func TestFleetPausesATargetThatHasJustMoved(t *testing.T) {
+	f := newFleet(t)
+	dbs := shards.Databases{0: shards.New(f.local.store), 1: shards.New(f.other.local.store)}
+	f.fleet.homes = new(shardmap.Known)
+	_, err := dbs.Move(t.Context(), shardmap.Rule{Pattern: "c", Former: 0, Shard: 1})
+	require.NoError(t, err)
+	paused := true
+	_, err = f.fleet.ChangeTarget(t.Context(), "c", TargetChange{Paused: &paused})
+	require.NoError(t, err)
+	policies, err := admin.New(f.other.local.store).Policies(t.Context())
+	require.NoError(t, err)
+	require.Len(t, policies, 1)
+	policies, err = admin.New(f.local.store).Policies(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, policies)
+
+	rule := shardmap.Rule{N: 2, Pattern: "c", Former: 1, Shard: 0, Token: "0123456789abcdef"}
+	_, err = dbs[1].Announce(t.Context(), rule, 0)
+	require.NoError(t, err)
+	go func() {
+		time.Sleep(200 * time.Millisecond)
+		_, _ = dbs[1].Leave(t.Context(), rule.Token)
+	}()
+	_, err = f.fleet.ChangeTarget(t.Context(), "c", TargetChange{Paused: &paused})
+	require.NoError(t, err)
+	policies, err = admin.New(f.local.store).Policies(t.Context())
+	require.NoError(t, err)
+	require.Len(t, policies, 1, "it waited for the move")
 }
 
 func TestFleetCancelsMany(t *testing.T) {

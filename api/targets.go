@@ -172,6 +172,11 @@ func (l *Local) target(ctx context.Context, p admin.Policy) (TargetPolicy, error
 
 // ChangeTarget changes a target's policy, and returns the policy in force from now on.
 func (l *Local) ChangeTarget(ctx context.Context, topic string, c TargetChange) (TargetPolicy, error) {
+	return l.changeTarget(ctx, 0, topic, c)
+}
+
+// changeTarget is ChangeTarget by a version of the rules about the databases of targets.
+func (l *Local) changeTarget(ctx context.Context, version int64, topic string, c TargetChange) (TargetPolicy, error) {
 	topic, err := checkTarget(topic)
 	if err != nil {
 		return TargetPolicy{}, err
@@ -194,7 +199,7 @@ func (l *Local) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 		detail["max_in_flight"] = *c.MaxInFlight
 	}
 	noted := admin.Auditing(ctx, admin.AuditEntry{What: "target", Topic: topic, Detail: admin.AuditDetail(detail)})
-	p, err := admin.New(l.store).SetPolicy(noted, topic, now.UnixMilli(), c.of)
+	p, err := admin.New(l.store).SetPolicyBy(noted, version, topic, now.UnixMilli(), c.of)
 	if errors.Is(err, admin.ErrTooManyPolicies) {
 		return TargetPolicy{}, wrong("topic", topic, "cannot have a policy: "+admin.ErrTooManyPolicies.Error())
 	}

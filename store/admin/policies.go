@@ -43,8 +43,17 @@ func (a Admin) Policies(ctx context.Context) (out []Policy, err error) {
 // SetPolicy replaces the policy of a target. change makes the new one from the old, so two callers
 // who change different things do not undo each other's.
 func (a Admin) SetPolicy(ctx context.Context, topic string, now int64, change func(Policy) Policy) (Policy, error) {
+	return a.SetPolicyBy(ctx, 0, topic, now, change)
+}
+
+// SetPolicyBy is SetPolicy by a version of the rules about the databases of targets. It fails with
+// handle.ErrMap if they have another one.
+func (a Admin) SetPolicyBy(ctx context.Context, version int64, topic string, now int64, change func(Policy) Policy) (Policy, error) {
 	var out Policy
 	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
+		if err := a.h.CheckMap(ctx, tx, version); err != nil {
+			return err
+		}
 		before := Policy{Topic: topic}
 		found := a.h.ColdIn(ctx, tx, "targets").Raw("SELECT * FROM targets WHERE topic = ?"+a.h.Locking(handle.LockExclusive), []byte(topic)).Scan(&before)
 		if found.Error != nil {
