@@ -66,6 +66,7 @@ type common struct {
 	users  string // who is bound to it
 	before string // what processes of the version before do, which note nothing
 	older  string // SQL for those of them that are bound to it
+	stays  bool   // once there are several databases
 }
 
 // ErrOtherElection: the dispatchers at work elect in another way. ErrOtherIndex: the services at
@@ -77,8 +78,8 @@ var (
 )
 
 var (
-	electionKind = common{"election.kind", "election.kind", ErrOtherElection, "dispatchers", "zookeeper", "LENGTH(owner) > 0"}
-	indexKind    = common{"index.kind", "index.kind", ErrOtherIndex, "services", "redis", "LENGTH(id) > 0"}
+	electionKind = common{"election.kind", "election.kind", ErrOtherElection, "dispatchers", "zookeeper", "LENGTH(owner) > 0", false}
+	indexKind    = common{"index.kind", "index.kind", ErrOtherIndex, "services", "redis", "LENGTH(id) > 0", false}
 )
 
 // noted is a setting's value; "": nobody has noted one.
@@ -121,10 +122,11 @@ const (
 
 // IntakeFor notes the scanners' target for an intake topic, "" for none. Each asks before its
 // start, and again and again. With two targets, chance would choose. So IntakeFor fails with
-// ErrOtherTarget, as ElectBy does.
+// ErrOtherTarget, as ElectBy does. Among several databases a topic keeps its target for good: they
+// have the topic up to different offsets, and records between would have two homes, or none.
 func (a Admin) IntakeFor(ctx context.Context, topic, target string) error {
 	key := sha256.Sum256([]byte(topic)) // a topic's name may be longer than a row's
-	return a.share(ctx, common{intakeTargets + hex.EncodeToString(key[:16]), "the target of " + topic + " in intake.topics", ErrOtherTarget, "scanners", noTarget, readsIntakes}, cmp.Or(target, noTarget))
+	return a.share(ctx, common{intakeTargets + hex.EncodeToString(key[:16]), "the target of " + topic + " in intake.topics", ErrOtherTarget, "scanners", noTarget, readsIntakes, true}, cmp.Or(target, noTarget))
 }
 
 func (a Admin) share(ctx context.Context, c common, value string) error {
@@ -158,6 +160,15 @@ func (a Admin) share(ctx context.Context, c common, value string) error {
 // free fails while another value is in use.
 func (c common) free(ctx context.Context, tx *sql.Tx, value string, n noted, now int64) error {
 	other, who := n.value, c.users+" at work"
+	if c.stays && n.value != "" {
+		number, err := tables.ReadMeta(ctx, tx, handle.ShardNumber)
+		if err != nil {
+			return err
+		}
+		if len(number) > 0 {
+			return fmt.Errorf("%w: %s is %s here, and was %s: it cannot change, since the installation has several databases; name another topic", c.other, c.what, value, n.value)
+		}
+	}
 	if !n.within(handle.ServiceLease, now) {
 		if value == c.before {
 			return nil

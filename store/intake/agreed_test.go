@@ -155,6 +155,13 @@ func TestOneTargetOfAnIntakeAtATime(t *testing.T) {
 		require.ErrorContains(t, s.IntakeFor(s.ctx, "more", "orders"), "none for old:", "one of the version before knows no targets")
 		require.NoError(t, s.Leave(s.ctx, "old"))
 		require.NoError(t, s.IntakeFor(s.ctx, "more", "orders"), "a dispatcher of that version reads no intake")
+
+		_, err = s.db.ExecContext(s.ctx, "INSERT INTO meta (name, value, data) VALUES (?, 0, ?)", []byte("shard.number"), []byte("0"))
+		require.NoError(t, err)
+		require.NoError(t, s.IntakeFor(s.ctx, "more", "orders"))
+		err = s.IntakeFor(s.ctx, "more", "bills")
+		require.ErrorIs(t, err, admin.ErrOtherTarget)
+		require.ErrorContains(t, err, "the target of more in intake.topics is bills here, and was orders: it cannot change, since the installation has several databases")
 	})
 }
 
