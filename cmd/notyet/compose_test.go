@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
@@ -53,6 +54,41 @@ func TestComposeSmallForm(t *testing.T) {
 		_, err := config.Load(config.Sources{Environ: s.environ(), Require: dispatcherServers})
 		require.NoError(t, err, name)
 	}
+	requireOwnProfiles(t, f)
+}
+
+// With two databases, services wait for both, and these share neither data nor a port.
+func TestComposeTwoDatabases(t *testing.T) {
+	f := readCompose(t)
+	for _, name := range []string{"migrate-two", "two-1", "two-2"} {
+		s := f.Services[name]
+		require.Equal(t, []string{"two"}, s.Profiles, name)
+		require.NotContains(t, s.DependsOn, "redis", name)
+		require.NotContains(t, s.DependsOn, "zookeeper", name)
+		cfg, err := config.Load(config.Sources{Environ: s.environ(), Require: dispatcherServers})
+		require.NoError(t, err, name)
+		var hosts []string
+		for _, shard := range cfg.MySQL.Shards {
+			dsn, err := mysql.ParseDSN(shard.DSN)
+			require.NoError(t, err)
+			host, _, err := net.SplitHostPort(dsn.Addr)
+			require.NoError(t, err)
+			require.Equal(t, "service_healthy", s.DependsOn[host].Condition, name)
+			hosts = append(hosts, host)
+		}
+		require.Equal(t, []string{"mysql", "mysql-2"}, hosts)
+	}
+	home, second := f.Services["mysql"], f.Services["mysql-2"]
+	require.Equal(t, []string{"two"}, second.Profiles)
+	require.NotEqual(t, home.Volumes, second.Volumes)
+	require.NotEqual(t, home.Ports, second.Ports)
+	home.Profiles, home.Volumes, home.Ports = second.Profiles, second.Volumes, second.Ports
+	require.Equal(t, home, second)
+}
+
+// requireOwnProfiles: whoever starts always needs nobody of a profile.
+func requireOwnProfiles(t *testing.T, f composeFile) {
+	t.Helper()
 	for name, s := range f.Services {
 		for on := range s.DependsOn {
 			require.True(t, len(s.Profiles) > 0 || len(f.Services[on].Profiles) == 0, "%s starts %s", name, on)
@@ -95,7 +131,7 @@ func TestComposeStackIsWhole(t *testing.T) {
 			s.requireServedOutside(t, cfg)
 		}
 	}
-	require.Equal(t, 8, ours, "migrate, two scanners, two dispatchers; in the small form migrate and two of all")
+	require.Equal(t, 11, ours, "migrate, two scanners, two dispatchers; in the small form, and with two databases, migrate and two of all")
 }
 
 // requireServedOutside: what a container publishes is reached from outside of it, where only

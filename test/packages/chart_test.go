@@ -56,11 +56,14 @@ func forms(t *testing.T) map[string]values {
 		"extraVolumeMounts": []any{values{"name": "ca", "mountPath": "/etc/notyet/ca", "readOnly": true}},
 	}
 	small, full := readValues(t, "values-small.yaml"), readValues(t, "values-full.yaml")
+	shards := values{"mysql": values{"shards": []any{values{"existingSecret": "mysql-0"}, values{"existingSecret": "mysql-1", "key": "url"}}}}
 	return map[string]values{
 		"small":            small,
 		"full":             full,
 		"small, all parts": chartutil.CoalesceTables(deepCopy(t, everything), small),
 		"full, all parts":  chartutil.CoalesceTables(deepCopy(t, everything), full),
+		"small, shards":    chartutil.CoalesceTables(deepCopy(t, shards), small),
+		"full, shards":     chartutil.CoalesceTables(deepCopy(t, shards), full),
 	}
 }
 
@@ -391,6 +394,30 @@ func TestChartNotesWarnOfTokensInTheClear(t *testing.T) {
 	}
 }
 
+// Services and migrate have the DSN of each database in the file that their settings name, in the order of the values.
+func TestChartMountsTheDatabases(t *testing.T) {
+	v := readValues(t, "values-full.yaml")
+	v["mysql"] = values{"shards": []any{values{"existingSecret": "home"}, values{"existingSecret": "second", "key": "url"}}}
+	r := decode(t, v)
+	require.Len(t, r.pods, 3)
+	for component, pod := range r.pods {
+		i := slices.IndexFunc(pod.spec.Volumes, func(v corev1.Volume) bool { return v.Name == "shards" })
+		require.GreaterOrEqual(t, i, 0, component)
+		var found []string
+		for _, source := range pod.spec.Volumes[i].Projected.Sources {
+			require.Len(t, source.Secret.Items, 1)
+			found = append(found, source.Secret.Name+"/"+source.Secret.Items[0].Key+" at "+source.Secret.Items[0].Path)
+		}
+		require.Equal(t, []string{"home/dsn at 0/dsn", "second/url at 1/dsn"}, found, component)
+		require.Contains(t, pod.spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "shards", MountPath: "/etc/notyet/shards", ReadOnly: true}, component)
+	}
+	for name, text := range r.config {
+		var config struct{ MySQL values }
+		require.NoError(t, yaml.Unmarshal([]byte(text), &config))
+		require.Equal(t, values{"shards": []any{values{"dsn-file": "/etc/notyet/shards/0/dsn"}, values{"dsn-file": "/etc/notyet/shards/1/dsn"}}}, config.MySQL, name)
+	}
+}
+
 func TestChartRefusesMistakes(t *testing.T) {
 	kafka := values{"brokers": []any{"kafka:9092"}}
 	for want, v := range map[string]values{
@@ -400,6 +427,8 @@ func TestChartRefusesMistakes(t *testing.T) {
 		"config must not have stop-timeout":         {"config": values{"kafka": kafka, "stop-timeout": "1h"}},
 		"'repliccas' not allowed":                   {"config": values{"kafka": kafka}, "all": values{"repliccas": 3}},
 		"limits.memory 1.5Gi: write a whole number": {"config": values{"kafka": kafka}, "all": values{"resources": values{"limits": values{"memory": "1.5Gi"}}}},
+		"mysql.shards excludes config.mysql.shards": {"config": values{"kafka": kafka, "mysql": values{"shards": []any{"a"}}}, "mysql": values{"shards": []any{values{"existingSecret": "a"}}}},
+		"missing property 'existingSecret'":         {"config": values{"kafka": kafka}, "mysql": values{"shards": []any{values{"key": "dsn"}}}},
 		"keda.prometheus is not set":                {"config": values{"kafka": kafka}, "keda": values{"enabled": true}},
 		"strimzi.cluster is not set":                {"config": values{"kafka": kafka}, "strimzi": values{"enabled": true}},
 	} {

@@ -42,9 +42,35 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if .Values.strimzi.enabled }}
 {{- $_ := set $own "kafka" (dict "tls" (dict "enabled" true "ca" "/etc/notyet/kafka/ca.crt" "cert" "/etc/notyet/kafka/user.crt" "key" "/etc/notyet/kafka/user.key")) }}
 {{- end }}
+{{- with .Values.mysql.shards }}
+{{- if or (dig "mysql" "shards" nil $config) (dig "mysql" "dsn-file" nil $config) }}{{ fail "mysql.shards excludes config.mysql.shards and config.mysql.dsn-file: write one of them" }}{{ end }}
+{{- $shards := list }}
+{{- range $i, $_ := . }}{{ $shards = append $shards (dict "dsn-file" (printf "/etc/notyet/shards/%d/dsn" $i)) }}{{ end }}
+{{- $_ := set $own "mysql" (dict "shards" $shards) }}
+{{- end }}
 {{- $config = mergeOverwrite $config $own }}
 {{- if not (dig "kafka" "brokers" nil $config) }}{{ fail "config.kafka.brokers is not set" }}{{ end }}
 {{- toYaml $config }}
+{{- end }}
+
+{{- /* The databases' Secrets, as files. */ -}}
+{{- define "notyet.shardMounts" -}}
+{{- if .Values.mysql.shards }}
+- {name: shards, mountPath: /etc/notyet/shards, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "notyet.shardVolume" -}}
+{{- with .Values.mysql.shards }}
+- name: shards
+  projected:
+    sources:
+      {{- range $i, $shard := . }}
+      - secret:
+          name: {{ $shard.existingSecret }}
+          items: [{key: {{ $shard.key | default "dsn" }}, path: {{ $i }}/dsn}]
+      {{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* 90 % of a quantity of memory, in bytes. */ -}}
@@ -156,6 +182,7 @@ spec:
         timeoutSeconds: 5
       volumeMounts:
         - {name: config, mountPath: /etc/notyet/config, readOnly: true}
+        {{- include "notyet.shardMounts" $root | nindent 8 }}
         {{- if $root.Values.tokens.existingSecret }}
         - {name: tokens, mountPath: /etc/notyet/tokens, readOnly: true}
         {{- end }}
@@ -169,6 +196,7 @@ spec:
   volumes:
     - name: config
       configMap: {name: {{ include "notyet.name" $root }}}
+    {{- include "notyet.shardVolume" $root | nindent 4 }}
     {{- with $root.Values.tokens }}
     {{- if .existingSecret }}
     - name: tokens
