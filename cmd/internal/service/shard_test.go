@@ -204,9 +204,9 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 		return status == http.StatusOK && checks["dispatcher shard 0"] == "ok" && checks["dispatcher shard 1"] == "ok" && checks["scanner shard 0"] == "ok" && checks["scanner shard 1"] == "ok"
 	})
 	scheduled := map[string]int{}
-	schedule := func(topic string, delay string) {
+	schedule := func(topic string) {
 		id := fmt.Sprint(topic, "-", len(scheduled))
-		status, text := s.post("/api/v1/tasks?wait=30s", fmt.Sprintf(`{"topic":%q,"id":%q,"delay":%q,"value":"v","key":%q}`, topic, id, delay, id))
+		status, text := s.post("/api/v1/tasks?wait=30s", fmt.Sprintf(`{"topic":%q,"id":%q,"delay":"1h","value":"v","key":%q}`, topic, id, id))
 		require.Equal(t, http.StatusOK, status, text)
 		scheduled[topic+"/"+id] = 0
 	}
@@ -221,7 +221,7 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 	move := func(pattern string, to int) (int, string) {
 		return s.post("/api/v1/shards/moves", fmt.Sprintf(`{"pattern":%q,"shard":%d}`, pattern, to))
 	}
-	schedule("bills", "3s")
+	schedule("bills")
 	status, text := move("bills", 1)
 	require.Equal(t, http.StatusUnprocessableEntity, status, text)
 	require.Contains(t, text, "bills has a task that has not ended")
@@ -229,7 +229,7 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, text)
 	require.JSONEq(t, `{"rules":[{"pattern":"orders","former":0,"shard":1}]}`, text)
 	for range 5 {
-		schedule("orders", "3s")
+		schedule("orders")
 	}
 	require.Equal(t, []string{"bills"}, in(0))
 	require.Equal(t, []string{"orders", "orders", "orders", "orders", "orders"}, in(1))
@@ -239,6 +239,11 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 	require.Contains(t, text, `"rules":[{"pattern":"orders","former":0,"shard":1}]`)
 	require.Contains(t, text, `"version":1`)
 
+	for name := range scheduled {
+		topic, id, _ := strings.Cut(name, "/")
+		status, text := s.post("/api/v1/tasks/fire?wait=30s", fmt.Sprintf(`{"topic":%q,"id":%q}`, topic, id))
+		require.Equal(t, http.StatusOK, status, text)
+	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(cfg.Kafka.Brokers...), kgo.ConsumeTopics("orders", "bills"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	require.NoError(t, err)
 	defer client.Close()
@@ -253,7 +258,7 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { status, text = move("*", 0); return status == http.StatusOK }, time.Minute, 100*time.Millisecond, "what was delivered holds nobody")
 	require.JSONEq(t, `{"rules":[{"pattern":"*","former":1,"shard":0}]}`, text)
-	schedule("orders", "1h")
+	schedule("orders")
 	require.Equal(t, []string{"orders"}, in(0))
 	status, text = move("*", 7)
 	require.Equal(t, http.StatusUnprocessableEntity, status)
