@@ -47,11 +47,6 @@ func (in Intake) apply(ctx context.Context, b Batch, now func() int64, reconcili
 		if err := in.h.CheckMap(ctx, tx, b.Map); err != nil {
 			return err
 		}
-		if b.Map == 0 && len(b.Advance) > 0 {
-			if err := in.h.CheckAlone(ctx, tx); err != nil {
-				return err
-			}
-		}
 		if err := in.advance(ctx, tx, b); err != nil {
 			return err
 		}
@@ -164,13 +159,23 @@ func (in Intake) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 		}
 		cases := "CASE src" + strings.Repeat(" WHEN ? THEN ?", len(part)) + " END"
 		known, values := setKnown(part, b)
-		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+known+" WHERE src IN ("+tables.Marks(len(part))+") AND retired_at = 0 AND next_offset "+in.h.Conditions.Expected+" "+cases, slices.Concat(to, values, sources, from)...)
+		alone := ""
+		if b.Map == 0 {
+			alone = " AND NOT EXISTS (SELECT 1 FROM meta WHERE name = ?)"
+			from = append(from, []byte(handle.ShardNumber))
+		}
+		res, err := tx.ExecContext(ctx, "UPDATE sources SET next_offset = "+cases+known+" WHERE src IN ("+tables.Marks(len(part))+") AND retired_at = 0 AND next_offset "+in.h.Conditions.Expected+" "+cases+alone, slices.Concat(to, values, sources, from)...)
 		if err != nil {
 			return fmt.Errorf("moving the offsets of %d sources: %w", len(part), err)
 		}
 		if n, err := res.RowsAffected(); err != nil {
 			return err
 		} else if n != int64(len(part)) {
+			if b.Map == 0 {
+				if err := in.h.CheckAlone(ctx, tx); err != nil {
+					return err
+				}
+			}
 			return fmt.Errorf("moving the offsets of sources %v: %w", part, handle.ErrFenced)
 		}
 		return nil
