@@ -26,8 +26,8 @@ type sharer struct {
 
 	now  atomic.Pointer[shardmap.Map] // nil: not known
 	most atomic.Int64                 // rules in force that it has had
-	// lacking is since when the database has fewer than that: it was set back. Others give it what it
-	// lacks: see shards.Databases.Tend. For so long it decides nothing, unless they are all away.
+	// lacking is since when the database has fewer than that: it was set back. Others give it what
+	// it lacks: see shards.Databases.Tend. Until then it decides nothing, unless all are away.
 	lacking atomic.Pointer[time.Time]
 	patient time.Duration
 }

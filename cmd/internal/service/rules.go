@@ -54,8 +54,8 @@ func (s *Service) tendRules(ctx context.Context) {
 	}
 }
 
-// rulesBefore brings the rules together before a scanner begins: its database may have been restored
-// from a backup that lacks some. It does not wait long for databases that are away.
+// rulesBefore brings the rules together before a scanner begins: its database may be restored, and
+// lack some. It does not wait long for databases that are away.
 func (s *Service) rulesBefore(ctx context.Context) {
 	if len(s.shards) == 1 {
 		return
