@@ -75,7 +75,7 @@ type shardsMoveCmd struct {
 
 func (shardsMoveCmd) Help() string {
 	return whereFrom + `
-The targets may have nothing unfinished: no task that has not ended, no timer, no dead letter that can be replayed, no pause and no limit. So a target moves before its first task, or at rest. Requests that come meanwhile wait for at most a second, and are stored in the new database. All databases must answer.
+The targets may have nothing unfinished: no task that has not ended, no timer, no dead letter that can be replayed, no pause and no limit. So a target moves before its first task, or at rest. Requests that come meanwhile wait for a moment, and are stored in the new database. That one does not know the ended tasks of the targets: once, and versions, count anew. All databases must answer.
 
 Examples:
   notyet shards move 'billing.*' 1
