@@ -99,8 +99,13 @@ func TestRealServersThatAreNot(t *testing.T) {
 	st := *cfg.Store
 	st.DSN = strings.Replace(st.DSN, ":", ":wrong", 1)
 	cfg.Store = &st
-	all := Look(t.Context(), cfg, zap.NewNop())
-	found := worse(all)
+	var all []Finding
+	var found map[string]Level
+	require.Eventually(t, func() bool { // a broker hears of a topic's settings from its controller
+		all = Look(t.Context(), cfg, zap.NewNop())
+		found = worse(all)
+		return found["kafka.cleanup"] == Failure
+	}, time.Minute, 100*time.Millisecond, "%+v", &all)
 	for check, level := range map[string]Level{
 		"mysql.reachable": Failure, "kafka.cleanup": Failure, "kafka.timestamps": Warning, "kafka.retention": Warning, "kafka.topics": Warning,
 	} {

@@ -105,15 +105,15 @@ func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none
 	if err != nil {
 		return none, err
 	}
+	if err := a.scannersAtRest(cfg, log); err != nil {
+		return none, err
+	}
 	st, err := service.OpenStore(a.Ctx, cfg, zap.NewNop())
 	if err != nil {
 		return none, err
 	}
 	defer func() { _ = st.Close() }()
 	if err := bringRules(a.Ctx, cfg, k, st); err != nil {
-		return none, err
-	}
-	if err := a.scannersAtRest(cfg, log); err != nil {
 		return none, err
 	}
 	if err := a.dispatchersAtRest(cfg, st, log); err != nil {

@@ -137,6 +137,14 @@ func (c crash) happen(w *world, dies bool, release func()) {
 		armed.struck(c.point, faults)
 		w.serve(c.in, "", nil)
 	case dies:
+		if c.in == "scanner" {
+			select {
+			case <-published: // a slow machine may have had all of its work in one batch
+				k.replaceUntil(armed.isDead)
+			case err := <-armed.done:
+				armed.done <- err
+			}
+		}
 		armed.died()
 		k.noteClosed()
 		armed.struck(c.point, faults)

@@ -134,6 +134,17 @@ func (p *proc) died() {
 	}
 }
 
+// isDead tells whether the process has ended.
+func (p *proc) isDead() bool {
+	select {
+	case err := <-p.done:
+		p.done <- err
+		return true
+	default:
+		return false
+	}
+}
+
 func (p *proc) signal(s syscall.Signal) { require.NoError(p.t, p.cmd.Process.Signal(s)) }
 
 // database opens the store that the processes use. For dev it does so only when needed, so that
