@@ -139,6 +139,8 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 	if err != nil {
 		return out, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, changeBudget) // whether they are at rest may take a look at many rows
+	defer cancel()
 	all := shards.Databases{}
 	for _, m := range f.members {
 		l := m.local.Load()

@@ -2,10 +2,10 @@ package shardmap
 
 import "sync/atomic"
 
-// Known is the latest rules that a process knows. Without any, every target is at Home.
+// Known is the latest rules of a process. Without any, every target is at Home.
 type Known struct{ now atomic.Pointer[Map] }
 
-// Learn keeps a copy of the rules if it has more of them. None that is in force ever goes.
+// Learn keeps a copy of the rules if the copy has more in force. No rule in force ever goes.
 func (k *Known) Learn(m *Map) {
 	for {
 		was := k.now.Load()
@@ -15,7 +15,7 @@ func (k *Known) Learn(m *Map) {
 	}
 }
 
-// Homes returns where a target lives, then where it lived before, the latest first.
+// Homes returns the present home of a target, then the former ones, the latest first.
 func (k *Known) Homes(target string) []int {
 	if m := k.now.Load(); m != nil {
 		return m.Homes(target)

@@ -1,8 +1,8 @@
 // Package shardmap tells which of several databases a target lives in. Rules go in, in the order of
 // their numbers; the number of a database comes out.
 //
-// A rule holds for the records of a partition from one offset on, its cut, which is the same in all
-// databases. So each record is one database's, whoever reads it, and whenever.
+// A rule holds for the records of a partition from one offset on, the same cut in all databases. So
+// each record is one database's, at any time and for any reader.
 package shardmap
 
 import (
@@ -90,7 +90,7 @@ type Map struct {
 // Home returns where a target lives.
 func (m *Map) Home(target string) int { return m.Homes(target)[0] }
 
-// Homes returns where a target lives, then where it lived before, the latest first.
+// Homes returns the present home of a target, then the former ones, the latest first.
 func (m *Map) Homes(target string) []int {
 	home := Home
 	homes := []int{home}
@@ -104,7 +104,7 @@ func (m *Map) Homes(target string) []int {
 	return homes
 }
 
-// At returns whose a record is. Not decided: it may come under a rule that is announced.
+// At returns whose a record is. Not decided: an announced rule may decide.
 func (m *Map) At(target string, p Partition, offset int64) (shard int, decided bool) {
 	home := Home
 	for _, r := range m.Rules {
@@ -150,7 +150,7 @@ func (m *Map) Plan(rule Rule) (out []Rule) {
 	return out
 }
 
-// moved reports whether a rule says what the ones in force say already.
+// moved reports whether a rule would change nothing.
 func (m *Map) moved(rule Rule) bool {
 	for _, r := range slices.Backward(m.Rules) {
 		switch {
@@ -174,7 +174,7 @@ func (m *Map) InForce() (n int) {
 	return n
 }
 
-// Announced returns the rule that may still be taken back; nil: there is none.
+// Announced returns the rule to be decided; nil: there is none.
 func (m *Map) Announced() *Rule {
 	for i, r := range m.Rules {
 		if !r.Held {

@@ -161,11 +161,11 @@ func (a Admin) share(ctx context.Context, c common, value string) error {
 func (c common) free(ctx context.Context, tx *sql.Tx, value string, n noted, now int64) error {
 	other, who := n.value, c.users+" at work"
 	if c.stays && n.value != "" {
-		number, err := tables.ReadMeta(ctx, tx, handle.ShardNumber)
-		if err != nil {
+		err := handle.CheckAlone(ctx, tx)
+		if err != nil && !errors.Is(err, handle.ErrOneOfSeveral) {
 			return err
 		}
-		if len(number) > 0 {
+		if err != nil {
 			return fmt.Errorf("%w: %s is %s here, and was %s: it cannot change, since the installation has several databases; name another topic", c.other, c.what, value, n.value)
 		}
 	}

@@ -172,7 +172,7 @@ func (in Intake) advance(ctx context.Context, tx *sql.Tx, b Batch) error {
 			return err
 		} else if n != int64(len(part)) {
 			if b.Map == 0 {
-				if err := in.h.CheckAlone(ctx, tx); err != nil {
+				if err := handle.CheckAlone(ctx, tx); err != nil {
 					return err
 				}
 			}

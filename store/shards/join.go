@@ -16,17 +16,13 @@ import (
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
-// The names in table meta of a database's number in its installation, and of the id of the
-// installation's first database.
-const (
-	shardNumber = handle.ShardNumber
-	shardHome   = "shard.home"
-)
+// shardHome is the name in table meta of the id of the installation's first database.
+const shardHome = "shard.home"
 
-// ErrOneOfSeveral: the caller knows the database alone, and it is one of several.
+// ErrOneOfSeveral: the caller knows one database alone, of several.
 var ErrOneOfSeveral = handle.ErrOneOfSeveral
 
-// ErrOtherShard: the database is another one of its installation, or of another installation.
+// ErrOtherShard: the database has another number, or is part of another installation.
 var ErrOtherShard = errors.New("the database is another one than mysql.shards says")
 
 // Number returns the database's number in its installation, and the id of the installation's first
@@ -37,12 +33,12 @@ func (s Shards) Number(ctx context.Context) (number int, home string, err error)
 }
 
 func numberIn(ctx context.Context, q dialect.Querier) (number int, home string, err error) {
-	text, err := tables.ReadMeta(ctx, q, shardNumber)
+	text, err := tables.ReadMeta(ctx, q, handle.ShardNumber)
 	if err != nil || len(text) == 0 {
 		return -1, "", err
 	}
 	if number, err = strconv.Atoi(string(text)); err != nil {
-		return -1, "", fmt.Errorf("%s is no number: %w", shardNumber, err)
+		return -1, "", fmt.Errorf("%s is no number: %w", handle.ShardNumber, err)
 	}
 	of, err := tables.ReadMeta(ctx, q, shardHome)
 	return number, string(of), err
@@ -109,7 +105,7 @@ func (s Shards) Join(ctx context.Context, number int, home string, from Stand) e
 		} else if err := s.begin(ctx, tx, from); err != nil {
 			return err
 		}
-		for name, value := range map[string]string{shardNumber: strconv.Itoa(number), shardHome: home} {
+		for name, value := range map[string]string{handle.ShardNumber: strconv.Itoa(number), shardHome: home} {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value, data) VALUES (?, 0, ?)", []byte(name), []byte(value)); err != nil { // a second one is a duplicate: tried again
 				return err
 			}
@@ -128,7 +124,7 @@ func (s Shards) begin(ctx context.Context, tx *sql.Tx, from Stand) error {
 	return intake.CopySources(ctx, tx, from.Sources)
 }
 
-// require has programs end that do not know of several databases.
+// require has programs end without knowledge of several databases.
 func (s Shards) require(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tables.Fetch(ctx, tx, handle.ScanSlot, "SELECT "+s.h.SlotColumns()+" FROM slots ORDER BY slot"+s.h.Locking(handle.LockExclusive))
 	if err != nil {
@@ -140,7 +136,7 @@ func (s Shards) require(ctx context.Context, tx *sql.Tx) error {
 	return handle.Require(ctx, tx, handle.Shards, true)
 }
 
-// ErrUnknowing: services are alive that do not know a database of the installation.
+// ErrUnknowing: services without a database of the installation are alive.
 var ErrUnknowing = errors.New("services are alive that do not know the database")
 
 // KnownToAll fails with ErrUnknowing, and names them, while services are alive that do not know

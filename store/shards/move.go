@@ -29,7 +29,7 @@ const (
 	moveLook = 20 * time.Millisecond
 )
 
-// ErrInUse: the targets have something in the database that they are to leave.
+// ErrInUse: the targets have something in their former home.
 var ErrInUse = errors.New("what is stored does not move yet")
 
 // Maps reads the rules of all databases.
@@ -69,9 +69,10 @@ func (d Databases) Latest(ctx context.Context) (latest *shardmap.Map, answer Dat
 			continue
 		}
 		answer[c.n] = d[c.n]
-		if latest == nil || c.m.InForce() > latest.InForce() {
+		if latest == nil {
 			latest = &c.m
 		}
+		latest = latest.Later(&c.m)
 	}
 	return latest, answer
 }
@@ -183,8 +184,8 @@ func lags(stored, passed map[shardmap.Partition]int64) (shardmap.Partition, bool
 	return shardmap.Partition{}, false
 }
 
-// withdraw takes an announcement back where it is not in force: at the former home first, so that
-// nobody brings it into force any more while the new one goes on without it.
+// withdraw takes an announced rule back unless the rule is in force: at the former home first, so
+// nobody brings the rule into force while the new home goes on without.
 func (d Databases) withdraw(ctx context.Context, rule shardmap.Rule) (bool, error) {
 	former, there := d[rule.Former]
 	if !there {
@@ -294,9 +295,9 @@ func policyOf(ctx context.Context, a admin.Admin, rule shardmap.Rule) (string, e
 	return "", err
 }
 
-// Tend brings the copies together: each takes the rules that another one has and it lacks, and an
-// announcement that has stood for too long is taken back: its maker may have died. Each
-// service tends the databases that it reaches again and again, and before its scanners begin.
+// Tend brings the copies together: each takes the rules of the others. An announcement from long
+// ago is taken back: the mover may have died. Each service tends its databases again and again,
+// and before its scanners begin.
 func (d Databases) Tend(ctx context.Context) error {
 	maps, err := d.Maps(ctx)
 	if err != nil {

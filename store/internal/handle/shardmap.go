@@ -22,9 +22,9 @@ const ShardNumber = "shard.number"
 // ErrOneOfSeveral: a program that knows one database would take the records of the others' targets.
 var ErrOneOfSeveral = errors.New("the database is one of several of its installation, and this program knows it alone")
 
-// CheckAlone returns ErrOneOfSeveral if the database is one of several. It may have become that
+// CheckAlone returns ErrOneOfSeveral if the database is one of several. The others may have come
 // while the program stood still.
-func (h *Handle) CheckAlone(ctx context.Context, tx *sql.Tx) error {
+func CheckAlone(ctx context.Context, tx *sql.Tx) error {
 	number, err := tables.ReadMeta(ctx, tx, ShardNumber)
 	if err == nil && len(number) > 0 {
 		err = ErrOneOfSeveral
