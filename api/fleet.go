@@ -28,12 +28,7 @@ import (
 // Other questions go to all; databases that do not answer are named in the answer.
 //
 // With one member, each answer is that of its Local.
-type Fleet struct {
-	members []*Member
-	homes   *shardmap.Known
-	// OnMissing is told of answers without some databases, by number. nil: nobody is.
-	OnMissing func(numbers []int)
-}
+type Fleet struct{ databases }
 
 // Member is a database of a Fleet.
 type Member struct {
@@ -64,7 +59,7 @@ func (m *Member) Set(local *Local) { m.local.Store(local) }
 // NewFleet returns a Fleet. The first member is the installation's home. homes is
 // what the process knows of the homes of targets. The Fleet adds what it learns.
 func NewFleet(members []*Member, homes *shardmap.Known) *Fleet {
-	return &Fleet{members: members, homes: homes}
+	return &Fleet{databases{members: members, homes: homes}}
 }
 
 // Alone returns the Fleet of one database.
@@ -111,48 +106,6 @@ func (m *Member) isAway(err error) bool {
 	}
 	m.silent.Store(time.Now().UnixNano())
 	return true
-}
-
-// alone returns the only member's Local, which answers by itself; nil: there are several members,
-// or it is away.
-func (f *Fleet) alone() *Local {
-	if len(f.members) > 1 {
-		return nil
-	}
-	return f.members[0].local.Load()
-}
-
-// of returns the databases of a target, its home first.
-func (f *Fleet) of(target string) []*Member {
-	if len(f.members) == 1 {
-		return f.members[:1]
-	}
-	var out []*Member
-	for _, number := range f.homes.Homes(schemas.TargetName(target)) {
-		out = append(out, f.member(number))
-	}
-	return out
-}
-
-// isHome reports whether a database is the home of a target.
-func (f *Fleet) isHome(m *Member, target string) bool { return f.of(target)[0].Number == m.Number }
-
-// member returns the database of a number. One that nobody knows is away.
-func (f *Fleet) member(number int) *Member {
-	for _, m := range f.members {
-		if m.Number == number {
-			return m
-		}
-	}
-	return &Member{Number: number, auditor: auditor{audit: func(context.Context, []admin.AuditEntry) error { return &AwayError{number, errNoShard} }}}
-}
-
-// among returns the databases that a question about a topic concerns; "": all.
-func (f *Fleet) among(topic string) []*Member {
-	if topic == "" {
-		return f.members
-	}
-	return f.of(topic)
 }
 
 // at asks one database.
@@ -223,12 +176,6 @@ func each[T any](ctx context.Context, f *Fleet, topic string, ask func(context.C
 	}
 	f.tell(missing)
 	return replies, missing, nil
-}
-
-func (f *Fleet) tell(missing []int) {
-	if f.OnMissing != nil && len(missing) > 0 {
-		f.OnMissing(missing)
-	}
 }
 
 // note writes an entry about a request through Kafka, in the home of its target.
@@ -347,26 +294,6 @@ func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 // homeTries is how often a database is asked about a target that moves, with a rest between two.
 const homeTries, homeRest = 40, 50 * time.Millisecond
 
-// leaves fails with ErrMap if a target has left a database, and with ErrMoving if it is about to.
-// Otherwise it returns the version of the rules: as long as they have it, the target stays.
-func (f *Fleet) leaves(ctx context.Context, l *Local, m *Member, topic string) (version int64, err error) {
-	if len(f.members) == 1 {
-		return 0, nil
-	}
-	rules, err := shards.New(l.store).Map(ctx)
-	if err != nil {
-		return 0, err
-	}
-	f.homes.Learn(&rules)
-	if !f.isHome(m, topic) {
-		return 0, shards.ErrMap
-	}
-	if r := rules.Announced(); r != nil && r.Former == m.Number && r.Matches(schemas.TargetName(topic)) {
-		return 0, shards.ErrMoving
-	}
-	return rules.Version, nil
-}
-
 // Slots returns how many slots a database has. number may be AnyShard where there is only one.
 func (f *Fleet) Slots(ctx context.Context, number int) (SlotsChange, error) {
 	m, err := f.shard(number)
@@ -385,25 +312,5 @@ func (f *Fleet) SetSlots(ctx context.Context, number, slots int) (SlotsChange, e
 	return at(ctx, f, m, func(ctx context.Context, l *Local) (SlotsChange, error) { return l.SetSlots(ctx, slots) })
 }
 
-func (f *Fleet) numbers() (out []int) {
-	for _, m := range f.members {
-		out = append(out, m.Number)
-	}
-	return out
-}
-
 // AnyShard names no database.
 const AnyShard = -1
-
-func (f *Fleet) shard(number int) (*Member, error) {
-	numbers := f.numbers()
-	switch {
-	case number == AnyShard && len(f.members) == 1:
-		return f.members[0], nil
-	case number == AnyShard:
-		return nil, wrong("shard", "", fmt.Sprintf("is missing, and each database has slots of its own: name one of %v", numbers))
-	case !slices.Contains(numbers, number):
-		return nil, wrong("shard", fmt.Sprint(number), fmt.Sprintf("is no database of this installation: name one of %v", numbers))
-	}
-	return f.member(number), nil
-}

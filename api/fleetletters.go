@@ -209,21 +209,21 @@ func (f *Fleet) newestLetters(ctx context.Context, w letters.Filter, cursor stri
 	return out, nil
 }
 
-func (f *Fleet) formatNewest(places map[int]int64) string {
+func (d *databases) formatNewest(places map[int]int64) string {
 	var out []string
-	for _, m := range f.members {
+	for _, m := range d.members {
 		out = append(out, strconv.FormatInt(places[m.Number], 10))
 	}
 	return strings.Join(out, ".")
 }
 
-func (f *Fleet) parseNewest(cursor string) (map[int]int64, error) {
+func (d *databases) parseNewest(cursor string) (map[int]int64, error) {
 	places := map[int]int64{}
 	if cursor == "" {
 		return places, nil
 	}
 	fields := strings.Split(cursor, ".")
-	for i, m := range f.members {
+	for i, m := range d.members {
 		if i < len(fields) {
 			places[m.Number], _ = strconv.ParseInt(fields[i], 10, 64)
 		}
@@ -231,7 +231,7 @@ func (f *Fleet) parseNewest(cursor string) (map[int]int64, error) {
 			return nil, noCursor(cursor)
 		}
 	}
-	if f.formatNewest(places) != cursor {
+	if d.formatNewest(places) != cursor {
 		return nil, noCursor(cursor)
 	}
 	return places, nil

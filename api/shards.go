@@ -177,13 +177,13 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 }
 
 // ruleOf checks a request.
-func (f *Fleet) ruleOf(r MoveTargets) (rule shardmap.Rule, err error) {
+func (d *databases) ruleOf(r MoveTargets) (rule shardmap.Rule, err error) {
 	former := r.Shard
 	if r.Former != nil {
 		former = *r.Former
 	}
 	for field, number := range map[string]int{"shard": r.Shard, "former": former} {
-		if numbers := f.numbers(); !slices.Contains(numbers, number) {
+		if numbers := d.numbers(); !slices.Contains(numbers, number) {
 			return rule, wrong(field, strconv.Itoa(number), fmt.Sprintf("is no database of this installation: name one of %v", numbers))
 		}
 	}
