@@ -17,16 +17,16 @@ import (
 //
 // The server ends a read with ctx; see tables.Timely for the error.
 func (h *Handle) Cold(ctx context.Context, table string) *gorm.DB {
-	return h.cold(ctx, pool{h.DB, h}, table)
+	return cold(ctx, h.Gorm, pool{h.DB, h}, table)
 }
 
 // ColdIn is Cold in a transaction.
 func (h *Handle) ColdIn(ctx context.Context, tx *sql.Tx, table string) *gorm.DB {
-	return h.cold(ctx, tx, table)
+	return cold(ctx, h.Gorm, tx, table)
 }
 
-func (h *Handle) cold(ctx context.Context, q gorm.ConnPool, table string) *gorm.DB {
-	db := h.Gorm.WithContext(ctx)
+func cold(ctx context.Context, of *gorm.DB, q gorm.ConnPool, table string) *gorm.DB {
+	db := of.WithContext(ctx)
 	db.Statement.ConnPool = q
 	return db.Table(table)
 }

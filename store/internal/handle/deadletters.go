@@ -32,15 +32,19 @@ func (h *Handle) InsertDead(ctx context.Context, tx *sql.Tx, dead []*task.DeadLe
 		if err != nil {
 			return fmt.Errorf("writing %d dead letters: %w", len(part), err)
 		}
-		if err := h.insertLetterTags(ctx, tx, part); err != nil {
+		tags, err := tagsOfLetters(ctx, tx, part)
+		if err != nil {
+			return err
+		}
+		if err := h.InsertTags(ctx, tx, tags); err != nil {
 			return err
 		}
 		return faultpoint.At(faultpoint.StoreBuried)
 	})
 }
 
-// insertLetterTags writes the tags of tasks' letters, under the letters' ids of the database.
-func (h *Handle) insertLetterTags(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) error {
+// tagsOfLetters returns the tags of tasks' letters, under the letters' ids of the database.
+func tagsOfLetters(ctx context.Context, tx *sql.Tx, dead []*task.DeadLetter) (rows []Tag, err error) {
 	type death struct {
 		seq    int64
 		replay int
@@ -54,7 +58,7 @@ func (h *Handle) insertLetterTags(ctx context.Context, tx *sql.Tx, dead []*task.
 		}
 	}
 	if len(seqs) == 0 {
-		return nil
+		return nil, nil
 	}
 	type letter struct {
 		death
@@ -62,13 +66,12 @@ func (h *Handle) insertLetterTags(ctx context.Context, tx *sql.Tx, dead []*task.
 	}
 	found, err := tables.Fetch(ctx, tx, func(r *sql.Rows, l *letter) error { return r.Scan(&l.id, &l.seq, &l.replay) }, "SELECT id, seq, replay FROM dead_letters WHERE seq IN ("+tables.Marks(len(seqs))+")", seqs...)
 	if err != nil {
-		return fmt.Errorf("reading the ids of %d dead letters: %w", len(seqs), err)
+		return nil, fmt.Errorf("reading the ids of %d dead letters: %w", len(seqs), err)
 	}
-	var rows []Tag
 	for _, l := range found {
 		for _, tag := range schemas.Tags(tags[l.death]) {
 			rows = append(rows, Tag{[]byte(tag), TagOfLetter, l.id, l.seq})
 		}
 	}
-	return h.InsertTags(ctx, tx, rows)
+	return rows, nil
 }
