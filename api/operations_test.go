@@ -326,7 +326,7 @@ var allowedOf = map[string]any{
 // beside is what a field needs, or may not have, beside it: by operation and field; "" in a value takes a field away.
 var beside = map[string]map[string]any{
 	"at": {"delay": ""}, "url": {"topic": ""}, "method": {"topic": "", "url": "https://shop.example/hook"}, "merge": {"if_exists": "merge"}, "max_wait": {"if_exists": "merge"},
-	"every": {"cron": ""}, "overlap": {"ack": "report"}, "timezone": {"at": time.Now().Add(30 * time.Hour).Format("2006-01-02T15:04"), "delay": ""},
+	"until": {"paused": true}, "every": {"cron": ""}, "overlap": {"ack": "report"}, "timezone": {"at": time.Now().Add(30 * time.Hour).Format("2006-01-02T15:04"), "delay": ""},
 }
 
 // What the document allows is not refused for its form: each word and each bound of each field and each parameter.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agnivade/levenshtein"
 
@@ -22,6 +23,7 @@ import (
 type TargetPolicy struct {
 	Topic       string  `json:"topic"                   doc:"target topic, or origin of callbacks"`
 	Paused      bool    `json:"paused"`
+	Until       int64   `json:"until,omitempty"         doc:"Unix ms, when the pause ends; absent: when somebody resumes the target"`
 	Rate        float64 `json:"rate,omitempty"          doc:"tasks a second, of all dispatchers together; absent: no limit"`
 	MaxInFlight int     `json:"max_in_flight,omitempty" doc:"records that are sent and not acknowledged; absent: no limit"`
 	Changed     int64   `json:"changed,omitempty"       doc:"Unix ms"`
@@ -38,6 +40,7 @@ type Targets struct {
 // TargetChange changes a part of a target's policy. nil fields stay as they are.
 type TargetChange struct {
 	Paused      *bool    `json:"paused,omitempty"`
+	Until       Instant  `json:"until,omitzero"          doc:"with paused: when the pause ends by itself, RFC 3339 or Unix ms; absent: when somebody resumes the target"`
 	Rate        *float64 `json:"rate,omitempty"          doc:"tasks a second, of all dispatchers together: 0.001 to 1000000; 0: no limit"`
 	MaxInFlight *int     `json:"max_in_flight,omitempty" doc:"1 to 1000000; 0: no limit"`
 }
@@ -51,7 +54,16 @@ const (
 	heldCounted = 1000
 )
 
-func (c TargetChange) check() error {
+// check finds mistakes. now is the database's time.
+func (c TargetChange) check(now time.Time) error {
+	if until := c.Until; until != (Instant{}) {
+		switch {
+		case c.Paused == nil || !*c.Paused:
+			return wrong("until", until.String(), "is the end of a pause: send paused true beside it, or leave it out")
+		case until.Millis() <= now.UnixMilli():
+			return wrong("until", until.String(), "is past: write a later time, or leave it out for a pause until somebody resumes the target")
+		}
+	}
 	if r := c.Rate; r != nil && *r != 0 && !(*r >= minRate && *r <= maxRate) {
 		return wrong("rate", fmt.Sprint(*r), fmt.Sprintf("is not %v to %d tasks a second: write one that is, 0 for no limit, or pause the target", minRate, int(maxRate)))
 	}
@@ -63,7 +75,7 @@ func (c TargetChange) check() error {
 
 func (c TargetChange) of(p admin.Policy) admin.Policy {
 	if c.Paused != nil {
-		p.Paused = *c.Paused
+		p.Paused, p.Until = *c.Paused, c.Until.Millis()
 	}
 	if c.Rate != nil {
 		p.Rate = *c.Rate
@@ -76,7 +88,7 @@ func (c TargetChange) of(p admin.Policy) admin.Policy {
 
 // said is the change that replaces the whole policy.
 func (c TargetChange) said() TargetChange {
-	return TargetChange{Paused: cmp.Or(c.Paused, new(bool)), Rate: cmp.Or(c.Rate, new(float64)), MaxInFlight: cmp.Or(c.MaxInFlight, new(int))}
+	return TargetChange{Paused: cmp.Or(c.Paused, new(bool)), Until: c.Until, Rate: cmp.Or(c.Rate, new(float64)), MaxInFlight: cmp.Or(c.MaxInFlight, new(int))}
 }
 
 // checkTarget returns the name of a target as tasks have it.
@@ -167,7 +179,7 @@ func similar(name string, names []string) []string {
 
 func (l *Local) target(ctx context.Context, p admin.Policy) (TargetPolicy, error) {
 	held, err := admin.New(l.store).CountHeld(ctx, p.Topic, heldCounted)
-	return TargetPolicy{Topic: p.Topic, Paused: p.Paused, Rate: p.Rate, MaxInFlight: p.MaxInFlight, Changed: p.Changed, Held: held}, err
+	return TargetPolicy{Topic: p.Topic, Paused: p.Paused, Until: p.Until, Rate: p.Rate, MaxInFlight: p.MaxInFlight, Changed: p.Changed, Held: held}, err
 }
 
 // ChangeTarget changes a target's policy, and returns the policy in force from now on.
@@ -181,16 +193,17 @@ func (l *Local) changeTarget(ctx context.Context, version int64, topic string, c
 	if err != nil {
 		return TargetPolicy{}, err
 	}
-	if err := c.check(); err != nil {
-		return TargetPolicy{}, err
-	}
 	now, err := l.store.Time(ctx)
+	if err == nil {
+		err = c.check(now)
+	}
 	if err != nil {
 		return TargetPolicy{}, err
 	}
 	detail := map[string]any{}
 	if c.Paused != nil {
 		detail["paused"], detail["resumed"] = *c.Paused, !*c.Paused // what is false is left out
+		detail["until"] = c.Until.Millis()
 	}
 	if c.Rate != nil {
 		detail["rate"] = *c.Rate

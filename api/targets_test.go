@@ -37,6 +37,11 @@ func TestTargets(t *testing.T) {
 		{"PATCH", "orders", `{"paused":true}`, TargetPolicy{Topic: "orders", Paused: true, Rate: 10, MaxInFlight: 3}},
 		{"PATCH", "orders", `{"rate":0}`, TargetPolicy{Topic: "orders", Paused: true, MaxInFlight: 3}},
 		{"PUT", "orders", `{"rate":0.5}`, TargetPolicy{Topic: "orders", Rate: 0.5}},
+		{"PUT", "orders", `{"paused":true,"until":32503680000000,"rate":0.5}`, TargetPolicy{Topic: "orders", Paused: true, Until: 32503680000000, Rate: 0.5}},
+		{"PATCH", "orders", `{"max_in_flight":2}`, TargetPolicy{Topic: "orders", Paused: true, Until: 32503680000000, Rate: 0.5, MaxInFlight: 2}},
+		{"PATCH", "orders", `{"paused":true}`, TargetPolicy{Topic: "orders", Paused: true, Rate: 0.5, MaxInFlight: 2}},
+		{"PATCH", "orders", `{"paused":true,"until":"3000-01-01T01:00:00+01:00"}`, TargetPolicy{Topic: "orders", Paused: true, Until: 32503680000000, Rate: 0.5, MaxInFlight: 2}},
+		{"PATCH", "orders", `{"paused":false,"max_in_flight":0}`, TargetPolicy{Topic: "orders", Rate: 0.5}},
 		{"PUT", "https%3A%2F%2FShop.example%3A8443", `{"paused":true}`, TargetPolicy{Topic: "https://shop.example:8443", Paused: true}},
 		{"PUT", "bills", `{}`, TargetPolicy{Topic: "bills"}},
 	} {
@@ -55,6 +60,13 @@ func TestTargets(t *testing.T) {
 		{"orders", `{"max_in_flight":1000001}`, "max_in_flight"},
 		{"orders", `{"max_in_flight":1.5}`, "max_in_flight"},
 		{"orders", `{"pause":true}`, "pause"},
+		{"orders", `{"until":32503680000000}`, "send paused true"},
+		{"orders", `{"paused":false,"until":32503680000000}`, "send paused true"},
+		{"orders", `{"paused":true,"until":1700000000000}`, "is past"},
+		{"orders", `{"paused":true,"until":1700000000}`, "Unix seconds"},
+		{"orders", `{"paused":true,"until":null}`, "until"},
+		{"orders", `{"paused":true,"until":""}`, "until"},
+		{"orders", `{"paused":true,"until":"90m"}`, "until"},
 	} {
 		code, _, answer := w.target("PUT", c[0], c[1])
 		require.Equal(t, 422, code, answer)
@@ -71,10 +83,27 @@ func TestTargets(t *testing.T) {
 
 	log, err := w.local.Audit(t.Context(), AuditFilter{What: "target"})
 	require.NoError(t, err)
-	require.Len(t, log.Entries, 7, "each change, and nothing that was refused")
+	require.Len(t, log.Entries, 12, "each change, and nothing that was refused")
 	require.Equal(t, "bills", log.Entries[0].Topic)
 	require.JSONEq(t, `{"paused":true,"rate":0,"max_in_flight":0}`, string(log.Entries[1].Extra))
-	require.JSONEq(t, `{"rate":0}`, string(log.Entries[3].Extra))
+	require.JSONEq(t, `{"paused":true,"until":32503680000000}`, string(log.Entries[3].Extra))
+	require.JSONEq(t, `{"rate":0}`, string(log.Entries[8].Extra))
+}
+
+// A pause ends at its until without anybody's help, and what follows goes by that.
+func TestAPauseEnds(t *testing.T) {
+	w := newWorld(t)
+	_, err := admin.New(w.store).SetPolicy(t.Context(), "orders", 1, func(p admin.Policy) admin.Policy {
+		p.Paused, p.Until, p.Rate = true, 2, 3
+		return p
+	})
+	require.NoError(t, err)
+	all, err := w.client.Targets(t.Context(), TargetFilter{})
+	require.NoError(t, err)
+	require.Equal(t, []TargetPolicy{{Topic: "orders", Rate: 3, Changed: 2}}, all.Targets)
+	code, p, answer := w.target("PATCH", "orders", `{"rate":4}`)
+	require.Equal(t, 200, code, answer)
+	require.Equal(t, TargetPolicy{Topic: "orders", Rate: 4}, p)
 }
 
 // However many targets somebody pauses, there is an end, and the answer says what to do.

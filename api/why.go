@@ -61,6 +61,14 @@ func (l *Local) explain(ctx context.Context, t *Task) {
 	t.Why = s.why(t)
 }
 
+// resumed is what ends the pause of the task's target.
+func (s *surroundings) resumed() string {
+	if s.policy.Until > 0 {
+		return "until the pause ends at " + instant(s.policy.Until) + ", or somebody resumes the target."
+	}
+	return "until somebody resumes the target."
+}
+
 func (s *surroundings) late(t *Task) time.Duration { return s.now.Sub(time.UnixMilli(t.Next)) }
 
 // why returns nil for a task that has ended.
@@ -94,12 +102,12 @@ func (s *surroundings) why(t *Task) *Why {
 func (s *surroundings) held(t *Task, early, due string) *Why {
 	late, p := s.late(t), s.policy
 	switch {
-	case late < 0 && p.Paused:
-		return &Why{"not-due", early + " Its target is paused: then the task waits until somebody resumes the target."}
+	case late < 0 && p.Paused && (p.Until == 0 || p.Until > t.Next):
+		return &Why{"not-due", early + " Its target is paused: then the task waits " + s.resumed()}
 	case late < 0:
 		return &Why{"not-due", early}
 	case p.Paused && t.State != "claimed":
-		return &Why{"paused", "Its target is paused: the task waits until somebody resumes the target."}
+		return &Why{"paused", "Its target is paused: the task waits " + s.resumed()}
 	case late <= overdueAfter:
 		return &Why{"due", due}
 	case slices.Contains(s.silent, t.Topic):

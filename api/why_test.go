@@ -14,6 +14,7 @@ func TestWhy(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	at := func(d time.Duration) int64 { return now.Add(d).UnixMilli() }
 	paused, limited := TargetPolicy{Topic: "orders", Paused: true}, TargetPolicy{Topic: "orders", Rate: 2.5, Held: 1000}
+	forAWhile := TargetPolicy{Topic: "orders", Paused: true, Until: at(time.Hour)}
 	owned := Slot{Slot: 3, Owner: "d-1", Alive: true}
 	failed := []TaskEvent{{State: schemas.StateRetrying, Reason: "first"}, {State: schemas.StateRetrying, Reason: "no stock"}, {State: schemas.StateKept, Reason: "not this"}}
 	for name, c := range map[string]struct {
@@ -26,6 +27,9 @@ func TestWhy(t *testing.T) {
 		"later and paused":      {Task{State: "pending", Next: at(time.Hour)}, surroundings{policy: paused}, "not-due", "not due yet. Its target is paused"},
 		"due":                   {Task{State: "pending", Next: at(0)}, surroundings{}, "due", "The task is due now."},
 		"paused":                {Task{State: "pending", Next: at(-time.Hour)}, surroundings{policy: paused, silent: []string{"orders"}}, "paused", "Its target is paused"},
+		"paused for a while":    {Task{State: "pending", Next: at(-time.Hour)}, surroundings{policy: forAWhile}, "paused", "until the pause ends at 2027-01-15T09:00:00Z, or somebody resumes"},
+		"paused before":         {Task{State: "pending", Next: at(2 * time.Hour)}, surroundings{policy: forAWhile}, "not-due", "The task is not due yet."},
+		"paused until later":    {Task{State: "pending", Next: at(time.Minute)}, surroundings{policy: forAWhile}, "not-due", "then the task waits until the pause ends at 2027"},
 		"limited":               {Task{State: "pending", Next: at(-time.Hour)}, surroundings{policy: limited}, "limited", "(rate: 2.5 tasks a second; in flight: no limit), and 1000 or more due tasks"},
 		"limited, none is held": {Task{State: "pending", Next: at(-time.Hour)}, surroundings{policy: TargetPolicy{Rate: 1000}, slot: owned, known: true}, "unclaimed", "belongs to the dispatcher d-1."},
 		"limited, no owner":     {Task{State: "pending", Next: at(-time.Hour)}, surroundings{policy: limited, slot: Slot{Slot: 3}, known: true}, "no-owner", "Slot 3 has no owner."},

@@ -559,6 +559,21 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	_, text = b.get("/audit")
 	require.Contains(t, text, "orders")
+
+	form.Set("until", "2999-12-24T09:00")
+	_, text = b.get("/targets?" + url.Values{"do": {"pause"}, "topic": {"orders"}, "until": form["until"]}.Encode())
+	require.Contains(t, text, `<td>paused</td><td><strong>paused until 2999-12-24 09:00:00.000 UTC</strong>`)
+	require.Contains(t, text, `name="until" value="2999-12-24T09:00"`)
+	resp, text = b.post("/targets", form)
+	require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
+	_, text = b.get("/targets")
+	require.Contains(t, text, `paused</span> until <time datetime="2999-12-24T09:00:00Z"`)
+	for _, wrong := range []string{"soon", "2020-12-24T09:00"} {
+		form.Set("until", wrong)
+		resp, text = b.post("/targets", form)
+		require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+		require.Contains(t, text, "until")
+	}
 }
 
 // A slip in a name is seen before the change: the names that were perhaps meant are a click away.
@@ -568,7 +583,7 @@ func TestANameThatNobodyKnowsIsAskedAbout(t *testing.T) {
 	w.schedule("newsletter", "a", nil)
 	_, text := b.get("/targets?do=pause&topic=newslettr")
 	require.Contains(t, text, "No task has this target")
-	require.Contains(t, text, `href="/targets?do=pause&amp;max_in_flight=&amp;rate=&amp;topic=newsletter">newsletter</a>`)
+	require.Contains(t, text, `href="/targets?do=pause&amp;max_in_flight=&amp;rate=&amp;topic=newsletter&amp;until=">newsletter</a>`)
 	require.Contains(t, text, "Pause this target all the same")
 	_, text = b.get("/targets?do=pause&topic=newsletter")
 	require.NotContains(t, text, `id="unknown"`)

@@ -59,18 +59,22 @@ func (c *Console) changeTarget(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	conf := confirmation{What: what[0], Name: topic, Path: "/targets", Back: "/targets", Danger: do == "pause",
-		Fields: []field{{"do", do}, {"topic", topic}, {"rate", r.FormValue("rate")}, {"max_in_flight", r.FormValue("max_in_flight")}}}
+		Fields: []field{{"do", do}, {"topic", topic}, {"until", r.FormValue("until")}, {"rate", r.FormValue("rate")}, {"max_in_flight", r.FormValue("max_in_flight")}}}
 	if now == nil {
 		now, conf.Wrong = &api.TargetPolicy{}, "No task has this target, and nothing was said of it: look at the name."
 		for _, m := range meant {
-			fields := url.Values{"do": {do}, "topic": {m.Topic}, "rate": {r.FormValue("rate")}, "max_in_flight": {r.FormValue("max_in_flight")}}
+			fields := url.Values{"do": {do}, "topic": {m.Topic}, "until": {r.FormValue("until")}, "rate": {r.FormValue("rate")}, "max_in_flight": {r.FormValue("max_in_flight")}}
 			conf.Meant = append(conf.Meant, field{m.Topic, "/targets?" + fields.Encode()})
 		}
 		conf.What += " all the same"
 	}
+	becomes := state(now.Paused, now.Until)
+	if ch.Paused != nil {
+		becomes = state(*ch.Paused, ch.Until.Millis())
+	}
 	conf.Detail = counted(now.Held) + " tasks are due and kept back."
 	conf.Changes = []replaced{
-		{"State", state(now.Paused), state(*cmp.Or(ch.Paused, &now.Paused))},
+		{"State", state(now.Paused, now.Until), becomes},
 		{"Tasks a second", limit(now.Rate), limit(*cmp.Or(ch.Rate, &now.Rate))},
 		{"Records in flight", limit(float64(now.MaxInFlight)), limit(float64(*cmp.Or(ch.MaxInFlight, &now.MaxInFlight)))},
 	}
@@ -81,6 +85,13 @@ func (c *Console) changeTarget(r *http.Request) (view, error) {
 func targetChange(r *http.Request, do string) (ch api.TargetChange, err error) {
 	if do != "limit" {
 		ch.Paused = new(do == "pause")
+		if until := strings.TrimSpace(r.FormValue("until")); until != "" && do == "pause" {
+			when, err := parseWhen("until", until)
+			if err != nil {
+				return ch, err
+			}
+			return ch, ch.Until.UnmarshalText([]byte(when))
+		}
 		return ch, nil
 	}
 	if ch.Rate, err = number(r, "rate"); err != nil {
@@ -110,7 +121,10 @@ func (c *Console) policy(ctx context.Context, topic string) (now *api.TargetPoli
 	return nil, found.Targets, err
 }
 
-func state(paused bool) string {
+func state(paused bool, until int64) string {
+	if paused && until > 0 {
+		return "paused until " + utc(until)
+	}
 	if paused {
 		return "paused"
 	}
@@ -118,7 +132,7 @@ func state(paused bool) string {
 }
 
 func inForce(p api.TargetPolicy) string {
-	return state(p.Paused) + ", tasks a second: " + limit(p.Rate) + ", records in flight: " + limit(float64(p.MaxInFlight))
+	return state(p.Paused, p.Until) + ", tasks a second: " + limit(p.Rate) + ", records in flight: " + limit(float64(p.MaxInFlight))
 }
 
 func limit(n float64) string {

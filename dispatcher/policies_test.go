@@ -105,6 +105,21 @@ func TestPausedTargetGetsNothing(t *testing.T) {
 	f.eventually("the gate is none", func() bool { return d.flight.LookAtGate("orders").Free })
 }
 
+// A pause ends by itself, within a second, and nobody has to lift it.
+func TestAPauseEndsByItself(t *testing.T) {
+	f := newFixture(t, 1, "orders")
+	ends := time.Now().Add(3 * time.Second)
+	f.policy("orders", admin.Policy{Paused: true, Until: ends.UnixMilli()})
+	orders := f.read("orders")
+	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
+	f.schedule(askMany(10, "orders", "o", time.Now())...)
+	f.eventually("they arrive", func() bool { return orders.count() == 10 })
+	for _, r := range orders.all() {
+		require.False(t, r.Timestamp.Before(ends), "not before its end")
+	}
+	d.hears("orders", func(g flight.GateLook) bool { return g.Open })
+}
+
 // A pause takes back what is claimed, staged or waits for room, and what is to be sent once more.
 func TestPauseTakesBackWhatIsNotReleased(t *testing.T) {
 	f := newFixture(t, 1, "orders")

@@ -26,17 +26,27 @@ type policyOf struct {
 
 const aboutPolicies = `It is in force on all dispatchers within a second, until it is taken back. Meanwhile the target's tasks can be cancelled (those between two attempts: notyet stop), cost the tasks of other targets no lateness, and go on in order of due time.`
 
-type targetPauseCmd struct{ policyOf }
+type targetPauseCmd struct {
+	policyOf
+	Until string `help:"End the pause then: RFC 3339, Unix ms, or a duration from now such as 90m. Default: notyet target resume." placeholder:"TIME"`
+}
 
 func (targetPauseCmd) Help() string {
 	return aboutPolicies + `
 What was handed to Kafka before is delivered. notyet-max-lateness is judged when the target is resumed.
 
 Example:
-  notyet target pause orders`
+  notyet target pause orders
+  notyet target pause orders --until 2h`
 }
 
-func (c *targetPauseCmd) Run(a *app) error { return c.change(a, api.TargetChange{Paused: new(true)}) }
+func (c *targetPauseCmd) Run(a *app) error {
+	until, err := instant("--until", c.Until, 1)
+	if err != nil {
+		return err
+	}
+	return c.change(a, api.TargetChange{Paused: new(true), Until: until})
+}
 
 type targetResumeCmd struct{ policyOf }
 
@@ -138,7 +148,9 @@ func (c *targetListCmd) Run(a *app) error {
 func (a *app) targets(all []api.TargetPolicy) {
 	table(a, "no target is paused or limited", []any{"TARGET", "STATE", "RATE", "MAX IN FLIGHT", "HELD", "CHANGED"}, all, func(t api.TargetPolicy) []any {
 		state, pace, inFlight, held, since := "open", "-", "-", strconv.Itoa(t.Held), "-"
-		if t.Paused {
+		if t.Paused && t.Until > 0 {
+			state = "paused until " + stamp(t.Until)
+		} else if t.Paused {
 			state = "paused"
 		} else if t.Rate > 0 || t.MaxInFlight > 0 {
 			state = "limited"

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,12 +55,15 @@ func TestTargetCommands(t *testing.T) {
 			r := notyet(t, environ, "", "audit", "list", "--what", "target", "-t", "orders", "--json")
 			require.NoError(t, json.Unmarshal([]byte(r.stdout), &audit))
 			require.Len(t, audit, 6)
+			require.Contains(t, do("pause", "orders", "--until", "2999-12-24T09:00:00Z").stdout, "paused until 2999-12-24T09:00:00.000Z")
+			do("pause", "orders", "--until", "90m")
+			require.InDelta(t, time.Now().Add(90*time.Minute).UnixMilli(), list()[1].Until, 60_000)
 			require.JSONEq(t, `{"max_in_flight":0}`, string(audit[0].Extra))
 
-			for _, bad := range [][]string{{"limit", "orders"}, {"limit", "orders", "--rate", "fast"}, {"limit", "orders", "--rate", "-1/s"}, {"pause"}} {
+			for _, bad := range [][]string{{"limit", "orders"}, {"limit", "orders", "--rate", "fast"}, {"limit", "orders", "--rate", "-1/s"}, {"pause"}, {"pause", "orders", "--until", "soon"}} {
 				require.Equal(t, command.ExitUsage, notyet(t, environ, "", append([]string{"target"}, bad...)...).code, bad)
 			}
-			for _, bad := range [][]string{{"limit", "orders", "--rate", "2000000/s"}, {"limit", "orders", "--max-in-flight=-1"}, {"pause", "or ders"}, {"pause", "https://u@x.example"}} {
+			for _, bad := range [][]string{{"limit", "orders", "--rate", "2000000/s"}, {"limit", "orders", "--max-in-flight=-1"}, {"pause", "or ders"}, {"pause", "https://u@x.example"}, {"pause", "orders", "--until", "-1s"}, {"pause", "orders", "--until", "1700000000000"}} {
 				require.NotEqual(t, command.ExitDone, notyet(t, environ, "", append([]string{"target"}, bad...)...).code, bad)
 			}
 		})

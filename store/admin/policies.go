@@ -20,7 +20,24 @@ type Policy struct {
 	Rate        float64 // tasks a second, of all dispatchers together; 0: no limit
 	MaxInFlight int     // records that are with the producers at once; 0: no limit
 	Changed     int64   // Unix ms
+	Until       int64   `gorm:"column:paused_until"` // Unix ms, when the pause ends; 0: somebody resumes the target
 }
+
+// at is the policy in force at an instant, by the clock of the database. A pause ends by itself: no
+// process has to lift it. A program of the version before leaves Until as it is, so an Until from
+// before the last change is none.
+func (p Policy) at(now int64) Policy {
+	switch {
+	case !p.Paused || p.Until <= p.Changed:
+		p.Until = 0
+	case p.Until <= now:
+		p.Paused, p.Changed, p.Until = false, p.Until, 0
+	}
+	return p
+}
+
+// notPaused is the condition of a row that is not paused since an instant.
+const notPaused = "(paused = 0 OR paused_until > changed AND paused_until < ?)"
 
 // Open: the policy restricts nothing. Such a row stays for a while: held tasks are still to go.
 func (p Policy) Open() bool { return !p.Paused && p.Rate == 0 && p.MaxInFlight == 0 }
@@ -34,9 +51,20 @@ const heardWithin = time.Minute
 // ErrTooManyPolicies: no further target can have a policy.
 var ErrTooManyPolicies = fmt.Errorf("%d targets have a policy, and no more can: resume some of them, or take their limits back", MaxPolicies)
 
-// Policies reads all of them by topic, also those that restrict nothing.
-func (a Admin) Policies(ctx context.Context) (out []Policy, err error) {
-	err = a.h.Cold(ctx, "targets").Order("topic").Limit(2 * MaxPolicies).Find(&out).Error // some may have come at once
+// Policies reads all of them by topic, as they are in force now, also those that restrict nothing.
+func (a Admin) Policies(ctx context.Context) ([]Policy, error) {
+	var rows []struct {
+		Policy `gorm:"embedded"`
+		ReadAt int64
+	}
+	now, args, err := a.h.Dialect.Millis(ctx, a.h.Time)
+	if err == nil {
+		err = a.h.Cold(ctx, "targets").Select("targets.*, "+now+" AS read_at", args...).Order("topic").Limit(2 * MaxPolicies).Find(&rows).Error // some may have come at once
+	}
+	var out []Policy
+	for _, r := range rows {
+		out = append(out, r.at(r.ReadAt))
+	}
 	return out, wrap.Err(err, "reading the targets' policies")
 }
 
@@ -59,7 +87,7 @@ func (a Admin) SetPolicyBy(ctx context.Context, version int64, topic string, now
 		if found.Error != nil {
 			return found.Error
 		}
-		out = change(before)
+		out = change(before.at(now))
 		out.Topic, out.Changed = topic, now
 		var err error
 		switch {
@@ -85,8 +113,9 @@ func (a Admin) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error {
 	if err := a.h.ColdIn(ctx, tx, "targets").Count(&n).Error; err != nil || n < MaxPolicies {
 		return err
 	}
+	heard := now - heardWithin.Milliseconds()
 	restrictsNothing := func() *gorm.DB {
-		return a.h.ColdIn(ctx, tx, "targets").Where("paused = 0 AND rate = 0 AND max_in_flight = 0 AND changed < ?", now-heardWithin.Milliseconds())
+		return a.h.ColdIn(ctx, tx, "targets").Where(notPaused+" AND rate = 0 AND max_in_flight = 0 AND changed < ?", heard, heard)
 	}
 	var open []string
 	if err := restrictsNothing().Order("changed").Pluck("topic", &open).Error; err != nil {

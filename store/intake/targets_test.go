@@ -55,6 +55,46 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
+// A pause ends by the database's clock, and a program of the version before knows of no end.
+func TestPausesEnd(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		now, err := s.h.Time(s.ctx)
+		require.NoError(t, err)
+		ms := now.UnixMilli()
+		pause := func(at, until int64) {
+			t.Helper()
+			_, err := s.SetPolicy(s.ctx, "orders", at, func(p admin.Policy) admin.Policy {
+				p.Paused, p.Until, p.Rate = true, until, 5
+				return p
+			})
+			require.NoError(t, err)
+		}
+		inForce := func() admin.Policy {
+			t.Helper()
+			all, err := s.Policies(s.ctx)
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			return all[0]
+		}
+		pause(ms, ms+time.Hour.Milliseconds())
+		require.Equal(t, admin.Policy{Topic: "orders", Paused: true, Rate: 5, Changed: ms, Until: ms + time.Hour.Milliseconds()}, inForce())
+		pause(ms-2, ms-1)
+		require.Equal(t, admin.Policy{Topic: "orders", Rate: 5, Changed: ms - 1}, inForce(), "it ended, and the limit stays")
+
+		got, err := s.SetPolicy(s.ctx, "orders", ms, func(p admin.Policy) admin.Policy {
+			require.False(t, p.Paused)
+			p.Rate = 6
+			return p
+		})
+		require.NoError(t, err)
+		require.Equal(t, admin.Policy{Topic: "orders", Rate: 6, Changed: ms}, got)
+
+		_, err = s.db.ExecContext(s.ctx, "UPDATE targets SET paused = 1, paused_until = ?, changed = ?", ms-10, ms-5)
+		require.NoError(t, err)
+		require.Equal(t, admin.Policy{Topic: "orders", Paused: true, Rate: 6, Changed: ms - 5}, inForce(), "as an older program pauses it")
+	})
+}
+
 // There is an end to how many every dispatcher reads; rows that mean nothing any more make room.
 func TestPoliciesAreBounded(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
@@ -73,6 +113,12 @@ func TestPoliciesAreBounded(t *testing.T) {
 		_, err = s.SetPolicy(s.ctx, target, s.now, paused)
 		require.NoError(t, err)
 		require.Equal(t, admin.MaxPolicies, s.count("targets"))
+		_, err = s.db.ExecContext(s.ctx, "UPDATE targets SET paused_until = ? WHERE topic = ?", s.now+1, []byte("t8"))
+		require.NoError(t, err)
+		_, err = s.SetPolicy(s.ctx, "another", s.now+2, paused)
+		require.ErrorIs(t, err, admin.ErrTooManyPolicies, "its pause ended just now")
+		_, err = s.SetPolicy(s.ctx, "another", s.now+2*time.Minute.Milliseconds(), paused)
+		require.NoError(t, err, "a pause that ended restricts nothing")
 	})
 }
 
