@@ -84,6 +84,7 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	register(s, read, "count-deadletters", get, letters+"/count", "Count dead letters", dead.countPage)
 	register(s, read, "get-deadletter", get, letters+"/{id}", "Show a dead letter with its content", dead.get, s.oneThing)
 	register(s, operate, "replay-deadletters", post, letters+"/replay", "Replay one page of dead letters; go on after next", dead.replay)
+	register(s, operate, "replay-deadletter", post, letters+"/{id}/replay", "Replay a dead letter, with another topic, key, value or headers where the body has them", s.replayOne, s.limitBody)
 	register(s, admin, "purge-deadletters", post, letters+"/purge", "Delete one page of dead letters; go on after next", dead.purge)
 
 	register(s, read, "list-targets", get, "/api/v1/targets", "List the targets that are paused or limited", s.listTargets)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -250,8 +249,7 @@ func (s *server) publish(ctx context.Context, way route, record func(Intake) (*k
 	if way.intake != "" && !caller.Through(way.target(), way.intake) {
 		return Published{}, huma.Error403Forbidden(fmt.Sprintf("the token %q sends its requests through another intake: leave intake out", caller.Name))
 	}
-	theirs := slices.DeleteFunc(slices.Clone(s.intakes()), func(in Intake) bool { return !caller.Through(way.target(), in.Topic) })
-	to, ok := Pick(theirs, way.intake, way.topic)
+	to, ok := Pick(s.theirs(caller, way), way.intake, way.topic)
 	if !ok {
 		return Published{}, wrong("intake", way.intake, "is not an intake topic: leave it out, or name one that is configured")
 	}

@@ -56,6 +56,7 @@ var examples = map[string]example{
 	"count-deadletters":   {},
 	"get-deadletter":      {},
 	"replay-deadletters":  {body: counts},
+	"replay-deadletter":   {body: `{"value":"x"}`},
 	"purge-deadletters":   {body: counts},
 	"list-targets":        {},
 	"set-target":          {body: `{}`},

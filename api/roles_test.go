@@ -54,6 +54,7 @@ var calls = map[string]call{
 	"get-deadletter":     {"read", "GET", "/api/v1/deadletters/{letter}", "", "hidden"},
 	"replay-deadletters": {"operate", "POST", "/api/v1/deadletters/replay", `{"topic":"{topic}","dry_run":true}`, ""},
 	"replay-by-id":       {"operate", "POST", "/api/v1/deadletters/replay", `{"ids":[1],"dry_run":true}`, "refused"},
+	"replay-deadletter":  {"operate", "POST", "/api/v1/deadletters/{letter}/replay", `{"value":"x"}`, "hidden"},
 	"purge-deadletters":  {"admin", "POST", "/api/v1/deadletters/purge", `{"topic":"{topic}","task_id":"none"}`, ""},
 	"cluster":            {"read", "GET", "/api/v1/cluster", "", "open"},
 	"show-slots":         {"read", "GET", "/api/v1/slots", "", "open"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,8 +15,10 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/task"
 )
 
 // PageSize is how many letters one transaction replays, with locks for some tens of milliseconds.
@@ -89,6 +92,24 @@ func (l *Local) ReplayPage(ctx context.Context, f letters.Filter, upTo int64, dr
 		return Page{}, err
 	}
 	if err := faultpoint.At(faultpoint.DeadletterReplayed); err != nil {
+		return Page{}, err
+	}
+	l.Hint(ctx, places)
+	return page, nil
+}
+
+// ReplayEdited replays one letter with parts of it replaced. changed names those for the audit log.
+func (l *Local) ReplayEdited(ctx context.Context, letter Letter, e task.Edit, changed []string) (Page, error) {
+	now, err := l.store.Time(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "replay", Topic: letter.Topic, TaskID: letter.TaskID, Detail: admin.AuditDetail(map[string]any{
+		"ids": []int64{letter.ID}, "changed": strings.Join(changed, ", "),
+	})})
+	page := Page{UpTo: letter.ID, At: now.UnixMilli()}
+	var places []store.Place
+	if page.Letters, places, err = intake.New(l.store).ReplayEdited(ctx, letter.ID, e, l.operator(ctx), now.UnixMilli()); err != nil {
 		return Page{}, err
 	}
 	l.Hint(ctx, places)

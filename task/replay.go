@@ -52,3 +52,30 @@ func Replayed(d DeadLetter, cur *Task, spread slots.Spread, now int64) *Task {
 	}
 	return t
 }
+
+// Edit is put in place of parts of a dead letter when it is replayed.
+type Edit struct {
+	Topic string              // "": the letter's
+	Body  func(*schemas.Body) // changes key, value and headers
+	Map   int64               // version of the rules about the databases of targets; 0: any
+}
+
+// Edited returns the letter as it is replayed with an edit. cur is the present task of the letter's
+// identity. Another content is another task, so it has a seq of its own: no delivery key names both
+// contents, even if the database is set back to before the replay. The caller gives it the seq.
+func (d DeadLetter) Edited(cur *Task, e Edit) DeadLetter {
+	if len(d.Body) == 0 && cur != nil && cur.Seq == d.Seq {
+		d.Body = cur.Body
+	}
+	if d.Kind == schemas.KindRejected || len(d.Body) == 0 {
+		return d
+	}
+	body, err := schemas.DecodeBody(d.Body)
+	if err != nil {
+		d.Body = nil
+		return d
+	}
+	e.Body(&body)
+	d.Body = schemas.EncodeBody(nil, body.Key, body.Value, body.Headers, body.Settings)
+	return d
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/notyet/notyet/internal/faultpoint"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -26,8 +27,45 @@ var errRehearsed = errors.New("rehearsed")
 // marks their letters with the caller, so each letter is replayed once, whatever process dies in
 // between. The places are for the index. A rehearsal is rolled back.
 func (in Intake) Replay(ctx context.Context, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []handle.Place, err error) {
+	return in.replay(ctx, ids, nil, by, now, rehearse)
+}
+
+// ReplayEdited is Replay of one letter, with parts of it replaced. Its task has a number of the
+// runs of timers, because no intake record has its content.
+func (in Intake) ReplayEdited(ctx context.Context, letter int64, e task.Edit, by string, now int64) (report []Replayed, added []handle.Place, err error) {
+	block, err := in.reserveRuns(ctx, 1, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	seqs, err := block.take(1)
+	if err != nil {
+		return nil, nil, err
+	}
+	return in.replay(ctx, []int64{letter}, &edit{e, seqs[0]}, by, now, false)
+}
+
+// edit is an Edit with the seq of the task that it makes. nil: letters are replayed as they are.
+type edit struct {
+	task.Edit
+	seq int64
+}
+
+// topic is where a letter's task is replayed to.
+func (e *edit) topic(d task.DeadLetter) string {
+	if e == nil || e.Topic == "" {
+		return d.Topic
+	}
+	return e.Topic
+}
+
+func (in Intake) replay(ctx context.Context, ids []int64, e *edit, by string, now int64, rehearse bool) (report []Replayed, added []handle.Place, err error) {
 	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
 		report, added = nil, nil
+		if e != nil {
+			if err := in.h.CheckMap(ctx, tx, e.Map); err != nil {
+				return err
+			}
+		}
 		spread, err := in.h.SpreadIn(ctx, tx)
 		if err != nil {
 			return err
@@ -39,7 +77,7 @@ func (in Intake) Replay(ctx context.Context, ids []int64, by string, now int64, 
 		w := work{intake: in, tx: tx, now: now, spread: spread, resolving: true}
 		batch := Batch{}
 		for _, d := range letters {
-			batch.Resolve = append(batch.Resolve, task.Ident(d.Topic, d.TaskID))
+			batch.Resolve = append(batch.Resolve, task.Ident(d.Topic, d.TaskID), task.Ident(e.topic(d), d.TaskID))
 		}
 		list, err := w.gather(ctx, batch)
 		if err != nil {
@@ -55,10 +93,8 @@ func (in Intake) Replay(ctx context.Context, ids []int64, by string, now int64, 
 		}
 		var marked []int64
 		for _, d := range letters {
-			r := Replayed{ID: d.ID, Topic: d.Topic, TaskID: d.TaskID}
-			id := byKey[task.Ident(d.Topic, d.TaskID)]
-			if r.Skipped = task.NotReplayable(d, id.now, w.phase(id)); r.Skipped == "" {
-				id.now = task.Replayed(d, id.now, spread, now)
+			r := Replayed{ID: d.ID, Topic: e.topic(d), TaskID: d.TaskID}
+			if r.Skipped = w.replayOne(d, e, byKey); r.Skipped == "" {
 				marked = append(marked, d.ID)
 			}
 			report = append(report, r)
@@ -87,4 +123,23 @@ func (in Intake) Replay(ctx context.Context, ids []int64, by string, now int64, 
 		return nil, nil, fmt.Errorf("replaying %d dead letters: %w", len(ids), err)
 	}
 	return report, added, nil
+}
+
+// replayOne makes the task of a letter, or returns why not.
+func (w *work) replayOne(d task.DeadLetter, e *edit, byKey map[[16]byte]*identity) (skipped string) {
+	id, seq := byKey[task.Ident(d.Topic, d.TaskID)], d.Seq
+	if e != nil {
+		if d, seq = d.Edited(id.now, e.Edit), e.seq; len(d.Body) == 0 && d.Kind != schemas.KindRejected {
+			return "its content is gone, or cannot be read, and so cannot be edited"
+		}
+		if to := e.topic(d); to != d.Topic {
+			id = byKey[task.Ident(to, d.TaskID)]
+			d.Topic, d.Seq = to, seq // no task there is the letter's
+		}
+	}
+	if skipped = task.NotReplayable(d, id.now, w.phase(id)); skipped == "" {
+		d.Seq = seq
+		id.now = task.Replayed(d, id.now, w.spread, w.now)
+	}
+	return skipped
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 	"github.com/notyet/notyet/test/lettertest"
 )
@@ -37,6 +39,73 @@ func TestReplay(t *testing.T) {
 		require.Equal(t, "it has been replayed already", report[0].Skipped, "each letter once")
 		require.Empty(t, added)
 		require.Equal(t, row, s.row("a"))
+	})
+}
+
+// Another content is another task: it has a number of its own, so no delivery key is that of the
+// former content, whatever the database has forgotten.
+func TestReplayEdited(t *testing.T) {
+	for name, c := range map[string]struct{ topic, wants string }{"the same topic": {"", target}, "another topic": {"others", "others"}} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				s.die("a", version(5), key("k"), value("v"))
+				letters, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
+				require.NoError(t, err)
+				before := s.row("a")
+				edit := task.Edit{Topic: c.topic, Body: func(b *schemas.Body) { b.Key, b.Value = []byte("other"), nil }}
+				report, added, err := s.ReplayEdited(s.ctx, letters[0].ID, edit, "me", s.now)
+				require.NoError(t, err)
+				require.Equal(t, []Replayed{{ID: letters[0].ID, Topic: c.wants, TaskID: "a"}}, report)
+				require.Len(t, added, 1)
+
+				got, err := look.New(s.Store).Get(s.ctx, c.wants, "a")
+				require.NoError(t, err)
+				require.Equal(t, "pending", got.State)
+				require.Equal(t, 1, got.Replay)
+				require.Zero(t, got.Attempt)
+				body, err := schemas.DecodeBody(got.Body)
+				require.NoError(t, err)
+				require.Equal(t, "other", string(body.Key))
+				require.Nil(t, body.Value)
+				require.Equal(t, schemas.AckReport, body.Settings.Ack, "what was not edited stays")
+				if c.topic != "" {
+					require.Equal(t, before, s.row("a"), "the dead task stays")
+					require.Nil(t, got.Version)
+				}
+				rows, err := tables.Fetch(s.ctx, s.db, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE topic = ?", []byte(c.wants))
+				require.NoError(t, err)
+				require.Len(t, rows, 1)
+				require.True(t, task.IsRun(rows[0].Seq))
+				require.Equal(t, slots.Of(c.wants, []byte("other"), "a", testSlots), rows[0].Slot)
+
+				report, added, err = s.ReplayEdited(s.ctx, letters[0].ID, edit, "me", s.now)
+				require.NoError(t, err)
+				require.Equal(t, "it has been replayed already", report[0].Skipped)
+				require.Empty(t, added)
+			})
+		})
+	}
+}
+
+func TestReplayEditedSkips(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		s.die("a")
+		s.die("b")
+		s.letter(task.DeadLetter{Kind: schemas.KindRejected, Topic: target, TaskID: "r", Body: []byte("x")})
+		s.do(s.schedule("b"))
+		dead, err := lettertest.All(s.ctx, s.dead, letters.Filter{})
+		require.NoError(t, err)
+		edit := task.Edit{Topic: "others", Body: func(*schemas.Body) {}}
+		s.do(s.schedule("a", func(r *schemas.Request) { r.Topic = "others" }))
+		for i, reason := range []string{"a newer task", "", "it is a rejected request"} {
+			report, _, err := s.ReplayEdited(s.ctx, dead[i].ID, edit, "me", s.now)
+			require.NoError(t, err)
+			if reason == "" {
+				require.Empty(t, report[0].Skipped, "what is under way elsewhere is another's")
+			} else {
+				require.Contains(t, report[0].Skipped, reason)
+			}
+		}
 	})
 }
 
