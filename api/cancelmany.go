@@ -83,7 +83,7 @@ var ErrUndecided = errors.New("the cancels are published, and no scanner has dec
 // scanners' decisions. After the time of the request, the answer has a cursor. After an error,
 // published cancels are decided all the same; the audit log has their number.
 func (l *Local) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany, err error) {
-	return l.cancelMany(ctx, r, time.Now().Add(l.changeFor))
+	return l.cancelMany(ctx, r, time.Now().Add(l.budget(ctx)))
 }
 
 func (l *Local) cancelMany(ctx context.Context, r CancelMany, ends time.Time) (out CancelledMany, err error) {
@@ -228,7 +228,10 @@ func (c *Client) CancelMany(ctx context.Context, r CancelMany) (CancelledMany, e
 	return post[CancelledMany](ctx, c, "/tasks/cancel-many", r, nil)
 }
 
-type cancelManyInput struct{ Body CancelMany }
+type cancelManyInput struct {
+	Async
+	Body CancelMany
+}
 
 func (in *cancelManyInput) scope(c access.Caller) error { return withinTopics(c, in.Body.Topic) }
 

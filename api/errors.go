@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/store/shards"
 )
@@ -39,7 +40,7 @@ func problem(err error) error {
 		return bad(field(rejection.Header), rejection.Value, headerNames.ReplaceAllStringFunc(rejection.Problem+": "+rejection.Fix, field))
 	case errors.As(err, &fieldError):
 		return bad(fieldError.Field, fieldError.Value, headerNames.ReplaceAllStringFunc(fieldError.Problem, field))
-	case errors.Is(err, look.ErrNotFound), errors.Is(err, look.ErrNoTimer), errors.Is(err, deadletter.ErrNotFound):
+	case errors.Is(err, look.ErrNotFound), errors.Is(err, look.ErrNoTimer), errors.Is(err, deadletter.ErrNotFound), errors.Is(err, admin.ErrNoOperation):
 		return huma.Error404NotFound(err.Error())
 	case isOf[*AwayError](err):
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})

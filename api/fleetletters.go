@@ -396,7 +396,7 @@ func (f *Fleet) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 	for i, m := range among[begin:] {
 		done, err := at(ctx, f, m, func(ctx context.Context, l *Local) (CancelledMany, error) {
 			if ends.IsZero() {
-				ends = time.Now().Add(l.changeFor)
+				ends = time.Now().Add(l.budget(ctx))
 			}
 			return l.cancelMany(ctx, r, ends)
 		})

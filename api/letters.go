@@ -220,7 +220,10 @@ type ReplayRequest struct {
 	UpTo   int64 `json:"up_to,omitempty" doc:"that of the page before; leave it out with the first"`
 }
 
-type replayInput struct{ Body ReplayRequest }
+type replayInput struct {
+	Async
+	Body ReplayRequest
+}
 
 func (in *replayInput) scope(c access.Caller) error { return withinLetters(c, in.Body.Topic) }
 
@@ -241,7 +244,10 @@ type PurgeRequest struct {
 	UpTo   int64 `json:"up_to,omitempty"   doc:"that of the page before; leave it out with the first"`
 }
 
-type purgeInput struct{ Body PurgeRequest }
+type purgeInput struct {
+	Async
+	Body PurgeRequest
+}
 
 func (in *purgeInput) scope(c access.Caller) error { return withinLetters(c, in.Body.Topic) }
 

@@ -51,6 +51,17 @@ const (
 	changesAtOnce = 1
 )
 
+// budgetKey is of a context whose requests have another time than changeBudget.
+type budgetKey struct{}
+
+// budget is how long one request changes many.
+func (l *Local) budget(ctx context.Context) time.Duration {
+	if d, ok := ctx.Value(budgetKey{}).(time.Duration); ok {
+		return min(d, l.changeFor)
+	}
+	return l.changeFor
+}
+
 // listing reads one of the few lists allowed at a time.
 //
 // A leaving caller's turn ends with the running statement: the database completes statements, and

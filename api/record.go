@@ -163,8 +163,13 @@ func (i Instant) Millis() int64 { return i.ms }
 // String returns Unix ms.
 func (i Instant) String() string { return strconv.FormatInt(i.ms, 10) }
 
-// MarshalText writes Unix ms.
-func (i Instant) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
+// MarshalText writes Unix ms, and RFC 3339 where UnmarshalText would take those for seconds.
+func (i Instant) MarshalText() ([]byte, error) {
+	if i.ms != 0 && i.ms < schemas.FirstMillis {
+		return []byte(instant(i.ms)), nil
+	}
+	return []byte(i.String()), nil
+}
 
 // UnmarshalText reads RFC 3339 or Unix ms. An instant before 1970 would be taken for none.
 func (i *Instant) UnmarshalText(text []byte) error {

@@ -77,6 +77,12 @@ var calls = map[string]call{
 	"backfill-timer":     {"operate", "POST", "/api/v1/timers/{topic}/a/backfill", `{"from":"2026-01-01T00:00:00Z","to":"2026-01-01T09:00:00Z"}`, ""},
 	"audit-timer":        {"read", "GET", "/api/v1/timers/{topic}/a/audit", "", ""},
 	"preview-timer":      {"read", "POST", "/api/v1/timers/preview", `{"cron":"@daily"}`, "nothing"},
+	"list-operations":    {"read", "GET", "/api/v1/operations", "", "filtered"},
+	"get-operation":      {"read", "GET", "/api/v1/operations/{letter}", "", "hidden"},
+	"stop-operation":     {"operate", "DELETE", "/api/v1/operations/{letter}", "", "hidden"},
+	"cancel-many-async":  {"operate", "POST", "/api/v1/tasks/cancel-many?async=true", `{"topic":"{topic}","id_prefix":"none"}`, ""},
+	"cancel-all-async":   {"operate", "POST", "/api/v1/tasks/cancel-many?async=true", `{"id_prefix":"none"}`, "refused"},
+	"purge-async":        {"admin", "POST", "/api/v1/deadletters/purge?async=true", `{"topic":"{topic}","task_id":"none"}`, ""},
 	"list-targets":       {"read", "GET", "/api/v1/targets", "", "filtered"},
 	"set-target":         {"operate", "PUT", "/api/v1/targets/{topic}", `{"paused":true}`, ""},
 	"change-target":      {"operate", "PATCH", "/api/v1/targets/{topic}", `{"rate":5}`, ""},
@@ -90,6 +96,8 @@ func secretive(t *testing.T) (*world, map[string]string) {
 	w := newWorld(t)
 	for _, topic := range []string{"orders", "bills"} {
 		_, err := admin.New(w.store).SetPolicy(t.Context(), topic, 1, func(admin.Policy) admin.Policy { return admin.Policy{Paused: true} })
+		require.NoError(t, err)
+		_, err = admin.New(w.store).BeginOperation(t.Context(), admin.Operation{What: cancelling, Topic: topic, Progress: admin.Progress{Request: []byte("SECRET"), Result: []byte("{}")}})
 		require.NoError(t, err)
 		w.setTimer(topic, "a", schemas.Timer{Every: time.Hour}, []byte("SECRET"))
 		w.schedule(topic, "a", time.Now().Add(time.Hour).UnixMilli(), []byte("SECRET key"), []byte("SECRET value"))
@@ -129,6 +137,8 @@ func TestRoleByPathByTopic(t *testing.T) {
 					require.Equal(t, 404, code, about)
 				case restricted && topic == "bills" && c.wide == "":
 					require.Equal(t, 403, code, about)
+				case code == 409:
+					require.Equal(t, "stop-operation", name, "another has stopped it: %s", about)
 				default:
 					require.Less(t, code, 300, about)
 				}

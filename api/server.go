@@ -22,6 +22,9 @@ type server struct {
 
 type option func(*huma.Operation)
 
+// ends is of an operation that refuses with 409 what has ended.
+func ends(op *huma.Operation) { op.Errors = append(op.Errors, http.StatusConflict) }
+
 func accepted(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }
 
 // scoped is an input with known topics. scope refuses a caller without rights to them.

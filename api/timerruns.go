@@ -111,7 +111,7 @@ func (l *Local) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "timer-backfill", Topic: topic, TaskID: id, Detail: admin.AuditDetail(map[string]any{
 		"from": span.From, "to": span.To, "forgotten": span.Forgotten,
 	})})
-	ends := time.Now().Add(l.changeFor)
+	ends := time.Now().Add(l.budget(ctx))
 	turn := ctx
 	for entry := int64(0); ; turn = share.Wait(ctx) {
 		leave, err := l.changes.Take(turn, access.From(ctx).Account(), 1)
@@ -197,6 +197,7 @@ type runTimerInput struct {
 
 type backfillInput struct {
 	Named
+	Async
 	Body Backfill
 }
 

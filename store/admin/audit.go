@@ -32,6 +32,10 @@ func ActorFrom(ctx context.Context) (Actor, bool) { return handle.ActorFrom(ctx)
 // Auditing returns a context under which the change's transaction also writes the audit entry.
 func Auditing(ctx context.Context, e AuditEntry) context.Context { return handle.Auditing(ctx, e) }
 
+// Noted returns a context under which Auditing adds nothing: the log has the whole of which the
+// changes are a part.
+func Noted(ctx context.Context) context.Context { return handle.Noted(ctx) }
+
 // Audit writes entries about requests through Kafka. Call it before sending. If the process dies in
 // between, the log has an unsent request. In the other order, a change could lack an author.
 func (a Admin) Audit(ctx context.Context, entries []AuditEntry) error {

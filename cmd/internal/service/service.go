@@ -149,7 +149,9 @@ func (s *Service) mountAPI() error {
 	for _, sh := range s.shards {
 		members = append(members, sh.member)
 	}
-	api.Mount(s.http.Mux(), api.NewFleet(members, &s.homes), api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
+	fleet := api.NewFleet(members, &s.homes)
+	s.life.add("operations", api.NewOperator(fleet, s.log).Run)
+	api.Mount(s.http.Mux(), fleet, api.NewPublisher(producer, alone), api.Config{Version: command.Version(), Intakes: func() []api.Intake { return *s.in.Load() }, Answers: answers})
 	console.Mount(s.http.Mux(), command.Version())
 	s.life.add("refusals", s.noteRefusals) // stops after http
 	s.life.add("issuer", func(ctx context.Context) error { s.guard.Run(ctx); return nil })

@@ -47,7 +47,12 @@ type AuditEntry struct {
 type (
 	actorKey  struct{}
 	changeKey struct{}
+	notedKey  struct{}
 )
+
+// Noted returns a context under which Auditing adds nothing: the log has the whole of which the
+// changes are a part.
+func Noted(ctx context.Context) context.Context { return context.WithValue(ctx, notedKey{}, true) }
 
 // WithActor returns a context under which changes are the actor's.
 func WithActor(ctx context.Context, a Actor) context.Context {
@@ -65,7 +70,7 @@ func ActorFrom(ctx context.Context) (Actor, bool) {
 // actor it returns ctx.
 func Auditing(ctx context.Context, e AuditEntry) context.Context {
 	actor, ok := ActorFrom(ctx)
-	if !ok {
+	if !ok || ctx.Value(notedKey{}) != nil {
 		return ctx
 	}
 	e.Actor = actor

@@ -1,0 +1,296 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
+)
+
+// Operation is a change of many that the services make by themselves.
+type Operation struct {
+	ID      int64           `json:"id"`
+	What    string          `json:"what"             doc:"cancel-many, replay, purge or backfill"`
+	State   string          `json:"state"            doc:"running; done; failed: why says the reason; stopped" enum:"running,done,failed,stopped"`
+	Done    int64           `json:"done"             doc:"tasks, dead letters or runs that it has come to"`
+	Total   int64           `json:"total"            doc:"how many there are, as counted at the beginning"`
+	Result  json.RawMessage `json:"result,omitempty" doc:"what the request without async answers, of all that was done so far; of a replay the letters are the latest"`
+	Topic   string          `json:"topic,omitempty"  doc:"target topic; absent: several"`
+	Timer   string          `json:"timer,omitempty"  doc:"of a backfill"`
+	Who     string          `json:"who"              doc:"who asked for it"`
+	At      int64           `json:"at"               doc:"when it was asked for, Unix ms"`
+	Changed int64           `json:"changed"          doc:"its last step, Unix ms"`
+	Why     string          `json:"why,omitempty"    doc:"the last error; a running operation tries again"`
+}
+
+func newOperation(o admin.Operation) Operation {
+	return Operation{ID: o.ID, What: o.What, State: o.State, Done: o.Done, Total: max(o.Total, o.Done), Result: o.Result, Topic: o.Topic, Timer: o.TaskID,
+		Who: o.Actor().String(), At: o.Created, Changed: o.Changed, Why: o.Why}
+}
+
+// Operations is a page of operations, the latest first. A page can be short or empty without being
+// the last.
+type Operations struct {
+	Operations []Operation `json:"operations"`
+	Cursor     string      `json:"cursor,omitempty" doc:"give it back for the next page; absent: that was the last"`
+}
+
+// Async lets a request be made as an operation.
+type Async struct {
+	Async bool `query:"async" doc:"answer 202 with an operation, which goes on by itself, also after a restart of any service: GET /api/v1/operations/{id} shows it, DELETE stops it"`
+}
+
+func (a Async) isAsync() bool { return a.Async }
+
+// asyncOutput is an Operation with 202, or the answer with 200.
+type asyncOutput struct {
+	Status int
+	Body   any
+}
+
+// registerAsync is register for a request that may be an operation. begin returns what is stored of
+// it.
+func registerAsync[I, O any, P scoped[I]](s *server, role access.Role, id, path, summary string, handler func(context.Context, *I) (O, error), begin func(context.Context, *I) (*job, error)) {
+	registerOutput[I, asyncOutput, P](s, role, id, http.MethodPost, path, summary, func(ctx context.Context, in *I) (*asyncOutput, error) {
+		if a, _ := any(in).(interface{ isAsync() bool }); !a.isAsync() {
+			out, err := handler(ctx, in)
+			return &asyncOutput{http.StatusOK, out}, err
+		}
+		j, err := begin(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		o, err := s.begin(ctx, j)
+		return &asyncOutput{http.StatusAccepted, o}, err
+	}, maybeAsync[O](s.huma))
+}
+
+// begin stores the operation of a job, with an entry in the audit log.
+func (s *server) begin(ctx context.Context, j *job) (Operation, error) {
+	request, err := json.Marshal(j)
+	if err != nil {
+		return Operation{}, err
+	}
+	actor, _ := admin.ActorFrom(ctx)
+	o := admin.Operation{What: j.what(), Topic: j.topic(), TaskID: j.Timer, Tenant: access.From(ctx).Account().Tenant, Who: actor.Who, Via: actor.Via, User: actor.User}
+	o.Request, o.Result, o.Total = request, []byte("{}"), j.total
+	detail := admin.AuditDetail(map[string]any{"operation": j.what(), "request": string(request)})
+	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "operation", Topic: o.Topic, TaskID: o.TaskID, Detail: detail})
+	o, err = soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
+		return admin.New(l.store).BeginOperation(ctx, o)
+	})
+	if errors.Is(err, admin.ErrOperations) {
+		return Operation{}, huma.ErrorWithHeaders(huma.Error429TooManyRequests(admin.ErrOperations.Error()), http.Header{"Retry-After": {"5"}})
+	}
+	return newOperation(o), err
+}
+
+// maySee reports whether an operation is about the caller's topics alone.
+func maySee(c access.Caller, o admin.Operation) bool { return withinLetters(c, o.Topic) == nil }
+
+type listOperationsInput struct {
+	Limit  int    `query:"limit"  default:"100"                 maximum:"1000"   minimum:"1"`
+	Cursor string `query:"cursor" doc:"that of the page before" maxLength:"1000"`
+}
+
+func (*listOperationsInput) scope(access.Caller) error { return nil } // it leaves out what is not the caller's
+
+func (s *server) listOperations(ctx context.Context, in *listOperationsInput) (out Operations, err error) {
+	out.Operations = []Operation{}
+	err = s.cursors.page(ctx, "operations", &in.Cursor, &out.Cursor, func() error {
+		below, _ := strconv.ParseInt(in.Cursor, 10, 64) // it is ours, or empty
+		found, err := at(ctx, s.fleet, s.fleet.members[0], inTurn(func(ctx context.Context, l *Local) ([]admin.Operation, error) {
+			return admin.New(l.store).Operations(ctx, below, in.Limit)
+		}))
+		for _, o := range found {
+			if maySee(access.From(ctx), o) {
+				out.Operations = append(out.Operations, newOperation(o))
+			}
+		}
+		if len(found) == in.Limit {
+			out.Cursor = strconv.FormatInt(found[len(found)-1].ID, 10)
+		}
+		return err
+	})
+	return out, err
+}
+
+type operationInput struct {
+	ID int64 `path:"id"`
+}
+
+func (in *operationInput) scope(access.Caller) error { return nil } // the handler checks the operation's topic
+
+func (s *server) operation(ctx context.Context, id int64) (admin.Operation, error) {
+	o, err := soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
+		return admin.New(l.store).Operation(ctx, id)
+	})
+	if err == nil && !maySee(access.From(ctx), o) {
+		err = admin.ErrNoOperation // whether there is one is nobody else's affair
+	}
+	return o, err
+}
+
+func (s *server) getOperation(ctx context.Context, in *operationInput) (Operation, error) {
+	o, err := s.operation(ctx, in.ID)
+	return newOperation(o), err
+}
+
+func (s *server) stopOperation(ctx context.Context, in *operationInput) (Operation, error) {
+	o, err := s.operation(ctx, in.ID)
+	if err != nil {
+		return Operation{}, err
+	}
+	if role := roleFor(o.What); !access.From(ctx).May(role) {
+		return Operation{}, huma.Error403Forbidden(access.Beyond(access.From(ctx), role))
+	}
+	ctx = outcome(ctx, &o, admin.OperationStopped)
+	o, err = soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
+		return admin.New(l.store).StopOperation(ctx, in.ID)
+	})
+	if errors.Is(err, admin.ErrOperationEnded) {
+		return Operation{}, huma.Error409Conflict(fmt.Sprintf("the operation has ended (%s): nothing is left to be stopped", cmp.Or(o.State, "it is not running")))
+	}
+	return newOperation(o), err
+}
+
+// roleFor is the role that a deed needs.
+func roleFor(what string) access.Role {
+	if what == purging {
+		return access.Admin
+	}
+	return access.Operate
+}
+
+// outcome lets the end of an operation be noted.
+func outcome(ctx context.Context, o *admin.Operation, state string) context.Context {
+	return admin.Auditing(ctx, admin.AuditEntry{What: "operation " + state, Topic: o.Topic, TaskID: o.TaskID, Detail: admin.AuditDetail(map[string]any{
+		"id": o.ID, "operation": o.What, "why": o.Why,
+	})})
+}
+
+// The kinds of operations.
+const (
+	cancelling  = "cancel-many"
+	replaying   = "replay"
+	purging     = "purge"
+	backfilling = "backfill"
+)
+
+// job is an operation's request, and how far it has come. One of the requests is set.
+type job struct {
+	Cancel   *CancelMany    `json:"cancel,omitempty"`
+	Replay   *ReplayRequest `json:"replay,omitempty"`
+	Purge    *PurgeRequest  `json:"purge,omitempty"`
+	Backfill *Backfill      `json:"backfill,omitempty"`
+	Target   string         `json:"target,omitempty"` // of the timer
+	Timer    string         `json:"timer,omitempty"`
+	// Reserve: the caller had the reserve of administrators.
+	Reserve bool `json:"reserve,omitempty"`
+	// Counted: the total is known, or counting takes too long. CountFrom is where it goes on.
+	Counted   bool   `json:"counted,omitempty"`
+	Counts    int    `json:"counts,omitempty"`
+	CountFrom string `json:"count_from,omitempty"`
+
+	total int64
+}
+
+func (j *job) what() string {
+	switch {
+	case j.Cancel != nil:
+		return cancelling
+	case j.Replay != nil:
+		return replaying
+	case j.Purge != nil:
+		return purging
+	}
+	return backfilling
+}
+
+func (j *job) topic() string {
+	topic := j.Target
+	switch {
+	case j.Cancel != nil:
+		topic = j.Cancel.Topic
+	case j.Replay != nil:
+		topic = j.Replay.Topic
+	case j.Purge != nil:
+		topic = j.Purge.Topic
+	}
+	return schemas.TargetName(topic)
+}
+
+func newJob(ctx context.Context) *job { return &job{Reserve: access.From(ctx).Account().Reserve} }
+
+// The requests are checked as those without async are, before the operation exists.
+
+func (s *server) asyncCancelMany(ctx context.Context, in *cancelManyInput) (j *job, err error) {
+	j = newJob(ctx)
+	var none string
+	err = s.cursors.page(ctx, "cancel-many", &in.Body.Cursor, &none, func() error { return in.Body.check() })
+	j.Cancel, j.Counted = &in.Body, in.Body.DryRun
+	return j, err
+}
+
+func (s *server) asyncReplay(ctx context.Context, in *replayInput) (*job, error) {
+	j := newJob(ctx)
+	j.Replay = &in.Body
+	return j, guard(in.Body.LetterFilter, in.Body.All)
+}
+
+func (s *server) asyncPurge(ctx context.Context, in *purgeInput) (*job, error) {
+	j := newJob(ctx)
+	j.Purge, j.Counted = &in.Body, in.Body.DryRun
+	return j, guard(in.Body.LetterFilter, in.Body.All)
+}
+
+func (s *server) asyncBackfill(ctx context.Context, in *backfillInput) (*job, error) {
+	j := newJob(ctx)
+	dry := in.Body
+	dry.DryRun = true
+	would, err := s.fleet.BackfillTimer(context.WithValue(ctx, budgetKey{}, time.Second), in.Topic, in.ID, dry)
+	j.Backfill, j.Target, j.Timer, j.Counted = &in.Body, in.Topic, in.ID, true
+	j.total = int64(would.Made + would.Existing + would.Coming + would.Forgotten)
+	if err == nil && in.Body.To == (Instant{}) { // now is when it was asked for
+		var now time.Time
+		now, err = soon(ctx, s.fleet, s.fleet.of(in.Topic)[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
+		in.Body.To = At(now.UnixMilli())
+	}
+	return j, err
+}
+
+// maybeAsync describes both responses.
+func maybeAsync[O any](h huma.API) option {
+	schema := func(answer *huma.Schema, description string) *huma.Response {
+		return &huma.Response{Description: description, Content: map[string]*huma.MediaType{"application/json": {Schema: answer}}}
+	}
+	registry := h.OpenAPI().Components.Schemas
+	done, begun := schema(registry.Schema(reflect.TypeFor[O](), true, ""), "OK"), schema(registry.Schema(reflect.TypeFor[Operation](), true, ""), "With async: the operation")
+	return func(op *huma.Operation) { op.Responses = map[string]*huma.Response{"200": done, "202": begun} }
+}
+
+// Operations lists operations, the latest first.
+func (c *Client) Operations(ctx context.Context, limit int, cursor string) (Operations, error) {
+	return get[Operations](ctx, c, "/operations", listOperationsInput{limit, cursor}, nil)
+}
+
+// Operation returns one operation, or admin.ErrNoOperation.
+func (c *Client) Operation(ctx context.Context, id int64) (Operation, error) {
+	return get[Operation](ctx, c, "/operations/"+strconv.FormatInt(id, 10), nil, admin.ErrNoOperation)
+}
+
+// StopOperation stops a running operation, or returns admin.ErrNoOperation.
+func (c *Client) StopOperation(ctx context.Context, id int64) (Operation, error) {
+	return do[Operation](ctx, c, http.MethodDelete, "/operations/"+strconv.FormatInt(id, 10), nil, admin.ErrNoOperation)
+}

@@ -1,0 +1,207 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/task"
+)
+
+// operate makes the steps of operations, until the returned function is called.
+func (w *world) operate() (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = NewOperator(Alone(w.local), zap.NewNop()).Run(ctx) })
+	stop = func() { cancel(); running.Wait() }
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// async asks for an operation.
+func (w *world) async(token, path, body string) Operation {
+	w.t.Helper()
+	code, answer := w.as(token, "POST", "/api/v1"+path+"?async=true", body)
+	require.Equal(w.t, http.StatusAccepted, code, answer)
+	var o Operation
+	require.NoError(w.t, json.Unmarshal([]byte(answer), &o))
+	require.Equal(w.t, admin.OperationRuns, o.State)
+	return o
+}
+
+// becomes waits until an operation is what is wanted.
+func (w *world) becomes(id int64, want func(Operation) bool) (o Operation) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		var err error
+		o, err = w.client.Operation(w.t.Context(), id)
+		return err == nil && want(o)
+	}, time.Minute, 10*time.Millisecond)
+	return o
+}
+
+func (w *world) ends(id int64) Operation {
+	w.t.Helper()
+	return w.becomes(id, func(o Operation) bool { return o.State != admin.OperationRuns })
+}
+
+func TestOperations(t *testing.T) {
+	w := newWorld(t)
+	w.decideCancels()
+	w.remember()
+	w.operate()
+	due := time.Now().Add(time.Hour).UnixMilli()
+	for i := range 7 {
+		w.schedule("orders", fmt.Sprint("a", i), due+int64(i), nil, nil)
+	}
+	w.schedule("bills", "a9", due, nil, nil)
+	for _, id := range []string{"x", "y", "z"} {
+		w.died("orders", id)
+	}
+	w.put(task.Change{Rejected: &task.DeadLetter{Kind: schemas.KindRejected, Topic: "orders", TaskID: "r", Reason: "bad"}})
+	w.setTimer("orders", "often", schemas.Timer{Cron: "*/10 * * * *"}, nil)
+	from := time.Now().Add(-2 * time.Hour).UnixMilli()
+	for _, c := range []struct {
+		token, path, body, what string
+		done                    int64
+		result                  string
+	}{
+		{"operate", "/tasks/cancel-many", `{"topic":"orders","id_prefix":"a","dry_run":true}`, "cancel-many", 7, `{"cancelled":0,"too_late":0,"matched":7}`},
+		{"operate", "/tasks/cancel-many", `{"topic":"orders","id_prefix":"a"}`, "cancel-many", 7, `{"cancelled":7,"too_late":0,"matched":7}`},
+		{"operate", "/deadletters/replay", `{"topic":"orders","limit":2}`, "replay", 4, ""},
+		{"admin", "/deadletters/purge", `{"topic":"orders","replayed":true}`, "purge", 4, `{"deleted":4,"next":0,"up_to":4}`},
+		{"operate", "/timers/orders/often/backfill", fmt.Sprintf(`{"from":%d,"to":%d}`, from, from+time.Hour.Milliseconds()), "backfill", 6, ""},
+	} {
+		o := w.async(c.token, c.path, c.body)
+		require.Equal(t, c.what, o.What)
+		require.Equal(t, "orders", o.Topic)
+		require.Equal(t, c.token, o.Who)
+		o = w.ends(o.ID)
+		require.Equal(t, admin.OperationDone, o.State, "%s: %s", c.path, o.Why)
+		require.Equal(t, []int64{c.done, c.done}, []int64{o.Done, o.Total}, "%s: %s", c.path, o.Result)
+		if c.result != "" {
+			require.JSONEq(t, c.result, string(o.Result))
+		}
+		switch c.what {
+		case replaying:
+			var all ReplayedMany
+			require.NoError(t, json.Unmarshal(o.Result, &all))
+			require.Equal(t, []int64{3, 1, 0}, []int64{all.Replayed, all.Skipped, all.Next})
+			require.NotZero(t, all.At)
+		case backfilling:
+			var all Backfilled
+			require.NoError(t, json.Unmarshal(o.Result, &all))
+			require.Equal(t, 6, all.Made)
+		}
+		code, answer := w.do("DELETE", fmt.Sprint("/api/v1/operations/", o.ID), "")
+		require.Equal(t, http.StatusConflict, code, answer)
+		log, err := w.client.Audit(t.Context(), AuditFilter{Limit: 2})
+		require.NoError(t, err)
+		require.Equal(t, []string{"operation done", "operation"}, []string{log.Entries[0].What, log.Entries[1].What}, "who asked, and the outcome, once")
+		require.Equal(t, []any{c.token, c.done, "orders"}, []any{log.Entries[0].Who, log.Entries[0].Count, log.Entries[0].Topic})
+	}
+	log, err := w.client.Audit(t.Context(), AuditFilter{Limit: 100})
+	require.NoError(t, err)
+	require.Len(t, log.Entries, 10, "no step has one")
+	got, err := w.local.Task(t.Context(), "orders", "x")
+	require.NoError(t, err)
+	require.Equal(t, "pending", got.State)
+}
+
+// An operation goes on where it was when its process ended, and is stopped between two steps.
+func TestOperationsGoOn(t *testing.T) {
+	w := newWorld(t)
+	w.decideCancels()
+	w.local.changeFor, w.local.Cancels.Tasks, w.local.Cancels.Ahead = 0, 1, 1 // a task a step
+	due := time.Now().Add(time.Hour).UnixMilli()
+	for i := range 10 {
+		w.schedule("orders", fmt.Sprint("a", i), due+int64(i), nil, nil)
+	}
+	stop := w.operate()
+	o := w.async("operate", "/tasks/cancel-many", `{"topic":"orders"}`)
+	w.becomes(o.ID, func(o Operation) bool { return o.Done >= 2 })
+	stop()
+	now, err := w.client.Operation(t.Context(), o.ID)
+	require.NoError(t, err)
+	require.Equal(t, admin.OperationRuns, now.State)
+	require.EqualValues(t, 10, now.Total)
+	stop = w.operate()
+	now = w.ends(o.ID)
+	require.Equal(t, admin.OperationDone, now.State, now.Why)
+	require.JSONEq(t, `{"cancelled":10,"too_late":0,"matched":10}`, string(now.Result))
+	stop()
+
+	w.schedule("bills", "b", due, nil, nil)
+	o = w.async("operate", "/tasks/cancel-many", `{"topic":"bills"}`)
+	now, err = w.client.StopOperation(t.Context(), o.ID)
+	require.NoError(t, err)
+	require.Equal(t, admin.OperationStopped, now.State)
+	_, err = w.client.StopOperation(t.Context(), o.ID)
+	require.Error(t, err)
+	other := w.async("operate", "/tasks/cancel-many", `{"topic":"orders"}`)
+	w.operate()
+	w.ends(other.ID)
+	got, err := w.local.Task(t.Context(), "bills", "b")
+	require.NoError(t, err)
+	require.Equal(t, "pending", got.State, "nothing was done for the stopped one")
+	log, err := w.client.Audit(t.Context(), AuditFilter{What: "operation stopped", Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, log.Entries, 1)
+}
+
+func TestOperationsFailAndAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.remember()
+	w.setTimer("orders", "hourly", schemas.Timer{Cron: "30 * * * *"}, nil)
+	o := w.async("operate", "/timers/orders/hourly/backfill", fmt.Sprintf(`{"from":%d}`, time.Now().Add(-2*time.Hour).UnixMilli()))
+	w.timerOp(schemas.OpTimerDelete, "orders", "hourly")
+	w.operate()
+	o = w.ends(o.ID)
+	require.Equal(t, admin.OperationFailed, o.State)
+	require.Contains(t, o.Why, "timer")
+
+	for _, c := range []struct {
+		token, path, body string
+		code              int
+	}{
+		{"operate", "/tasks/cancel-many", `{}`, 422},
+		{"operate", "/tasks/cancel-many", `{"topic":"orders","cursor":"x"}`, 422},
+		{"operate", "/deadletters/replay", `{}`, 422},
+		{"operate", "/timers/orders/none/backfill", `{"from":1700000000000}`, 404},
+		{"operate", "/deadletters/purge", `{"topic":"orders"}`, 403},
+		{"operate of orders", "/tasks/cancel-many", `{"topic":"bills"}`, 403},
+		{"operate of orders", "/deadletters/replay", `{"all":true}`, 403},
+		{"read", "/tasks/cancel-many", `{"topic":"orders"}`, 403},
+	} {
+		code, answer := w.as(c.token, "POST", "/api/v1"+c.path+"?async=true", c.body)
+		require.Equal(t, c.code, code, "%s: %s", c.path, answer)
+	}
+	purge := w.async("admin", "/deadletters/purge", `{"all":true}`)
+	code, answer := w.as("operate", "DELETE", fmt.Sprint("/api/v1/operations/", purge.ID), "")
+	require.Equal(t, 403, code, answer)
+	code, answer = w.as("operate of orders", "GET", fmt.Sprint("/api/v1/operations/", purge.ID), "")
+	require.Equal(t, 404, code, answer)
+	code, answer = w.as("operate of orders", "GET", "/api/v1/operations?limit=1", "")
+	require.Equal(t, 200, code, answer)
+	require.Contains(t, answer, `"operations":[]`)
+	require.Contains(t, answer, `"cursor"`)
+}
+
+func TestRunningOperationsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	for range admin.RunningOperations {
+		w.async("operate of orders", "/tasks/cancel-many", `{"topic":"orders"}`)
+	}
+	code, answer := w.as("operate of orders", "POST", "/api/v1/tasks/cancel-many?async=true", `{"topic":"orders"}`)
+	require.Equal(t, http.StatusTooManyRequests, code, answer)
+	w.async("operate of bills", "/tasks/cancel-many", `{"topic":"bills"}`)
+}

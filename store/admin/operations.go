@@ -1,0 +1,223 @@
+package admin
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/store/internal/handle"
+)
+
+// Operation is a change of many that the services make by themselves, a step at a time. Whichever
+// process holds its lease makes the next step: a process that dies loses the lease, and the step is
+// made again.
+type Operation struct {
+	ID     int64
+	What   string `gorm:"size:32;serializer:text"`
+	Topic  string `gorm:"size:300;serializer:text"` // "": several
+	TaskID string `gorm:"size:255;serializer:text"` // of a timer
+	Tenant string `gorm:"size:255;serializer:text"`
+	Who    string `gorm:"size:255;serializer:text"`
+	Via    string `gorm:"size:8;serializer:text"`
+	User   string `gorm:"column:os_user;size:255;serializer:text"`
+	State  string `gorm:"size:8;serializer:text"`
+	Progress
+	Created int64  // Unix ms, as the following
+	Changed int64  // its last step
+	Lease   int64  // until then its holder makes a step
+	Holder  string `gorm:"size:64;serializer:text"`
+}
+
+// Progress is what a step of an operation changes.
+type Progress struct {
+	Done, Total int64
+	Request     []byte // what is asked for, and how far it has come
+	Result      []byte // so far
+	Why         string `gorm:"size:1000;serializer:text"` // the last error
+}
+
+// The states of an operation.
+const (
+	OperationRuns    = "running"
+	OperationDone    = "done"
+	OperationFailed  = "failed"
+	OperationStopped = "stopped"
+)
+
+// Actor is who asked for it.
+func (o *Operation) Actor() Actor { return Actor{Who: o.Who, Via: o.Via, User: o.User} }
+
+const (
+	// RunningOperations is how many operations of a tenant run at a time.
+	RunningOperations = 10
+	// EndedOperations is how many ended operations of a tenant are remembered.
+	EndedOperations = 100
+	// OperationLease is how long, in ms, a step is its holder's without a sign of life.
+	OperationLease = 10_000
+)
+
+var (
+	// ErrOperations: the tenant has as many running operations as it may.
+	ErrOperations = errors.New("10 operations are running for you: wait until one has ended, or stop one with DELETE")
+	// ErrNoOperation: there is no operation with the id.
+	ErrNoOperation = errors.New("there is no operation with this id")
+	// ErrOperationEnded: the operation does not run any more, or another process makes the step.
+	ErrOperationEnded = errors.New("the operation has ended")
+)
+
+// operationsLock is the name of the row in meta that begins of operations lock.
+var operationsLock = []byte("operations")
+
+// BeginOperation stores a new operation, with the audit entry of Auditing, and forgets the tenant's
+// oldest ended ones.
+func (a Admin) BeginOperation(ctx context.Context, o Operation) (Operation, error) {
+	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
+		if err := handle.EnsureMeta(ctx, tx, operationsLock, 0); err != nil {
+			return err
+		}
+		var ignored int64
+		if err := tx.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?"+a.h.Locking(handle.LockExclusive), operationsLock).Scan(&ignored); err != nil {
+			return err
+		}
+		now, err := a.h.TimeIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		of := func(compare string) string { return "tenant = ? AND state " + compare + " ?" }
+		tenant, running := []byte(o.Tenant), []byte(OperationRuns)
+		var n int64
+		if err := a.h.ColdIn(ctx, tx, "operations").Where(of("="), tenant, running).Count(&n).Error; err != nil {
+			return err
+		}
+		if n >= RunningOperations {
+			return ErrOperations
+		}
+		var old []int64
+		if err := a.h.ColdIn(ctx, tx, "operations").Where(of("<>"), tenant, running).Order("id DESC").Offset(EndedOperations-1).Limit(2*EndedOperations).Pluck("id", &old).Error; err != nil {
+			return err
+		}
+		if len(old) > 0 {
+			if err := a.h.ColdIn(ctx, tx, "operations").Where("id IN ?", old).Delete(nil).Error; err != nil {
+				return err
+			}
+		}
+		o.ID, o.State, o.Created, o.Changed = 0, OperationRuns, now.UnixMilli(), now.UnixMilli()
+		if err := a.h.ColdIn(ctx, tx, "operations").Create(&o).Error; err != nil {
+			return err
+		}
+		_, err = a.h.Audit(ctx, tx, 0)
+		return err
+	})
+	return o, wrap.Err(err, "storing an operation")
+}
+
+// Operations reads operations, the latest first: those below an id (0: all), at most so many.
+func (a Admin) Operations(ctx context.Context, below int64, most int) (out []Operation, err error) {
+	query := a.h.Cold(ctx, "operations").Order("id DESC").Limit(most)
+	if below > 0 {
+		query = query.Where("id < ?", below)
+	}
+	err = query.Find(&out).Error
+	return out, wrap.Err(err, "reading the operations")
+}
+
+// Operation reads one, or returns ErrNoOperation.
+func (a Admin) Operation(ctx context.Context, id int64) (out Operation, err error) {
+	found := a.h.Cold(ctx, "operations").Where("id = ?", id).Limit(1).Find(&out)
+	if found.Error == nil && found.RowsAffected == 0 {
+		return out, ErrNoOperation
+	}
+	return out, wrap.Err(found.Error, "reading an operation")
+}
+
+// TakeOperation takes the lease of the running operation whose last step was longest ago. nil: none
+// is to be had.
+func (a Admin) TakeOperation(ctx context.Context, holder string) (*Operation, error) {
+	now, err := a.h.Time(ctx)
+	if err != nil {
+		return nil, err
+	}
+	free := []any{[]byte(OperationRuns), now.UnixMilli()}
+	var found []Operation
+	if err := a.h.Cold(ctx, "operations").Where("state = ? AND lease <= ?", free...).Order("changed, id").Limit(1).Find(&found).Error; err != nil || len(found) == 0 {
+		return nil, wrap.Err(err, "looking for operations")
+	}
+	o := &found[0]
+	o.Lease, o.Holder = now.UnixMilli()+OperationLease, holder
+	taken := a.h.Cold(ctx, "operations").Where("id = ?", o.ID).Where("state = ? AND lease <= ?", free...).Updates(map[string]any{"lease": o.Lease, "holder": []byte(holder)})
+	if taken.Error != nil || taken.RowsAffected == 0 {
+		return nil, wrap.Err(taken.Error, "taking an operation")
+	}
+	return o, nil
+}
+
+// HoldOperation keeps the lease, or returns ErrOperationEnded.
+func (a Admin) HoldOperation(ctx context.Context, o *Operation) error {
+	now, err := a.h.Time(ctx)
+	if err != nil {
+		return err
+	}
+	held := a.h.Cold(ctx, "operations").Where("id = ? AND state = ? AND holder = ?", o.ID, []byte(OperationRuns), []byte(o.Holder)).Update("lease", now.UnixMilli()+OperationLease)
+	if held.Error == nil && held.RowsAffected == 0 && !a.isHeld(ctx, o) { // MySQL counts only rows that it changes
+		return ErrOperationEnded
+	}
+	return wrap.Err(held.Error, "holding an operation")
+}
+
+func (a Admin) isHeld(ctx context.Context, o *Operation) bool {
+	now, err := a.Operation(ctx, o.ID)
+	return err != nil && !errors.Is(err, ErrNoOperation) || now.State == OperationRuns && now.Holder == o.Holder
+}
+
+// EndStep stores what a step has changed, and gives the lease back. With a state other than
+// OperationRuns the operation has ended, and the audit entry of Auditing says so. A step whose
+// operation was stopped, or was taken by another process, changes nothing: ErrOperationEnded.
+func (a Admin) EndStep(ctx context.Context, o *Operation, state string) error {
+	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
+		now, err := a.h.TimeIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		o.State, o.Changed, o.Lease = state, max(now.UnixMilli(), o.Changed+1), 0
+		ended := a.h.ColdIn(ctx, tx, "operations").Where("state = ? AND holder = ?", []byte(OperationRuns), []byte(o.Holder)).
+			Select("state", "changed", "lease", "done", "total", "request", "result", "why").Updates(o)
+		if ended.Error == nil && ended.RowsAffected == 0 {
+			return ErrOperationEnded
+		}
+		if ended.Error == nil && state != OperationRuns {
+			_, err = a.h.Audit(ctx, tx, o.Done)
+			return err
+		}
+		return ended.Error
+	})
+	return wrap.Err(err, "storing the step of an operation")
+}
+
+// StopOperation stops a running one, with the audit entry of Auditing, or returns ErrNoOperation or
+// ErrOperationEnded.
+func (a Admin) StopOperation(ctx context.Context, id int64) (out Operation, err error) {
+	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
+		now, err := a.h.TimeIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		out = Operation{}
+		found := a.h.ColdIn(ctx, tx, "operations").Raw("SELECT * FROM operations WHERE id = ?"+a.h.Locking(handle.LockExclusive), id).Scan(&out)
+		switch {
+		case found.Error != nil:
+			return found.Error
+		case found.RowsAffected == 0:
+			return ErrNoOperation
+		case out.State != OperationRuns:
+			return ErrOperationEnded
+		}
+		out.State, out.Changed, out.Lease = OperationStopped, now.UnixMilli(), 0
+		if err := a.h.ColdIn(ctx, tx, "operations").Select("state", "changed", "lease").Updates(&out).Error; err != nil {
+			return err
+		}
+		_, err = a.h.Audit(ctx, tx, out.Done)
+		return err
+	})
+	return out, wrap.Err(err, "stopping an operation")
+}

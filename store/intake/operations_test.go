@@ -1,0 +1,123 @@
+package intake
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/store/admin"
+)
+
+func begun(tenant string) admin.Operation {
+	return admin.Operation{What: "purge", Topic: target, Tenant: tenant, Who: "me", Via: admin.ViaAPI, Progress: admin.Progress{Request: []byte("{}"), Result: []byte("{}"), Total: 3}}
+}
+
+// One process at a time makes the steps of an operation. What a former one says counts no more.
+func TestOperationLease(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		o, err := s.BeginOperation(s.ctx, begun("a"))
+		require.NoError(t, err)
+		first, err := s.TakeOperation(s.ctx, "first")
+		require.NoError(t, err)
+		require.Equal(t, o.ID, first.ID)
+		require.Equal(t, admin.Actor{Who: "me", Via: admin.ViaAPI}, first.Actor())
+		none, err := s.TakeOperation(s.ctx, "second")
+		require.NoError(t, err)
+		require.Nil(t, none, "it is the first one's")
+		require.NoError(t, s.HoldOperation(s.ctx, first))
+
+		_, err = s.db.ExecContext(s.ctx, "UPDATE operations SET lease = 1")
+		require.NoError(t, err)
+		second, err := s.TakeOperation(s.ctx, "second")
+		require.NoError(t, err)
+		require.NotNil(t, second)
+		require.ErrorIs(t, s.HoldOperation(s.ctx, first), admin.ErrOperationEnded)
+		first.Done = 9
+		require.ErrorIs(t, s.EndStep(s.ctx, first, admin.OperationDone), admin.ErrOperationEnded)
+		second.Done, second.Request, second.Result, second.Why = 2, []byte("{2}"), []byte("[2]"), "away"
+		require.NoError(t, s.EndStep(s.ctx, second, admin.OperationRuns))
+
+		third, err := s.TakeOperation(s.ctx, "third")
+		require.NoError(t, err)
+		require.Equal(t, second.Progress, third.Progress, "it goes on")
+		third.Done = 3
+		require.NoError(t, s.EndStep(s.ctx, third, admin.OperationDone))
+		got, err := s.Operation(s.ctx, o.ID)
+		require.NoError(t, err)
+		require.Equal(t, admin.OperationDone, got.State)
+		require.EqualValues(t, 3, got.Done)
+		none, err = s.TakeOperation(s.ctx, "fourth")
+		require.NoError(t, err)
+		require.Nil(t, none)
+		_, err = s.StopOperation(s.ctx, o.ID)
+		require.ErrorIs(t, err, admin.ErrOperationEnded)
+		_, err = s.StopOperation(s.ctx, 99)
+		require.ErrorIs(t, err, admin.ErrNoOperation)
+		_, err = s.Operation(s.ctx, 99)
+		require.ErrorIs(t, err, admin.ErrNoOperation)
+	})
+}
+
+func TestAStoppedOperationEnds(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		o, err := s.BeginOperation(s.ctx, begun("a"))
+		require.NoError(t, err)
+		taken, err := s.TakeOperation(s.ctx, "first")
+		require.NoError(t, err)
+		stopped, err := s.StopOperation(s.ctx, o.ID)
+		require.NoError(t, err)
+		require.Equal(t, admin.OperationStopped, stopped.State)
+		require.ErrorIs(t, s.HoldOperation(s.ctx, taken), admin.ErrOperationEnded)
+		require.ErrorIs(t, s.EndStep(s.ctx, taken, admin.OperationRuns), admin.ErrOperationEnded)
+	})
+}
+
+// Turns go round: the one whose last step was longest ago is next.
+func TestOperationsTakeTurns(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for range 2 {
+			_, err := s.BeginOperation(s.ctx, begun("a"))
+			require.NoError(t, err)
+		}
+		var order []int64
+		for i := range 4 {
+			o, err := s.TakeOperation(s.ctx, fmt.Sprint(i))
+			require.NoError(t, err)
+			order = append(order, o.ID)
+			_, err = s.db.ExecContext(s.ctx, "UPDATE operations SET changed = changed - 10 WHERE id <> ?", o.ID)
+			require.NoError(t, err)
+			require.NoError(t, s.EndStep(s.ctx, o, admin.OperationRuns))
+		}
+		require.Equal(t, []int64{1, 2, 1, 2}, order)
+	})
+}
+
+func TestOperationsAreBounded(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		for range admin.RunningOperations {
+			_, err := s.BeginOperation(s.ctx, begun("a"))
+			require.NoError(t, err)
+		}
+		_, err := s.BeginOperation(s.ctx, begun("a"))
+		require.ErrorIs(t, err, admin.ErrOperations)
+		other, err := s.BeginOperation(s.ctx, begun("b"))
+		require.NoError(t, err, "another tenant's are others")
+		for range admin.EndedOperations + 2 {
+			o, err := s.Operations(s.ctx, 0, 1)
+			require.NoError(t, err)
+			_, err = s.StopOperation(s.ctx, o[0].ID)
+			require.NoError(t, err)
+			_, err = s.BeginOperation(s.ctx, begun("b"))
+			require.NoError(t, err)
+		}
+		_, err = s.Operation(s.ctx, other.ID)
+		require.ErrorIs(t, err, admin.ErrNoOperation, "the oldest are forgotten")
+		all, err := s.Operations(s.ctx, 0, 1000)
+		require.NoError(t, err)
+		require.Len(t, all, admin.RunningOperations+admin.EndedOperations)
+		page, err := s.Operations(s.ctx, all[4].ID, 2)
+		require.NoError(t, err)
+		require.Equal(t, all[5:7], page)
+	})
+}
