@@ -94,7 +94,7 @@ var operations = []operation{
 	{"operate", "POST", "/api/v1/deadletters/replay", `{"topic":"{topic}"}`, "topic", true, false},
 	{"operate", "POST", "/api/v1/deadletters/replay", `{"tag":"vip","dry_run":true}`, "all", false, false},
 	{"operate", "POST", "/api/v1/deadletters/replay", `{"ids":[{letter}],"dry_run":true}`, "all", false, false},
-	{"operate", "POST", "/api/v1/deadletters/{letter}/replay", `{"value":"x"}`, "letter", false, false},
+	{"operate", "POST", "/api/v1/deadletters/{letter}/replay", `{"value":"x"}`, "letter", true, false},
 	{"admin", "POST", "/api/v1/deadletters/purge", `{"topic":"{topic}"}`, "topic", true, false},
 	{"admin", "POST", "/api/v1/deadletters/purge", `{"ids":[999999]}`, "all", false, false},
 	{"read", "GET", "/api/v1/cluster", "", "none", false, false},
