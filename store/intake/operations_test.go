@@ -76,11 +76,12 @@ func TestAStoppedOperationEnds(t *testing.T) {
 // Turns go round: the one whose last step was longest ago is next.
 func TestOperationsTakeTurns(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
+		var order, both []int64
 		for range 2 {
-			_, err := s.BeginOperation(s.ctx, begun("a"))
+			o, err := s.BeginOperation(s.ctx, begun("a"))
 			require.NoError(t, err)
+			both = append(both, o.ID)
 		}
-		var order []int64
 		for i := range 4 {
 			o, err := s.TakeOperation(s.ctx, fmt.Sprint(i))
 			require.NoError(t, err)
@@ -89,7 +90,7 @@ func TestOperationsTakeTurns(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, s.EndStep(s.ctx, o, admin.OperationRuns))
 		}
-		require.Equal(t, []int64{1, 2, 1, 2}, order)
+		require.Equal(t, append(both, both...), order)
 	})
 }
 
