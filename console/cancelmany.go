@@ -21,12 +21,19 @@ func (c *Console) cancelMany(r *http.Request) (view, error) {
 	}
 	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
 	filter := api.CancelMany{Topic: trim("topic"), IDPrefix: trim("q"), Tag: trim("tag")}
+	var err error
+	if filter.From, err = instant(r, "from"); err != nil {
+		return view{}, err
+	}
+	if filter.To, err = instant(r, "to"); err != nil {
+		return view{}, err
+	}
 	if filter == (api.CancelMany{}) {
-		return view{}, badForm("topic, tag and id", "are empty: name the tasks that are meant")
+		return view{}, badForm("topic, tag, id, from and to", "are empty: name the tasks that are meant")
 	}
 	fields := []field{{"do", "cancel"}}
 	var names []string
-	for _, f := range [][3]string{{"topic", "topic", filter.Topic}, {"tag", "tag", filter.Tag}, {"q", "ids that begin with", filter.IDPrefix}} {
+	for _, f := range [][3]string{{"topic", "topic", filter.Topic}, {"tag", "tag", filter.Tag}, {"q", "ids that begin with", filter.IDPrefix}, {"from", "due from", written(filter.From)}, {"to", "due before", written(filter.To)}} {
 		if f[2] != "" {
 			fields, names = append(fields, field{f[0], f[2]}), append(names, f[1]+" "+f[2])
 		}

@@ -47,6 +47,8 @@ func Mount(mux *http.ServeMux, version string) {
 		"GET /replayed":     c.replayed,
 		"GET /cluster":      c.cluster,
 		"GET /audit":        c.audit,
+
+		"GET /runbooks/{name}": c.runbook,
 	} {
 		mux.Handle(pattern, c.page(h))
 	}

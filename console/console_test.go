@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -209,7 +210,7 @@ func requireWhole(t *testing.T, resp *http.Response, text string) {
 	require.Equal(t, "nosniff", resp.Header.Get("X-Content-Type-Options"))
 	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 	require.NotContains(t, text, "ZgotmplZ")
-	text = strings.ReplaceAll(text, `<a href="https://github.com/notyet/notyet/blob/main/docs/runbooks/`, "") // a link loads nothing
+	text = strings.ReplaceAll(text, `<a href="`+published, "") // a link loads nothing
 	require.NotRegexp(t, regexp.MustCompile(`(?i)<script[^>]*>[^<]|\sstyle="|<style|\son[a-z]+="|(src|href)="(https?:)?//`), text)
 }
 
@@ -441,14 +442,19 @@ func TestOverviewOfSomeTopicsHasNoFalseZeros(t *testing.T) {
 	}, time.Minute, 50*time.Millisecond)
 	_, page := b.get("/")
 	require.Contains(t, page, `id="own"`)
-	require.Contains(t, page, "5 tasks, at most 5 in a minute")
+	require.Contains(t, page, "<p>5 tasks fall due. Deliveries are not shown: they are counted of all targets together.</p>")
+	require.Contains(t, page, "<td>not known</td><td>5</td>")
+	_, found := b.get(html.UnescapeString(regexp.MustCompile(`<a href="([^"]+)"[^>]*><rect class="comes"`).FindStringSubmatch(page)[1]))
+	require.Contains(t, found, "orders.eu")
+	require.NotContains(t, found, "bills")
 	require.Contains(t, page, `<a href="/deadletters?kind=dead">dead</a> 5<`)
 	require.NotContains(t, page, "name one with topic")
 	require.NotContains(t, page, "/s</p>", "rates are of the whole installation")
 	require.NotContains(t, page, `id="lateness"`)
 	require.NotContains(t, page, "would raise an alert")
 	_, page = w.as("read").get("/")
-	require.Contains(t, page, "10 tasks")
+	require.Contains(t, page, "<p>10 tasks fall due.</p>")
+	require.Contains(t, page, "<td>0</td><td>10</td>")
 	require.Contains(t, page, "dead</a> 10<")
 	require.Contains(t, page, "0/s</p>")
 }
@@ -459,10 +465,10 @@ func TestOverviewThatCannotBeRead(t *testing.T) {
 	b := w.as("read")
 	_, page := b.get("/")
 	require.Contains(t, page, "<li>none</li>", "there are no dead letters")
-	d := &overviewData{AllErr: "the database is away", ClusterErr: "the database is away", ChartErr: "the database is away"}
+	d := &overviewData{AllErr: "the database is away", ClusterErr: "the database is away", RiverErr: "the database is away"}
 	var out bytes.Buffer
 	require.NoError(t, pages["overview"].ExecuteTemplate(&out, "content", shown{Data: d}))
-	for _, untrue := range []string{"none", ">0<", "0/s", "would raise", "at most 0", "nothing yet"} {
+	for _, untrue := range []string{"none", ">0<", "0/s", "would raise", "<td>0</td>"} {
 		require.NotContains(t, out.String(), untrue)
 	}
 	d = &overviewData{All: api.Overview{Now: &api.Work{}, Missing: []api.Missing{{What: "dead_letters", Why: "w"}, {What: "targets", Why: "w"}, {What: "overdue", Why: "w"}, {What: "alerts", Why: "w"}}}}
@@ -475,16 +481,43 @@ func TestOverviewThatCannotBeRead(t *testing.T) {
 
 // An alert on the overview leads to the page that its rule names.
 func TestAlertsLeadToTheirRunbooks(t *testing.T) {
-	rules, err := os.ReadFile("../docs/alerts.yml")
-	require.NoError(t, err)
-	urls := regexp.MustCompile(`runbook_url: (\S+/NotyetLate\.md)\n`).FindSubmatch(rules)
-	require.NotNil(t, urls)
 	var out bytes.Buffer
 	late := 49_970.0
 	d := &overviewData{All: api.Overview{Alerts: []api.Alert{{Name: "NotyetLate", Why: "w"}}, Now: &api.Work{LatenessP99: &late}}}
 	require.NoError(t, pages["overview"].ExecuteTemplate(&out, "content", shown{Data: d}))
-	require.Contains(t, out.String(), `<a href="`+string(urls[1])+`">docs/runbooks/NotyetLate.md</a>`)
+	require.Contains(t, out.String(), `href="/runbooks/NotyetLate"`)
 	require.Contains(t, out.String(), `id="lateness">50 s<`)
+}
+
+// Each alert has a page here, whose links lead to pages that exist.
+func TestRunbooksAreServed(t *testing.T) {
+	b := newWorld(t, true).as("read")
+	rules, err := os.ReadFile("../docs/alerts.yml")
+	require.NoError(t, err)
+	alerts := regexp.MustCompile(`alert: (\w+)\n`).FindAllSubmatch(rules, -1)
+	require.Greater(t, len(alerts), 20)
+	for _, alert := range alerts {
+		path := "/runbooks/" + string(alert[1])
+		resp, text := b.get(path)
+		require.Equal(t, http.StatusOK, resp.StatusCode, path)
+		requireWhole(t, resp, text)
+		require.Contains(t, text, "<h1>"+string(alert[1])+"</h1>")
+		require.Contains(t, text, "<h2>Do</h2>", path)
+		for _, link := range regexp.MustCompile(`id="runbook">[\s\S]*</main>`).FindAllString(text, -1) {
+			for _, to := range regexp.MustCompile(`href="([^"#]*)`).FindAllStringSubmatch(link, -1) {
+				if page, elsewhere := strings.CutPrefix(to[1], published); elsewhere {
+					require.FileExists(t, "../"+page)
+					continue
+				}
+				resp, _ := b.get("/runbooks/" + to[1])
+				require.Equal(t, http.StatusOK, resp.StatusCode, to[1])
+			}
+		}
+	}
+	for _, name := range []string{"Unknown", "..%2Falerts", "%2e%2e%2falerts.yml", "NotyetLate.md.md"} {
+		resp, _ := b.get("/runbooks/" + name)
+		require.Equal(t, http.StatusNotFound, resp.StatusCode, name)
+	}
 }
 
 // A timer has a name space of its own: its changes are none of the task with the same name.
@@ -729,4 +762,28 @@ func TestSignInLeadsBack(t *testing.T) {
 		_, text := b.get(to.String())
 		require.Contains(t, text, "nothing was changed")
 	}
+}
+
+// Tasks are found, and cancelled, by the time at which they are due.
+func TestFindByTime(t *testing.T) {
+	w := newWorld(t, true)
+	at := time.Now().Add(3 * time.Hour).Truncate(time.Minute)
+	for i := range 3 {
+		c := w.request("orders", fmt.Sprint("a", i), nil)
+		c.Request.Due = at.Add(time.Duration(i) * time.Minute).UnixMilli()
+		w.apply(c)
+	}
+	b := w.as("operate")
+	q := url.Values{"from": {at.Add(time.Minute).UTC().Format(time.RFC3339)}, "to": {at.Add(2 * time.Minute).UTC().Format(time.RFC3339)}}
+	_, text := b.get("/find?" + q.Encode())
+	require.Contains(t, text, ">a1<")
+	require.NotContains(t, text, ">a0<")
+	require.NotContains(t, text, ">a2<")
+	q.Set("do", "cancel")
+	_, text = b.get("/find?" + q.Encode())
+	require.Contains(t, text, `id="confirm"`)
+	require.Contains(t, text, "1 tasks now")
+	resp, text := b.get("/find?from=tomorrow")
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	require.Contains(t, text, "from ")
 }

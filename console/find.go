@@ -12,6 +12,7 @@ import (
 
 type findData struct {
 	Q, Topic, Tag, State string
+	From, To             api.Instant // of due times, or of ends
 	Ended                bool
 	Named                []api.Task // several with the typed id
 	Lists                []foundList
@@ -45,8 +46,16 @@ func (c *Console) find(r *http.Request) (view, error) {
 	}
 	d := &findData{Q: strings.TrimSpace(r.FormValue("q")), Topic: strings.TrimSpace(r.FormValue("topic")), Tag: strings.TrimSpace(r.FormValue("tag")), State: r.FormValue("state"), Ended: r.FormValue("ended") != "", States: taskStates}
 	v := view{page: "find", title: "Find a task", data: d}
+	var err error
+	if d.From, err = instant(r, "from"); err != nil {
+		return v, err
+	}
+	if d.To, err = instant(r, "to"); err != nil {
+		return v, err
+	}
+	byTime := written(d.From)+written(d.To) != ""
 	goesOn := r.FormValue("cursor") != ""
-	d.Asked = d.Q != "" || d.Topic != "" || d.Tag != "" || d.State != "" || d.Ended || goesOn
+	d.Asked = d.Q != "" || d.Topic != "" || d.Tag != "" || d.State != "" || byTime || d.Ended || goesOn
 	if !d.Asked {
 		return v, nil
 	}
@@ -55,7 +64,7 @@ func (c *Console) find(r *http.Request) (view, error) {
 		readings = append(readings, reading{topic, id})
 	}
 	for _, read := range readings {
-		if read.text == "" || goesOn {
+		if read.text == "" || goesOn || byTime {
 			continue
 		}
 		var page api.Tasks
@@ -69,7 +78,7 @@ func (c *Console) find(r *http.Request) (view, error) {
 	} else if len(d.Named) > 0 {
 		return v, nil
 	}
-	d.Cancels = d.State == "" && !d.Ended && !goesOn && d.Q+d.Topic+d.Tag != ""
+	d.Cancels = d.State == "" && !d.Ended && !goesOn && (d.Q+d.Topic+d.Tag != "" || byTime)
 	d.None = true
 	until := time.Now().Add(walkFor)
 	for _, read := range readings {
@@ -113,7 +122,7 @@ func (c *Console) walk(r *http.Request, d *findData, read reading, ended bool, u
 		l.Topic = read.topic
 	}
 	for {
-		q := url.Values{"limit": {"50"}, "topic": {read.topic}, "id-prefix": {read.text}, "tag": {d.Tag}, "state": {d.State}, "cursor": {cursor}}
+		q := url.Values{"limit": {"50"}, "topic": {read.topic}, "id-prefix": {read.text}, "tag": {d.Tag}, "state": {d.State}, "from": {written(d.From)}, "to": {written(d.To)}, "cursor": {cursor}}
 		if ended {
 			q.Set("ended", "true")
 		}
@@ -125,7 +134,7 @@ func (c *Console) walk(r *http.Request, d *findData, read reading, ended bool, u
 		if len(l.Tasks) == 0 && cursor != "" && time.Now().Before(until) {
 			continue
 		}
-		fields := url.Values{"q": {read.text}, "topic": {read.topic}, "tag": {d.Tag}, "state": {d.State}}
+		fields := url.Values{"q": {read.text}, "topic": {read.topic}, "tag": {d.Tag}, "state": {d.State}, "from": {written(d.From)}, "to": {written(d.To)}}
 		if ended {
 			fields.Set("ended", "on")
 		}

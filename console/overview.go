@@ -14,13 +14,13 @@ import (
 // overviewData is the first page. An unreadable part says why, and the others are shown.
 type overviewData struct {
 	Topic      string
-	Chart      chart
-	ChartErr   string
-	Counted    int64 // Unix ms; 0: all
+	Reach      string
+	Reaches    []reach
+	River      *river
+	RiverErr   string // why it is not known what comes
+	Counted    int64  // Unix ms; 0: all
 	All        api.Overview
 	AllErr     string
-	Lateness   curve // p99, ms
-	Delivered  curve // per second
 	Cluster    api.Cluster
 	ClusterErr string
 	Free       int // slots without an owner that lives
@@ -33,23 +33,23 @@ func (d *overviewData) Knows(what string) bool {
 	return d.AllErr == "" && !slices.ContainsFunc(d.All.Missing, func(m api.Missing) bool { return m.What == what })
 }
 
-const (
-	chartMinutes = 120
-	curveMinutes = 360
-)
-
 func (c *Console) overview(r *http.Request) (view, error) {
 	ctx := r.Context()
 	d := &overviewData{Topic: r.FormValue("topic")}
 	// One by one: lists are few at a time, and one operator must not crowd out others.
+	of := reachOf(r.FormValue("reach"))
+	d.Reach, d.Reaches = of.Name, reaches
+	d.River = newRiver(time.Now().UnixMilli(), of)
 	var forecast api.Forecast
-	begin := time.Now().Truncate(time.Minute)
-	q := url.Values{"from": {ms(begin)}, "to": {ms(begin.Add(chartMinutes * time.Minute))}, "step": {"1m"}, "topic": {d.Topic}, "own": {"true"}}
-	d.ChartErr = text(c.inside.get(ctx, "/forecast", q, &forecast))
-	d.Chart, d.Counted = newChart(begin.UnixMilli(), chartMinutes, forecast.Steps), forecast.Next
-	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.Itoa(curveMinutes)}, "own": {"true"}}, &d.All))
-	d.Lateness = newCurve(d.All.At, d.All.Series, func(m api.Minute) float64 { return value(m.LatenessP99) })
-	d.Delivered = newCurve(d.All.At, d.All.Series, func(m api.Minute) float64 { return m.Delivered })
+	q := url.Values{"from": {digitsOf(d.River.now)}, "to": {digitsOf(d.River.end())}, "step": {strconv.FormatInt(of.step, 10) + "m"}, "topic": {d.Topic}, "own": {"true"}}
+	d.RiverErr = text(c.inside.get(ctx, "/forecast", q, &forecast))
+	d.River.come(forecast.Steps)
+	d.Counted = forecast.Next
+	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.FormatInt(of.back, 10)}, "own": {"true"}}, &d.All))
+	if d.Topic == "" && d.All.Now != nil { // deliveries are counted of all targets together
+		d.River.flow(d.All.Series)
+	}
+	d.River.draw(d.Topic)
 	d.ClusterErr = text(c.inside.get(ctx, "/cluster", nil, &d.Cluster))
 	for _, s := range d.Cluster.Slots {
 		if !s.Alive {
@@ -64,7 +64,7 @@ func (c *Console) overview(r *http.Request) (view, error) {
 	return view{page: "overview", title: "Overview", data: d}, nil
 }
 
-func ms(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
+func digitsOf(n int64) string { return strconv.FormatInt(n, 10) }
 
 func value(f *float64) float64 {
 	if f == nil {

@@ -1,0 +1,186 @@
+package console
+
+import (
+	"math"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/notyet/notyet/api"
+)
+
+// reach is how far the river goes, in minutes, and how many of them a bar stands for.
+type reach struct {
+	Name              string
+	back, ahead, step int64
+}
+
+// reaches are the views to choose from, the first one by default. The figures of deliveries go back six hours.
+var reaches = []reach{{"2 hours", 120, 120, 1}, {"24 hours", 360, 1440, 10}, {"7 days", 360, 7*1440 + 360, 60}}
+
+func reachOf(name string) reach {
+	for _, r := range reaches {
+		if r.Name == name {
+			return r
+		}
+	}
+	return reaches[0]
+}
+
+// river is what was delivered and what falls due, by time: a bar for each step, in units of the viewBox.
+type river struct {
+	Bars          []bar
+	Rows          []riverRow
+	Width, Height int
+	Now           int  // x
+	Known         bool // Delivered is
+	Most          int64
+	Quarter       int64 // half as high as Most
+	Coming        int64 // falls due
+	Marks         []mark
+	Step          string
+	begin, step   int64 // ms
+	now           int64 // Unix ms, a multiple of the step
+}
+
+type bar struct {
+	X, Y, Width, Height int
+	Class               string // comes, sent, late, very-late
+	Path, Says          string
+	At, Count           int64
+	ended               bool
+	p99                 float64 // of its latest deliveries, ms
+}
+
+type mark struct {
+	X    int
+	Text string
+}
+
+// riverRow is a part of the river in words.
+type riverRow struct {
+	From, To         int64 // Unix ms
+	Delivered, Comes int64
+	Path             string
+}
+
+const (
+	barWidth    = 5
+	riverHeight = 120
+	riverRows   = 12
+	riverMarks  = 6
+)
+
+// newRiver has no bars yet. now is a Unix time in ms.
+func newRiver(now int64, r reach) *river {
+	step := r.step * 60_000
+	at := now - now%step
+	v := &river{Height: riverHeight, step: step, now: at, begin: at - r.back*60_000, Step: map[int64]string{1: "minute", 10: "ten minutes", 60: "hour"}[r.step]}
+	v.Width = int((r.back+r.ahead)/r.step) * barWidth
+	v.Now = int(r.back/r.step) * barWidth
+	form := "15:04"
+	if r.ahead > 1440 {
+		form = "2 Jan 15:04"
+	}
+	for i := range riverMarks {
+		x := v.Width * i / riverMarks / barWidth * barWidth
+		v.Marks = append(v.Marks, mark{x, clock(v.timeOf(x), form)})
+	}
+	return v
+}
+
+func (v *river) timeOf(x int) int64 { return v.begin + int64(x/barWidth)*v.step }
+
+func (v *river) end() int64 { return v.timeOf(v.Width) }
+
+// flow adds the deliveries of the minutes before now.
+func (v *river) flow(minutes []api.Minute) {
+	v.Known = true
+	for _, m := range minutes {
+		n := int64(math.Round(m.Delivered * 60))
+		if m.At < v.begin || m.At >= v.now+v.step || n == 0 {
+			continue
+		}
+		b := v.bar(m.At, true)
+		b.Count += n
+		b.p99 = max(b.p99, value(m.LatenessP99))
+	}
+}
+
+// come adds the tasks that fall due.
+func (v *river) come(steps []api.ForecastStep) {
+	for _, s := range steps {
+		if s.At < v.now || s.At >= v.end() || s.Count <= 0 {
+			continue
+		}
+		v.bar(s.At, false).Count += s.Count
+		v.Coming += s.Count
+	}
+}
+
+// bar returns the bar of a time, of what has ended or of what comes.
+func (v *river) bar(at int64, ended bool) *bar {
+	x := int((at-v.begin)/v.step) * barWidth
+	for i := range v.Bars {
+		if b := &v.Bars[i]; b.X == x && b.ended == ended {
+			return b
+		}
+	}
+	v.Bars = append(v.Bars, bar{X: x, Width: barWidth - 1, At: v.timeOf(x), ended: ended})
+	return &v.Bars[len(v.Bars)-1]
+}
+
+// class is the colour of a bar. Deliveries are late from a second on, and very late from a minute on.
+func (b *bar) class() string {
+	switch {
+	case !b.ended:
+		return "comes"
+	case b.p99 < 1000:
+		return "sent"
+	case b.p99 < 60_000:
+		return "late"
+	}
+	return "very-late"
+}
+
+// draw gives the bars their heights, words and links. A height grows with the square root of the
+// number, so that one burst leaves the others to be seen.
+func (v *river) draw(topic string) {
+	for _, b := range v.Bars {
+		v.Most = max(v.Most, b.Count)
+	}
+	v.Quarter = v.Most / 4
+	rows := make([]riverRow, riverRows)
+	for i := range rows {
+		rows[i].From, rows[i].To = v.timeOf(v.Width*i/riverRows), v.timeOf(v.Width*(i+1)/riverRows)
+		rows[i].Path = v.path(topic, rows[i].From, rows[i].To, rows[i].To <= v.now)
+	}
+	for i := range v.Bars {
+		b := &v.Bars[i]
+		b.Height = max(2, int(math.Sqrt(float64(b.Count)/float64(v.Most))*riverHeight))
+		b.Y = riverHeight - b.Height
+		b.Class, b.Path = b.class(), v.path(topic, b.At, b.At+v.step, b.ended)
+		row := &rows[b.X*riverRows/v.Width]
+		b.Says = clock(b.At, "15:04") + " UTC: " + digits(b.Count)
+		if b.ended {
+			b.Says += " delivered, p99 " + lasting(b.p99) + " late"
+			row.Delivered += b.Count
+		} else {
+			b.Says += " fall due"
+			row.Comes += b.Count
+		}
+	}
+	v.Rows = rows
+}
+
+// path is the tasks of a bar.
+func (v *river) path(topic string, from, to int64, ended bool) string {
+	q := url.Values{"from": {strconv.FormatInt(from, 10)}, "to": {strconv.FormatInt(to, 10)}}
+	set(q, "topic", topic)
+	if ended {
+		q.Set("ended", "on")
+	}
+	return "/find?" + q.Encode()
+}
+
+func clock(ms int64, form string) string { return time.UnixMilli(ms).UTC().Format(form) }

@@ -1,0 +1,54 @@
+package console
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/api"
+)
+
+// One bar for each step, late ones in their colour. A burst leaves the others to be seen, and the
+// table has the same sums.
+func TestRiver(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 31, 0, time.UTC)
+	minute := func(before int, perSecond, p99 float64) api.Minute {
+		at := now.Truncate(time.Minute).Add(-time.Duration(before) * time.Minute)
+		return api.Minute{At: at.UnixMilli(), Work: api.Work{Delivered: perSecond, LatenessP99: &p99}}
+	}
+	comes := func(after time.Duration, n int64) api.ForecastStep {
+		return api.ForecastStep{At: now.Truncate(time.Minute).Add(after).UnixMilli(), Count: n}
+	}
+	for _, of := range reaches {
+		v := newRiver(now.UnixMilli(), of)
+		v.flow([]api.Minute{minute(3, 2, 4), minute(61, 1, 1500), minute(100, 1, 90_000), minute(7000, 5, 4)})
+		v.come([]api.ForecastStep{comes(0, 7), comes(time.Hour, 100_000), comes(2*time.Hour-time.Minute, 1), comes(8*24*time.Hour, 5)})
+		v.draw("orders")
+		says := map[string]bool{}
+		var ended, coming int64
+		for _, b := range v.Bars {
+			says[fmt.Sprint(b.Class, " ", b.Count)] = true
+			require.GreaterOrEqual(t, b.Y, 0)
+			require.Equal(t, riverHeight, b.Y+b.Height)
+			require.GreaterOrEqual(t, b.Height, 2, "it can be seen")
+			require.Less(t, b.X, v.Width)
+			require.Equal(t, b.ended, b.X <= v.Now && b.Class != "comes")
+		}
+		for i, r := range v.Rows {
+			ended, coming = ended+r.Delivered, coming+r.Comes
+			require.Less(t, r.From, r.To)
+			require.True(t, i == 0 || v.Rows[i-1].To == r.From, "nothing between two rows")
+		}
+		require.Equal(t, int64(240), ended, of.Name)
+		require.Equal(t, int64(100_008), coming, of.Name)
+		require.Equal(t, coming, v.Coming)
+		require.True(t, says["sent 120"] || of.step > 1 && len(says) > 0, says)
+		if of.step == 1 {
+			require.Equal(t, map[string]bool{"sent 120": true, "late 60": true, "very-late 60": true, "comes 7": true, "comes 100000": true, "comes 1": true}, says)
+			require.Contains(t, v.Bars[0].Path, "ended=on&from=1795953420000&to=1795953480000&topic=orders")
+			require.Equal(t, "11:57 UTC: 120 delivered, p99 4 ms late", v.Bars[0].Says)
+		}
+	}
+}
