@@ -15,7 +15,8 @@ type reach struct {
 	back, ahead, step int64
 }
 
-// reaches are the views to choose from, the first one by default. The figures of deliveries go back six hours.
+// reaches are the views to choose from, the first one by default. Figures of deliveries are kept
+// for six hours.
 var reaches = []reach{{"2 hours", 120, 120, 1}, {"24 hours", 360, 1440, 10}, {"7 days", 360, 7*1440 + 360, 60}}
 
 func reachOf(name string) reach {
@@ -27,7 +28,8 @@ func reachOf(name string) reach {
 	return reaches[0]
 }
 
-// river is what was delivered and what falls due, by time: a bar for each step, in units of the viewBox.
+// river is what was delivered and what falls due, by time: a bar for each step, in units of the
+// viewBox.
 type river struct {
 	Bars          []bar
 	Rows          []riverRow
