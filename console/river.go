@@ -132,7 +132,8 @@ func (v *river) bar(at int64, ended bool) *bar {
 	return &v.Bars[len(v.Bars)-1]
 }
 
-// class is the colour of a bar. Deliveries are late from a second on, and very late from a minute on.
+// class is the colour of a bar. Deliveries are late from a second on, and very late from a minute
+// on.
 func (b *bar) class() string {
 	switch {
 	case !b.ended:
