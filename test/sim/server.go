@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -30,10 +31,11 @@ type server struct {
 	rnd   *rand.Rand
 	hits  int // calls that met something else than a server that is well
 	all   int
+	by    map[string]int // all, by the names of processes
 }
 
 func newServer(name string, seed uint64) *server {
-	return &server{name: name, apart: map[string]condition{}, well: make(chan struct{}), rnd: rand.New(rand.NewPCG(seed, 77))}
+	return &server{name: name, apart: map[string]condition{}, by: map[string]int{}, well: make(chan struct{}), rnd: rand.New(rand.NewPCG(seed, 77))}
 }
 
 var (
@@ -72,6 +74,9 @@ func (s *server) state(p *process) condition {
 	defer s.mu.Unlock()
 	c, _ := s.seenBy(p)
 	s.all++
+	if p != nil {
+		s.by[p.name]++
+	}
 	if c != (condition{}) {
 		s.hits++
 	}
@@ -116,6 +121,13 @@ func (s *server) counts() (all, hits int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all, s.hits
+}
+
+// callers is how many calls each process has made, by name.
+func (s *server) callers() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.by)
 }
 
 // await waits while the server is frozen for p (or mute, where answers count), until one of the others ends the wait: false.

@@ -77,7 +77,7 @@ func (s *total) run(t *testing.T, p plan) {
 func (s *total) print(t *testing.T) {
 	t.Helper()
 	took := time.Since(s.began)
-	t.Logf("%d seeds in %v (%v each), %d failed: %.1f virtual hours, %d requests, %d faults, %d database calls, at most %d calls of one server in a virtual second, %d identities with an order that explains them, %d without a verdict, %d answers that a database forgot and Kafka did not; per second: %.1f seeds, %.0f virtual seconds, %.0f requests, %.1f faults",
+	t.Logf("%d seeds in %v (%v each), %d failed: %.1f virtual hours, %d requests, %d faults, %d database calls, at most %d calls of one server by one process in a virtual second, %d identities with an order that explains them, %d without a verdict, %d answers that a database forgot and Kafka did not; per second: %.1f seeds, %.0f virtual seconds, %.0f requests, %.1f faults",
 		s.seeds, took.Round(time.Millisecond), (took / time.Duration(max(s.seeds, 1))).Round(time.Millisecond), s.failed, s.virtual.Hours(), s.requests, s.faults, s.calls, s.busiest, s.linear, s.undecided, s.remembered,
 		float64(s.seeds)/took.Seconds(), s.virtual.Seconds()/took.Seconds(), float64(s.requests)/took.Seconds(), float64(s.faults)/took.Seconds())
 }

@@ -17,6 +17,9 @@ import (
 // walkSeeds is the first seed whose tasks are listed meanwhile, in pages of one to five.
 const walkSeeds = regimeSeeds
 
+// lister is the name of who lists.
+const lister = "lister"
+
 // walk lists tasks as a process of its own, most often while the number of slots changes.
 func (w *world) walk(begin time.Time) {
 	if !w.has(walkSeeds) || w.setback.lost > 0 {
@@ -46,7 +49,7 @@ func (w *world) walk(begin time.Time) {
 // releases meanwhile may be on no page, because held tasks are last.
 func (w *world) walkOnce(f look.ListFilter, rest time.Duration) {
 	ctx := context.Background()
-	st, err := store.Open(ctx, store.Config{Connector: w.db.of(newProcess("lister")), MaxConns: 2, Clock: w.db.clock, Life: lifeOf}, zap.NewNop())
+	st, err := store.Open(ctx, store.Config{Connector: w.db.of(newProcess(lister)), MaxConns: 2, Clock: w.db.clock, Life: lifeOf}, zap.NewNop())
 	if err != nil {
 		w.note("nothing is listed: %v", err)
 		return

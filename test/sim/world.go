@@ -126,7 +126,7 @@ type Outcome struct {
 	Requests int
 	Faults   int
 	Calls    int
-	Busiest  int // calls of one server in one second of virtual time
+	Busiest  int // calls of one server by one process, in one second of virtual time
 
 	Remembered        int // answers that the database forgot, and Kafka did not
 	Linear, Undecided int // identities whose history one order explains, and those without a verdict
