@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
@@ -25,9 +26,12 @@ type Named struct {
 }
 
 // Run returns kafka.ErrOlderCopy once a command has given another copy of the database a newer
-// name. Otherwise it looks until ctx ends.
+// name. Otherwise it looks until ctx ends. A process may have been paused during a look, which is
+// then old: the next look follows at once.
 func (n Named) Run(ctx context.Context) error {
-	for warned := false; ctx.Err() == nil; loop.Rest(ctx, every) {
+	began := time.Now()
+	for warned := false; ctx.Err() == nil; loop.Rest(ctx, every-time.Since(began)) {
+		began = time.Now()
 		err := n.Compare(ctx)
 		if errors.Is(err, kafka.ErrOlderCopy) {
 			return err
