@@ -2,17 +2,12 @@ package service
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/copies"
 	"github.com/notyet/notyet/internal/kafka"
-	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
@@ -39,34 +34,22 @@ func (e *Engine) watchCopies() {
 	})
 }
 
-// strangersFor is how long scanners may be at work without a sign of life in the database. One that
-// cannot write there tells the group so within 25 s.
-const strangersFor = 30 * time.Second
-
-// checkStrangers refuses to start beside scanners at work on another copy of the database, which
-// would lose partitions to this one. Scanners that write to this copy have noted there twice that
-// they live: one that waits here beside this one has done so once. Without an answer, the scanner
-// starts.
+// checkStrangers refuses to start a scanner beside others that work on another copy of the
+// database.
 func (e *Engine) checkStrangers(client *kgo.Client) error {
 	group := e.cfg.Scanner.Group
-	for began := time.Now(); e.ctx.Err() == nil; loop.Rest(e.ctx, time.Second) {
-		ctx, cancel := context.WithTimeout(e.ctx, command.DialTimeout)
-		scanners, err := scanner.AtWork(ctx, client, group)
-		var alive []admin.Service
-		if err == nil && len(scanners) > 0 {
-			alive, err = look.New(e.store).Services(ctx)
-		}
-		cancel()
-		known := slices.ContainsFunc(alive, func(v admin.Service) bool {
-			apart := max(v.Seen-v.Started, v.Started-v.Seen) // the database's clock may have been set back
-			return v.Kind != "dispatcher" && v.ID != e.alive.service.ID && apart >= admin.ServiceLease/3
-		})
-		if err != nil || len(scanners) == 0 || known {
-			return nil
-		}
-		if time.Since(began) >= strangersFor {
-			return fmt.Errorf("scanners of the consumer group %s work on another copy of this database, or `reconcile` is at work: %s have not written to the database of mysql.dsn for %v. Correct mysql.dsn, or stop them; see docs/recovery.md", group, strings.Join(scanners, ", "), strangersFor)
-		}
-	}
-	return nil
+	return copies.Strangers{
+		Group:  group,
+		AtWork: func(ctx context.Context) ([]string, error) { return scanner.AtWork(ctx, client, group) },
+		Signs: func(ctx context.Context) (out []copies.Sign, err error) {
+			alive, err := look.New(e.store).Services(ctx)
+			for _, v := range alive {
+				if v.Kind != "dispatcher" && v.ID != e.alive.service.ID {
+					out = append(out, copies.Sign{Seen: v.Seen, Started: v.Started})
+				}
+			}
+			return out, err
+		},
+		Every: signsEvery,
+	}.Check(e.ctx)
 }

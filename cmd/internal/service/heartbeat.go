@@ -28,10 +28,13 @@ type heartbeat struct {
 	index   string       // the kind of its index
 	intakes []api.Intake // that its scanner reads
 	log     *zap.Logger
-	every   time.Duration // default a third of the lease
+	every   time.Duration // default signsEvery
 	figures func() []byte // what it says of its work; nil: nothing
 	failing bool          // the last time
 }
+
+// signsEvery is the usual time between two notes.
+const signsEvery = admin.ServiceLease * time.Millisecond / 3
 
 func newHeartbeat(st *store.Store, kind, http, index string, log *zap.Logger) *heartbeat {
 	host, _ := os.Hostname()
@@ -83,7 +86,7 @@ func (h *heartbeat) run(ctx context.Context) (tooOld error) {
 		}
 	}
 	beat(ctx)
-	loop.Every(ctx, cmp.Or(h.every, admin.ServiceLease*time.Millisecond/3), beat)
+	loop.Every(ctx, cmp.Or(h.every, signsEvery), beat)
 	return tooOld
 }
 
