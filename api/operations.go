@@ -25,7 +25,7 @@ type Operation struct {
 	State   string          `json:"state"            doc:"running; done; failed: why says the reason; stopped" enum:"running,done,failed,stopped"`
 	Done    int64           `json:"done"             doc:"tasks, dead letters or runs that it has come to"`
 	Total   int64           `json:"total"            doc:"how many there are, as counted at the beginning"`
-	Result  json.RawMessage `json:"result,omitempty" doc:"what the request without async answers, of all that was done so far; of a replay the letters are the latest"`
+	Result  json.RawMessage `json:"result,omitempty" doc:"what the request without async answers, of all that was done so far; of a replay the letters are the last 100"`
 	Topic   string          `json:"topic,omitempty"  doc:"target topic; absent: several"`
 	Timer   string          `json:"timer,omitempty"  doc:"of a backfill"`
 	Who     string          `json:"who"              doc:"who asked for it"`
@@ -100,7 +100,7 @@ func (s *server) begin(ctx context.Context, j *job) (Operation, error) {
 func maySee(c access.Caller, o admin.Operation) bool { return withinLetters(c, o.Topic) == nil }
 
 type listOperationsInput struct {
-	Limit  int    `query:"limit"  default:"100"                 maximum:"1000"   minimum:"1"`
+	Limit  int    `query:"limit"  default:"100"                 maximum:"100"    minimum:"1"`
 	Cursor string `query:"cursor" doc:"that of the page before" maxLength:"1000"`
 }
 

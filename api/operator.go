@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -250,20 +251,19 @@ func (o *Operator) replay(ctx context.Context, r *ReplayRequest, op *admin.Opera
 				all.Skipped++
 			}
 		}
-		at, missing := all.At, united(all.Missing, out.Missing)
-		if len(out.Letters) == 0 {
-			out.Letters = all.Letters
-		}
-		if all.Page = out; at > 0 {
-			all.At = at
-		}
-		all.Missing = missing
+		letters := append(all.Letters, out.Letters...)
+		out.Letters = letters[max(0, len(letters)-lettersShown):]
+		out.At, out.Missing = cmp.Or(all.At, out.At), united(all.Missing, out.Missing)
+		all.Page = out
 	})
 }
 
+// lettersShown is how many letters the result of a replay has.
+const lettersShown = 100
+
 // ReplayedMany is the result of a replay that is an operation.
 type ReplayedMany struct {
-	deadletter.Page       // the letters are those of the latest page
+	deadletter.Page       // with the last letters
 	Replayed        int64 `json:"replayed"`
 	Skipped         int64 `json:"skipped"`
 }

@@ -97,6 +97,7 @@ func TestOperations(t *testing.T) {
 			require.NoError(t, json.Unmarshal(o.Result, &all))
 			require.Equal(t, []int64{3, 1, 0}, []int64{all.Replayed, all.Skipped, all.Next})
 			require.NotZero(t, all.At)
+			require.Len(t, all.Letters, 4, "of both pages")
 		case backfilling:
 			var all Backfilled
 			require.NoError(t, json.Unmarshal(o.Result, &all))

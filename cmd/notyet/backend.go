@@ -74,7 +74,8 @@ type source interface {
 
 type backend struct {
 	source
-	close func()
+	close   func()
+	intakes []api.Intake // of the databases
 }
 
 func (a *app) backend(c asking) (*backend, error) {
@@ -89,7 +90,7 @@ func (a *app) backend(c asking) (*backend, error) {
 		}
 		client := api.NewClient(ccfg)
 		client.OnMissing = a.missing()
-		return &backend{client, func() {}}, nil
+		return &backend{source: client, close: func() {}}, nil
 	}
 	return a.direct(cfg)
 }
@@ -134,7 +135,7 @@ func (a *app) direct(cfg *config.Config) (*backend, error) {
 		d.close()
 		return nil, err
 	}
-	return &backend{fleet, d.close}, nil
+	return &backend{fleet, d.close, service.Intakes(cfg)}, nil
 }
 
 // direct is what a command has open.

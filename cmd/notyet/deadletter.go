@@ -12,6 +12,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/progress"
 
+	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/loop"
@@ -184,6 +185,57 @@ type deadReplayCmd struct {
 	letterChoice
 	DryRun bool    `help:"Print what would happen, and change nothing."`
 	Rate   float64 `help:"At most this many a second." placeholder:"N"`
+	letterEdit
+}
+
+// letterEdit replaces parts of one letter.
+type letterEdit struct {
+	SetTopic  *string  `group:"Of one letter" help:"Deliver it to this topic." placeholder:"TOPIC"`
+	SetKey    *string  `group:"Of one letter" help:"Deliver this key." placeholder:"TEXT"`
+	SetValue  *string  `group:"Of one letter" help:"Deliver this value." placeholder:"TEXT"`
+	SetHeader []string `group:"Of one letter" help:"Deliver this header, and of its own no other; may be repeated." placeholder:"NAME=VALUE" sep:"none"`
+}
+
+// edit returns nil where nothing is replaced.
+func (c *deadReplayCmd) edit() (*api.ReplayEdit, error) {
+	if c.SetTopic == nil && c.SetKey == nil && c.SetValue == nil && len(c.SetHeader) == 0 {
+		return nil, nil
+	}
+	if f := c.letterFilter; len(c.IDs) != 1 || c.All || c.DryRun || c.Rate > 0 || f.Topic+f.TaskID+f.Tag+f.Kind+f.Reason+f.Since+f.Until != "" {
+		return nil, command.Usage("--set-topic, --set-key, --set-value and --set-header are for one letter: name its id, without a filter, --dry-run and --rate")
+	}
+	out := &api.ReplayEdit{Key: api.Text{Set: c.SetKey != nil, Text: c.SetKey}, Value: api.Text{Set: c.SetValue != nil, Text: c.SetValue}}
+	if c.SetTopic != nil {
+		if out.Topic = *c.SetTopic; out.Topic == "" {
+			return nil, command.Usage("--set-topic is empty: name a topic")
+		}
+	}
+	if len(c.SetHeader) > 0 {
+		headers, err := ownHeaders("--set-header", c.SetHeader)
+		if err != nil {
+			return nil, err
+		}
+		out.Headers = &headers
+	}
+	return out, nil
+}
+
+// editing replays one letter with parts of it replaced.
+type editing struct {
+	on   *backend
+	edit api.ReplayEdit
+}
+
+// ReplayPage implements deadletter.Pager.
+func (e editing) ReplayPage(ctx context.Context, f letters.Filter, _ int64, _ bool) (page deadletter.Page, err error) {
+	switch b := e.on.source.(type) {
+	case *api.Fleet:
+		page, err = api.ReplayLetter(ctx, b, f.IDs[0], e.edit, e.on.intakes)
+	case *api.Client:
+		page, err = b.ReplayLetter(ctx, f.IDs[0], e.edit)
+	}
+	page.Next = 0
+	return page, err
 }
 
 func (deadReplayCmd) Help() string {
@@ -194,6 +246,7 @@ with notyet-replay. Exit code 1 when ids were named and not all of them could be
 
 Examples:
   notyet deadletter replay 17 18
+  notyet deadletter replay 17 --set-value '{"amount": 5}' --set-topic orders.v2
   notyet deadletter replay -t orders --since 24h --dry-run
   notyet deadletter replay --reason UNKNOWN_TOPIC --rate 500`
 }
@@ -218,6 +271,10 @@ func (c *deadReplayCmd) Run(a *app) error {
 	if c.Rate < 0 {
 		return command.Usage("--rate %v: write a number of letters per second", c.Rate)
 	}
+	edit, err := c.edit()
+	if err != nil {
+		return err
+	}
 	if len(c.IDs) > 0 {
 		f.Replayed = true // named letters are always tried, and skipped with a reason
 	}
@@ -226,8 +283,12 @@ func (c *deadReplayCmd) Run(a *app) error {
 		return err
 	}
 	defer b.close()
+	var pager deadletter.Pager = b
+	if edit != nil {
+		pager = editing{b, *edit}
+	}
 	show, end := a.bar(b, "replaying", f)
-	result, err := deadletter.Replay(a.Ctx, b, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: show})
+	result, err := deadletter.Replay(a.Ctx, pager, f, deadletter.Options{DryRun: c.DryRun, Rate: c.Rate, Progress: show})
 	end()
 	if err != nil && result.Done+result.Skipped == 0 {
 		return err

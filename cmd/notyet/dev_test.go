@@ -276,6 +276,21 @@ func TestDeadLetters(t *testing.T) {
 	require.JSONEq(t, `{"purged":1}`, d.cmd(t, "deadletter", "purge", "--task-id", "b", "--json").stdout)
 	require.Contains(t, d.cmd(t, "deadletter", "list", "--task-id", "b").stdout, "no dead letters")
 	require.Equal(t, command.ExitFailed, d.cmd(t, "deadletter", "show", "4242").code)
+
+	d.unreported(t, "c")
+	require.NoError(t, json.Unmarshal([]byte(d.cmd(t, "deadletter", "list", "--task-id", "c", "--json").stdout), &found))
+	id = fmt.Sprint(found[0].ID)
+	require.Equal(t, command.ExitUsage, d.cmd(t, "deadletter", "replay", id, "--set-header", "notyet-at=1").code)
+	require.Equal(t, command.ExitFailed, d.cmd(t, "deadletter", "replay", "4242", "--set-key", "k").code)
+	r = d.cmd(t, "deadletter", "replay", id, "--set-value", "better", "--set-key", "", "--set-header", "a=1", "--set-topic", "payments")
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "replayed 1, skipped 0")
+	r = d.cmd(t, "get", "-t", "payments", "--id", "c", "--json")
+	var edited api.Task
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &edited))
+	require.Equal(t, []string{"better", ""}, []string{*edited.Value, *edited.Key})
+	require.Equal(t, 1, edited.Replay)
+	require.Equal(t, []deadletter.Header{{Key: "a", Value: new("1")}}, edited.Headers)
 }
 
 func TestTheDatabaseAndTheServiceAnswerTheSame(t *testing.T) {

@@ -188,6 +188,9 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"deadletter", "purge", "--all", "-t", "x"}, code: 2, stderr: "exclude each other"},
 		{args: []string{"deadletter", "list", "--kind", "lost"}, code: 2, stderr: "write one of dead, undeliverable"},
 		{args: []string{"deadletter", "replay", "--all", "--rate=-1"}, code: 2, stderr: "--rate"},
+		{args: []string{"deadletter", "replay", "--all", "--set-value", "x"}, code: 2, stderr: "one letter"},
+		{args: []string{"deadletter", "replay", "1", "2", "--set-value", "x"}, code: 2, stderr: "one letter"},
+		{args: []string{"deadletter", "replay", "1", "--set-header", "x"}, code: 2, stderr: "NAME=VALUE"},
 		{args: []string{"list", "--set", "x"}, code: 2, stderr: "KEY=VALUE"},
 
 		{args: []string{"token", "new", "a"}, code: 2, stderr: "--role"},

@@ -221,13 +221,9 @@ type carried struct {
 
 // content is the key, with the value and the headers of the flags.
 func (c *carried) content(key *string, stdin io.Reader) (deadletter.Content, error) {
-	var headers []deadletter.Header
-	for _, h := range c.Header {
-		name, value, ok := strings.Cut(h, "=")
-		if !ok {
-			return deadletter.Content{}, command.Usage("--header without =: write NAME=VALUE") // it may be a secret
-		}
-		headers = append(headers, deadletter.Header{Key: name, Value: &value})
+	headers, err := ownHeaders("--header", c.Header)
+	if err != nil {
+		return deadletter.Content{}, err
 	}
 	value, err := c.value(stdin)
 	if err != nil {
@@ -240,6 +236,17 @@ func (c *carried) content(key *string, stdin io.Reader) (deadletter.Content, err
 	out := deadletter.NewContent(schemas.Body{Key: bytes, Value: value})
 	out.Headers = headers
 	return *out, nil
+}
+
+func ownHeaders(flag string, given []string) (headers []deadletter.Header, err error) {
+	for _, h := range given {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok {
+			return nil, command.Usage("%s without =: write NAME=VALUE", flag) // it may be a secret
+		}
+		headers = append(headers, deadletter.Header{Key: name, Value: &value})
+	}
+	return headers, nil
 }
 
 func (c *carried) value(stdin io.Reader) ([]byte, error) {

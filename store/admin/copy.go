@@ -16,11 +16,15 @@ const (
 )
 
 // Reconciles notes from when on the next reconciliation reads the send logs, should this one be
-// interrupted.
+// interrupted. It stops the operations that a backup has as running: they ended since, and what
+// they would change now nobody has meant.
 func (a Admin) Reconciles(ctx context.Context, since string) error {
 	kept, err := a.h.KeepMeta(ctx, reconcileSince, []byte(since))
 	if err == nil && string(kept) != since {
 		_, err = a.h.Exec(ctx, "UPDATE meta SET data = ? WHERE name = ?", []byte(since), []byte(reconcileSince))
+	}
+	if err == nil {
+		_, err = a.h.Exec(ctx, "UPDATE operations SET state = ?, why = ? WHERE state = ?", []byte(OperationStopped), []byte("the database was restored"), []byte(OperationRuns))
 	}
 	return wrap.Err(err, "noting that the database is reconciled")
 }

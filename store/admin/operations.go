@@ -54,7 +54,7 @@ const (
 	// EndedOperations is how many ended operations of a tenant are remembered.
 	EndedOperations = 100
 	// OperationLease is how long, in ms, a step is its holder's without a sign of life.
-	OperationLease = 10_000
+	OperationLease = 5_000
 )
 
 var (
@@ -112,9 +112,10 @@ func (a Admin) BeginOperation(ctx context.Context, o Operation) (Operation, erro
 	return o, wrap.Err(err, "storing an operation")
 }
 
-// Operations reads operations, the latest first: those below an id (0: all), at most so many.
+// Operations reads operations without their requests, the latest first: those below an id (0: all),
+// at most so many.
 func (a Admin) Operations(ctx context.Context, below int64, most int) (out []Operation, err error) {
-	query := a.h.Cold(ctx, "operations").Order("id DESC").Limit(most)
+	query := a.h.Cold(ctx, "operations").Omit("request").Order("id DESC").Limit(most)
 	if below > 0 {
 		query = query.Where("id < ?", below)
 	}

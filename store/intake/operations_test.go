@@ -120,5 +120,11 @@ func TestOperationsAreBounded(t *testing.T) {
 		page, err := s.Operations(s.ctx, all[4].ID, 2)
 		require.NoError(t, err)
 		require.Equal(t, all[5:7], page)
+		require.Empty(t, page[0].Request)
+
+		require.NoError(t, s.Reconciles(s.ctx, "1"))
+		none, err := s.TakeOperation(s.ctx, "me")
+		require.NoError(t, err)
+		require.Nil(t, none, "a restored database goes on with none")
 	})
 }
