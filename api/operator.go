@@ -237,7 +237,9 @@ func (o *Operator) cancel(ctx context.Context, r *CancelMany, op *admin.Operatio
 }
 
 func (o *Operator) replay(ctx context.Context, r *ReplayRequest, op *admin.Operation) (ended bool, err error) {
-	out, err := o.fleet.replayPage(ctx, r.store(r.Limit, r.After), r.UpTo, r.DryRun, changing[deadletter.Page])
+	filter := r.store(r.Limit, r.After)
+	filter.Settled = op.Created // a step that is made twice replays nothing twice
+	out, err := o.fleet.replayPage(ctx, filter, r.UpTo, r.DryRun, changing[deadletter.Page])
 	if err != nil {
 		return false, err
 	}

@@ -29,6 +29,7 @@ type Filter struct {
 	Since    int64  // died at or after, Unix ms
 	Until    int64  // died before, Unix ms; 0: no bound
 	Replayed bool   // also those that were replayed
+	Settled  int64  // with Replayed: not those replayed at or after it, Unix ms; 0: no bound
 	After    int64  // only ids above it: pages go in the order of ids
 	Newest   bool   // Select goes from UpTo down instead, and the next page is up to below Page.Next
 	UpTo     int64  // only ids up to it, see Last; 0: no bound

@@ -193,6 +193,7 @@ func (f Filter) match() (rest []condition) {
 	index, _ := f.index()
 	add(f.Kind != "" && index != "kind", "kind = ?", []byte(f.Kind))
 	add(!f.Replayed && index != "kind", "replayed_at = 0")
+	add(f.Replayed && f.Settled > 0, "replayed_at < ?", f.Settled)
 	add(f.Topic != "" && len(f.IDs) > 0, "topic = ?", []byte(f.Topic))
 	add(f.TaskID != "" && len(f.IDs) > 0, "task_id = ?", []byte(f.TaskID))
 	like := "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.Reason) + "%"
