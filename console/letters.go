@@ -22,6 +22,7 @@ type lettersData struct {
 	Kinds   []string
 	Letters []deadletter.Letter
 	Next    string
+	Grouped letterGroups // of the first page
 }
 
 type letterFilter struct{ api.LetterFilter }
@@ -132,6 +133,9 @@ func (c *Console) letters(r *http.Request) (view, error) {
 	var page api.Letters
 	err = c.inside.get(r.Context(), "/deadletters", q, &page)
 	d.Letters, d.Next = page.Letters.Letters, nextPage("/deadletters", page.Cursor, d.Filter.query())
+	if err == nil && r.FormValue("cursor") == "" && len(d.Letters) > 1 && len(filter.IDs) == 0 {
+		d.Grouped, err = c.group(r.Context(), filter)
+	}
 	return view{page: "deadletters", title: "Dead letters", data: d}, err
 }
 
