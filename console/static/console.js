@@ -102,6 +102,14 @@ if (kind) {
   document.addEventListener("visibilitychange", () => document.hidden || keepFresh());
 }
 
+// The key / goes to the search, wherever no text is being written.
+document.addEventListener("keydown", (e) => {
+  const seek = document.getElementById("seek") ?? document.getElementById("q");
+  if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || !seek || e.target.closest("input, select, textarea")) return;
+  e.preventDefault();
+  seek.focus();
+});
+
 const form = document.querySelector("form[data-preview]");
 if (form) {
   const out = document.getElementById("preview");

@@ -17,7 +17,8 @@ const hostile = `<img src=x onerror=alert(1)>"'&\u202e`
 func pages(t *testing.T, s *stack) map[string]string {
 	t.Helper()
 	return map[string]string{
-		"/":                                  "Due in the next two hours",
+		"/":                                  "What was delivered, and what falls due",
+		"/runbooks/NotyetLate":               "Meaning",
 		"/find":                              "Id, or topic and id",
 		"/find?q=order":                      "order-1",
 		"/find?topic=shop.orders&ended=on":   "order-3",
@@ -267,6 +268,8 @@ func TestKeyboard(t *testing.T) {
 	p.sees("History")
 	p.press(kb.Tab)
 	p.eventually("the first stop leads past the navigation", `document.activeElement?.className === "skip"`)
+	p.press("/")
+	p.eventually("the key for the search", `document.activeElement?.id === "seek"`)
 	p.tabTo(`document.activeElement?.id === "cancel"`)
 	p.press(kb.Enter)
 	p.eventually("the question has the focus", `document.activeElement?.id === "confirm"`)
