@@ -43,6 +43,7 @@ func Mount(mux *http.ServeMux, version string) {
 		"POST /preview":     c.preview,
 		"GET /deadletters":  c.letters,
 		"GET /deadletter":   c.letter,
+		"POST /deadletter":  c.editLetter,
 		"POST /deadletters": c.changeLetters,
 		"GET /replayed":     c.replayed,
 		"GET /cluster":      c.cluster,

@@ -142,6 +142,7 @@ func (c *Console) letters(r *http.Request) (view, error) {
 type letterData struct {
 	Letter  deadletter.Letter
 	Content *content
+	Edits   *edits
 }
 
 func (c *Console) letter(r *http.Request) (view, error) {
@@ -151,7 +152,7 @@ func (c *Console) letter(r *http.Request) (view, error) {
 		return view{}, badForm("id", "is no number of a dead letter")
 	}
 	err = c.inside.get(r.Context(), "/deadletters/"+strconv.FormatInt(id, 10), nil, &d.Letter)
-	d.Content = newContent(d.Letter.Content)
+	d.Content, d.Edits = newContent(d.Letter.Content), newEdits(d.Letter)
 	return view{page: "deadletter", title: "Dead letter " + strconv.FormatInt(id, 10), data: d}, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -81,4 +82,46 @@ func TestSingleLettersAreReplayed(t *testing.T) {
 	resp, _ = b.get("/deadletters?ids=1,x")
 	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
 	require.Equal(t, "c", left())
+}
+
+// A letter's form has its topic, key and value. What was changed in it is shown, and then replayed; the rest stays, byte for byte.
+func TestALetterIsCorrected(t *testing.T) {
+	w := newWorld(t, true)
+	body := schemas.EncodeBody(nil, []byte("k"), []byte("{\n \"a\": 1}"), nil, schemas.DefaultSettings())
+	w.die(task.DeadLetter{Kind: schemas.KindDead, Topic: "orders", TaskID: "a", Reason: "bad", Body: body})
+	w.die(task.DeadLetter{Kind: schemas.KindDead, Topic: "orders", TaskID: "b", Reason: "bad", Body: schemas.EncodeBody(nil, nil, []byte{0xff}, nil, schemas.DefaultSettings())})
+	b := w.as("operate")
+	_, text := b.get("/deadletter?id=1")
+	require.Contains(t, text, `name="topic" value="orders"`)
+	require.Contains(t, text, "<textarea name=\"value\" rows=\"12\">\n{\n &#34;a&#34;: 1}</textarea>")
+	_, text = b.get("/deadletter?id=2")
+	require.NotContains(t, text, "<textarea", "bytes are no text")
+	_, text = w.as("read").get("/deadletter?id=1")
+	require.NotContains(t, text, `id="edit"`)
+
+	form := url.Values{"id": {"1"}, "topic": {"orders"}, "key": {"k"}, "value": {"{\r\n \"a\": 1}"}}
+	resp, text := b.post("/deadletter", form)
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	require.Contains(t, text, "all as they were")
+	form.Set("value", "{\r\n \"a\": 2}")
+	resp, text = b.post("/deadletter", form)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Contains(t, text, `<th scope="row">value</th>`)
+	require.NotContains(t, text, `<th scope="row">key</th>`)
+	form.Set("confirmed", "yes")
+	resp, text = b.post("/deadletter", form)
+	require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
+	_, text = b.get(resp.Header.Get("Location"))
+	require.Contains(t, text, "Replayed, with another value.")
+	got, err := look.New(w.store).Get(t.Context(), "orders", "a")
+	require.NoError(t, err)
+	replayed, err := schemas.DecodeBody(got.Body)
+	require.NoError(t, err)
+	require.Equal(t, []string{"k", "{\n \"a\": 2}"}, []string{string(replayed.Key), string(replayed.Value)})
+	form.Set("topic", "notyet.intake/3")
+	form.Set("id", "2")
+	resp, _ = b.post("/deadletter", form)
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	resp, _ = w.as("read").post("/deadletter", form)
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
 }

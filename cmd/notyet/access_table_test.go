@@ -151,6 +151,7 @@ var operations = []operation{
 	{"read", "GET", "/deadletters", "", "filtered", false, true},
 	{"read", "GET", "/deadletters?topic={topic}", "", "topic", false, true},
 	{"read", "GET", "/deadletter?id={letter}", "", "letter", false, true},
+	{"operate", "POST", "/deadletter", "confirmed=yes&id={letter}&value=x", "letter", true, true},
 	{"operate", "POST", "/deadletters", "confirmed=yes&do=replay&topic={topic}", "topic", true, true},
 	{"read", "GET", "/replayed?topic={topic}&done=1&at=1700000000000", "", "topic", false, true},
 	{"admin", "POST", "/deadletters", "confirmed=yes&do=purge&topic={topic}", "topic", true, true},
