@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
@@ -82,13 +83,17 @@ func (s *server) begin(ctx context.Context, j *job) (Operation, error) {
 	if err != nil {
 		return Operation{}, err
 	}
+	withEntry := func(entry int64) ([]byte, error) {
+		j.Entry = entry
+		return json.Marshal(j)
+	}
 	actor, _ := admin.ActorFrom(ctx)
 	o := admin.Operation{What: j.what(), Topic: j.topic(), TaskID: j.Timer, Tenant: access.From(ctx).Account().Tenant, Who: actor.Who, Via: actor.Via, User: actor.User}
-	o.Request, o.Result, o.Total = request, []byte("{}"), j.total
+	o.Result, o.Total = []byte("{}"), j.total
 	detail := admin.AuditDetail(map[string]any{"operation": j.what(), "request": string(request)})
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "operation", Topic: o.Topic, TaskID: o.TaskID, Detail: detail})
 	o, err = soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
-		return admin.New(l.store).BeginOperation(ctx, o)
+		return admin.New(l.store).BeginOperation(ctx, o, withEntry)
 	})
 	if errors.Is(err, admin.ErrOperations) {
 		return Operation{}, huma.ErrorWithHeaders(huma.Error429TooManyRequests(admin.ErrOperations.Error()), http.Header{"Retry-After": {"5"}})
@@ -128,6 +133,14 @@ func (s *server) listOperations(ctx context.Context, in *listOperationsInput) (o
 
 type operationInput struct {
 	ID int64 `path:"id"`
+}
+
+// Resolve refuses a body: nobody reads it.
+func (in *operationInput) Resolve(ctx huma.Context) (wrong []error) {
+	if r, _ := humago.Unwrap(ctx); r.ContentLength < 0 || r.ContentLength > int64(len("{}")) {
+		wrong = append(wrong, &huma.ErrorDetail{Location: "body", Message: "is not read at this path: leave it out"})
+	}
+	return wrong
 }
 
 func (in *operationInput) scope(access.Caller) error { return nil } // the handler checks the operation's topic
@@ -199,7 +212,11 @@ type job struct {
 	// Reserve: the caller had the reserve of administrators.
 	Reserve bool `json:"reserve,omitempty"`
 	// Counted: the total is known, or counting takes too long. CountFrom is where it goes on.
-	Counted   bool   `json:"counted,omitempty"`
+	Counted bool `json:"counted,omitempty"`
+	// Entry is the one in the audit log in which the changes count, in their own transactions: so
+	// the result has also what was changed by a step that was not stored.
+	Entry int64 `json:"entry,omitempty"`
+
 	Counts    int    `json:"counts,omitempty"`
 	CountFrom string `json:"count_from,omitempty"`
 

@@ -135,6 +135,15 @@ func TestOperationsGoOn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, admin.OperationRuns, now.State)
 	require.EqualValues(t, 10, now.Total)
+
+	dies := NewOperator(Alone(w.local), zap.NewNop()) // behind a step, and before it has stored it
+	var taken *admin.Operation
+	require.Eventually(t, func() bool {
+		taken, err = admin.New(w.store).TakeOperation(t.Context(), "dies")
+		return err == nil && taken != nil
+	}, time.Minute, 10*time.Millisecond)
+	_, err = dies.step(t.Context(), admin.New(w.store), taken)
+	require.NoError(t, err)
 	stop = w.operate()
 	now = w.ends(o.ID)
 	require.Equal(t, admin.OperationDone, now.State, now.Why)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -32,9 +33,15 @@ func ActorFrom(ctx context.Context) (Actor, bool) { return handle.ActorFrom(ctx)
 // Auditing returns a context under which the change's transaction also writes the audit entry.
 func Auditing(ctx context.Context, e AuditEntry) context.Context { return handle.Auditing(ctx, e) }
 
-// Noted returns a context under which Auditing adds nothing: the log has the whole of which the
-// changes are a part.
-func Noted(ctx context.Context) context.Context { return handle.Noted(ctx) }
+// Noted returns a context under which Auditing adds no entry: the log has one for the whole of
+// which the changes are a part. They count in it. 0: they count nowhere.
+func Noted(ctx context.Context, entry int64) context.Context { return handle.Noted(ctx, entry) }
+
+// AuditCount returns how many changes count in an entry; 0: the entry is gone.
+func (a Admin) AuditCount(ctx context.Context, entry int64) (n int64, err error) {
+	n, _, err = tables.One[int64](ctx, a.h.DB, "SELECT amount FROM audit WHERE id = ?", entry)
+	return n, wrap.Err(err, "reading a count of the audit log")
+}
 
 // Audit writes entries about requests through Kafka. Call it before sending. If the process dies in
 // between, the log has an unsent request. In the other order, a change could lack an author.

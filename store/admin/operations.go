@@ -70,8 +70,8 @@ var (
 var operationsLock = []byte("operations")
 
 // BeginOperation stores a new operation, with the audit entry of Auditing, and forgets the tenant's
-// oldest ended ones.
-func (a Admin) BeginOperation(ctx context.Context, o Operation) (Operation, error) {
+// oldest ended ones. request makes its Request, with the id of that entry.
+func (a Admin) BeginOperation(ctx context.Context, o Operation, request func(entry int64) ([]byte, error)) (Operation, error) {
 	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
 		if err := handle.EnsureMeta(ctx, tx, operationsLock, 0); err != nil {
 			return err
@@ -103,11 +103,14 @@ func (a Admin) BeginOperation(ctx context.Context, o Operation) (Operation, erro
 			}
 		}
 		o.ID, o.State, o.Created, o.Changed = 0, OperationRuns, now.UnixMilli(), now.UnixMilli()
-		if err := a.h.ColdIn(ctx, tx, "operations").Create(&o).Error; err != nil {
+		entry, err := a.h.Audit(ctx, tx, 0)
+		if err == nil {
+			o.Request, err = request(entry)
+		}
+		if err != nil {
 			return err
 		}
-		_, err = a.h.Audit(ctx, tx, 0)
-		return err
+		return a.h.ColdIn(ctx, tx, "operations").Create(&o).Error
 	})
 	return o, wrap.Err(err, "storing an operation")
 }

@@ -10,13 +10,15 @@ import (
 )
 
 func begun(tenant string) admin.Operation {
-	return admin.Operation{What: "purge", Topic: target, Tenant: tenant, Who: "me", Via: admin.ViaAPI, Progress: admin.Progress{Request: []byte("{}"), Result: []byte("{}"), Total: 3}}
+	return admin.Operation{What: "purge", Topic: target, Tenant: tenant, Who: "me", Via: admin.ViaAPI, Progress: admin.Progress{Result: []byte("{}"), Total: 3}}
 }
+
+func asIs(int64) ([]byte, error) { return []byte("{}"), nil }
 
 // One process at a time makes the steps of an operation. What a former one says counts no more.
 func TestOperationLease(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		o, err := s.BeginOperation(s.ctx, begun("a"))
+		o, err := s.BeginOperation(s.ctx, begun("a"), asIs)
 		require.NoError(t, err)
 		first, err := s.TakeOperation(s.ctx, "first")
 		require.NoError(t, err)
@@ -61,7 +63,7 @@ func TestOperationLease(t *testing.T) {
 
 func TestAStoppedOperationEnds(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		o, err := s.BeginOperation(s.ctx, begun("a"))
+		o, err := s.BeginOperation(s.ctx, begun("a"), asIs)
 		require.NoError(t, err)
 		taken, err := s.TakeOperation(s.ctx, "first")
 		require.NoError(t, err)
@@ -78,7 +80,7 @@ func TestOperationsTakeTurns(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		var order, both []int64
 		for range 2 {
-			o, err := s.BeginOperation(s.ctx, begun("a"))
+			o, err := s.BeginOperation(s.ctx, begun("a"), asIs)
 			require.NoError(t, err)
 			both = append(both, o.ID)
 		}
@@ -97,19 +99,19 @@ func TestOperationsTakeTurns(t *testing.T) {
 func TestOperationsAreBounded(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		for range admin.RunningOperations {
-			_, err := s.BeginOperation(s.ctx, begun("a"))
+			_, err := s.BeginOperation(s.ctx, begun("a"), asIs)
 			require.NoError(t, err)
 		}
-		_, err := s.BeginOperation(s.ctx, begun("a"))
+		_, err := s.BeginOperation(s.ctx, begun("a"), asIs)
 		require.ErrorIs(t, err, admin.ErrOperations)
-		other, err := s.BeginOperation(s.ctx, begun("b"))
+		other, err := s.BeginOperation(s.ctx, begun("b"), asIs)
 		require.NoError(t, err, "another tenant's are others")
 		for range admin.EndedOperations + 2 {
 			o, err := s.Operations(s.ctx, 0, 1)
 			require.NoError(t, err)
 			_, err = s.StopOperation(s.ctx, o[0].ID)
 			require.NoError(t, err)
-			_, err = s.BeginOperation(s.ctx, begun("b"))
+			_, err = s.BeginOperation(s.ctx, begun("b"), asIs)
 			require.NoError(t, err)
 		}
 		_, err = s.Operation(s.ctx, other.ID)

@@ -50,9 +50,11 @@ type (
 	notedKey  struct{}
 )
 
-// Noted returns a context under which Auditing adds nothing: the log has the whole of which the
-// changes are a part.
-func Noted(ctx context.Context) context.Context { return context.WithValue(ctx, notedKey{}, true) }
+// Noted returns a context under which Auditing adds no entry: the log has one for the whole of
+// which the changes are a part. They count in it. 0: they count nowhere.
+func Noted(ctx context.Context, entry int64) context.Context {
+	return context.WithValue(ctx, notedKey{}, entry)
+}
 
 // WithActor returns a context under which changes are the actor's.
 func WithActor(ctx context.Context, a Actor) context.Context {
@@ -80,6 +82,12 @@ func Auditing(ctx context.Context, e AuditEntry) context.Context {
 // Audit writes the entry of Auditing, if there is one, in the transaction that changed n things. It
 // returns the entry's id for AuditMore.
 func (h *Handle) Audit(ctx context.Context, tx *sql.Tx, n int64) (id int64, err error) {
+	if noted, ok := ctx.Value(notedKey{}).(int64); ok {
+		if noted == 0 {
+			return 0, nil
+		}
+		return h.AuditMore(ctx, tx, noted, n)
+	}
 	e, ok := ctx.Value(changeKey{}).(AuditEntry)
 	if !ok {
 		return 0, nil
