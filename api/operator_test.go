@@ -149,7 +149,7 @@ func TestOperationsGoOn(t *testing.T) {
 	require.Equal(t, admin.OperationDone, now.State, now.Why)
 	var all CancelledMany
 	require.NoError(t, json.Unmarshal(now.Result, &all))
-	require.Contains(t, []int64{9, 10}, all.Cancelled, "the one of the step that was broken off may lack")
+	require.EqualValues(t, 10, all.Cancelled, "also those of steps that were not stored")
 	left, err := w.client.CancelMany(t.Context(), CancelMany{Topic: "orders", DryRun: true})
 	require.NoError(t, err)
 	require.Zero(t, left.Matched)
