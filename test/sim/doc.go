@@ -26,6 +26,7 @@
 //	setback.go    a database that forgets its last commits
 //	restored.go   a database of which an older state is put in
 //	beside.go     a copy of the database beside the original
+//	rehearsal.go  a second installation on a copy that nobody has named
 //	cutlog.go     a log that forgets its end, and numbers its leaders as before
 //	older.go      a member of an earlier release
 //	truth.go      who had which slot when, what was in doubt then, who sent what

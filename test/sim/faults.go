@@ -85,6 +85,7 @@ func (w *world) mischief() (whole func()) {
 	all = append(all, w.stallTroubles()...)
 	all = append(all, w.cutTroubles()...)
 	all = append(all, w.olderTroubles()...)
+	all = append(all, w.rehearsalTroubles()...)
 	var under sync.WaitGroup
 	for i, t := range all {
 		under.Go(func() { w.suffer(i, t, all) })

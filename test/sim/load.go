@@ -70,6 +70,7 @@ func (w *world) ask(begin time.Time) {
 	all = append(all, w.lostTasks(now)...)
 	all = append(all, w.setbackTasks(now)...)
 	all = append(all, w.restoredTasks(now)...)
+	all = append(all, w.rehearsalTasks(now)...)
 	all = append(all, w.brinkTasks(now)...)
 	all = append(all, w.stops(now)...)
 	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })

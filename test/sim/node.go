@@ -30,7 +30,9 @@ type node struct {
 	busy  busyLock   // held by whoever is breaking it
 	runs  int        // process starts
 	disk  *server    // of its send log
-	apart *database  // its own: see beside.go; nil: everybody's
+	apart *database  // its own: see beside.go and rehearsal.go; nil: everybody's
+
+	pausing chan struct{} // closed when its next start is paused, once it has compared the copies; nil: it is not
 }
 
 // running is one process start.
@@ -89,6 +91,13 @@ func (n *node) serve(r *running) (err error) {
 		return err
 	}
 	defer g.close()
+	if n.scans && w.rehearsal.yes {
+		leave, err := n.signs(r, kcfg, st, log)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	if n.scans {
 		reg := prometheus.NewRegistry()
 		r.gauges.Store(reg)

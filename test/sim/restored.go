@@ -44,6 +44,8 @@ type remembered struct {
 	doubts    map[name]int64  // tasks that were claimed in that state: they may have been sent, and are sent again unless they were cancelled
 	gone      int64           // ms
 	back      int64           // likewise, of a copy beside the original
+	woke      int64           // likewise, who was paused while that was named
+	inHand    int             // what that has sent since
 }
 
 // knew tells whether dispatchers can see that the database lacks a request: its partition is one that the database knows, and has been
@@ -106,6 +108,8 @@ func (w *world) restoreTrouble() trouble {
 			all.Go(func() {
 				switch n.busy.Lock(); {
 				case n == w.stays && how.beside == besideRuns:
+				case n == w.stays && how.beside == besideWakes:
+					n.freeze()
 				case how.killed && !n.scans:
 					n.kill()
 				default:

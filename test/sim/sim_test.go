@@ -141,7 +141,7 @@ func TestWellSeeds(t *testing.T) {
 	well := 0
 	for seed := uint64(returnSeeds); seed < returnSeeds+1000; seed++ {
 		p := drawn(seed)
-		if p.logCut.yes || p.older.yes || p.setback.restored.beside != besideNobody {
+		if p.logCut.yes || p.older.yes || p.rehearsal.yes || p.setback.restored.beside != besideNobody {
 			well++
 			require.Empty(t, p.scanner.Quotas, seed)
 			require.Empty(t, p.scanner.Intake, seed)

@@ -93,6 +93,7 @@ type world struct {
 	electorate  *electorate
 	loss        loss
 	kept        remembered
+	rehearsed   rehearsed
 	required    []interval             // in which members must know of changes of the number of slots
 	patched     map[string]*kerr.Error // how requests to a topic fail in part
 	zookeeper   *zkfake.Server         // instead, likewise
@@ -209,7 +210,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	if w.admin, err = store.Open(context.Background(), store.Config{Connector: unharmed{w.db, nobody}, Clock: w.db.clock, Life: lifeOf}, zap.NewNop()); err != nil {
 		return nil, err
 	}
-	if p.setback.restored.yes {
+	if p.setback.restored.yes || p.rehearsal.yes {
 		if w.scanner.Installation, err = w.admin.Installation(context.Background()); err != nil {
 			return nil, err
 		}
@@ -388,6 +389,7 @@ func (w *world) run() (out Outcome) {
 	w.judgeTenant(h)
 	w.judgeUnreadable()
 	w.judgeOlder()
+	w.judgeRehearsal()
 	remembered := w.judgeRemembered(h)
 	all, _ := w.db.counts()
 	out = Outcome{Plan: w.plan.String(), Findings: w.findings, Virtual: time.Since(w.start), Requests: len(h.Ops), Faults: len(h.Faults), Calls: all, Busiest: w.busiest, Linear: linear, Undecided: undecided, Remembered: remembered}
