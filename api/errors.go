@@ -15,6 +15,7 @@ import (
 	"github.com/notyet/notyet/internal/share"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/store/shards"
 )
@@ -43,6 +44,8 @@ func problem(err error) error {
 	case errors.Is(err, look.ErrNotFound), errors.Is(err, look.ErrNoTimer), errors.Is(err, deadletter.ErrNotFound), errors.Is(err, admin.ErrNoOperation):
 		return huma.Error404NotFound(err.Error())
 	case isOf[*AwayError](err):
+		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
+	case errors.Is(err, intake.ErrUnderWay):
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
 	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
 		return huma.Error504GatewayTimeout(err.Error())

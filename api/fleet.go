@@ -239,7 +239,19 @@ type Partial struct {
 func (p Partial) lacks() []int { return p.Missing }
 
 // Task returns one task with content and history, or look.ErrNotFound.
-func (f *Fleet) Task(ctx context.Context, topic, id string) (Task, error) {
+//
+// A task that follows its target is in no database for a moment.
+func (f *Fleet) Task(ctx context.Context, topic, id string) (out Task, err error) {
+	for range followTries {
+		out, err = f.task(ctx, topic, id)
+		if !errors.Is(err, look.ErrNotFound) || !f.homes.Following(schemas.TargetName(topic)) || loop.Rest(ctx, homeRest) != nil {
+			break
+		}
+	}
+	return out, err
+}
+
+func (f *Fleet) task(ctx context.Context, topic, id string) (Task, error) {
 	return find(ctx, f, topic, look.ErrNotFound, func(ctx context.Context, l *Local, m *Member) (Task, error) {
 		t, err := l.Task(ctx, topic, id)
 		for i := range t.Changes {
@@ -263,12 +275,18 @@ func (f *Fleet) AuditTimer(ctx context.Context, topic, id string, t TimerAuditFi
 
 // RunTimer makes one run of a timer in the home of its target, or returns look.ErrNoTimer.
 func (f *Fleet) RunTimer(ctx context.Context, topic, id string, r RunTimer) (TimerRun, error) {
+	if f.homes.Following(schemas.TargetName(topic)) { // a task of the run's id may be on the way
+		return TimerRun{}, shards.ErrMoving
+	}
 	return at(ctx, f, f.of(topic)[0], func(ctx context.Context, l *Local) (TimerRun, error) { return l.RunTimer(ctx, topic, id, r) })
 }
 
 // BackfillTimer makes the missing runs of a timer in the home of its target, or returns
 // look.ErrNoTimer.
 func (f *Fleet) BackfillTimer(ctx context.Context, topic, id string, r Backfill) (Backfilled, error) {
+	if f.homes.Following(schemas.TargetName(topic)) {
+		return Backfilled{}, shards.ErrMoving
+	}
 	return at(ctx, f, f.of(topic)[0], func(ctx context.Context, l *Local) (Backfilled, error) { return l.BackfillTimer(ctx, topic, id, r) })
 }
 
@@ -293,6 +311,9 @@ func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 
 // homeTries is how often a database is asked about a target that moves, with a rest between two.
 const homeTries, homeRest = 40, 50 * time.Millisecond
+
+// followTries is how often databases are asked about a task that may be on the way.
+const followTries = 10
 
 // Slots returns how many slots a database has. number may be AnyShard where there is only one.
 func (f *Fleet) Slots(ctx context.Context, number int) (SlotsChange, error) {

@@ -48,7 +48,7 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{world: newWorld(t), other: withoutBroker(t)}
 	f.other.local.Cancels, f.other.broker = f.local.Cancels, f.broker
 	homes := new(shardmap.Known)
-	homes.Learn(&shardmap.Map{Rules: []shardmap.Rule{{N: 1, Pattern: "b*", Shard: 1, Held: true}}})
+	homes.Learn(&shardmap.Map{Rules: []shardmap.Rule{{N: 1, Pattern: "b*", Shard: 1, Held: true, Followed: true}}})
 	f.fleet = NewFleet([]*Member{NewMember(0, f.local), NewMember(1, f.other.local)}, homes)
 	producer, err := kafka.NewProducer(kafka.Config{Brokers: []string{f.broker}}, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
 	require.NoError(t, err)

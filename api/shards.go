@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -109,6 +110,11 @@ func (f *Fleet) Shards(ctx context.Context) (Shards, error) {
 		out.Shards = append(out.Shards, Shard{Shard: m.Number, Server: m.Server, Up: there, Pending: s.pending.N, More: s.pending.More})
 	}
 	f.homes.Learn(latest)
+	if latest.Following() != nil {
+		if out.Move, err = f.following(ctx, *latest); err != nil {
+			return out, err
+		}
+	}
 	out.Version = latest.InForce()
 	for _, r := range latest.Rules {
 		if r.Held {
@@ -116,6 +122,28 @@ func (f *Fleet) Shards(ctx context.Context) (Shards, error) {
 		}
 	}
 	return out, nil
+}
+
+// following is the move whose tasks follow their targets.
+func (f *Fleet) following(ctx context.Context, m shardmap.Map) (*ShardMove, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	p, err := f.open().Progress(ctx, m)
+	if p == nil || err != nil {
+		return nil, err
+	}
+	return &ShardMove{To: p.Rule.Shard, Pattern: p.Rule.Pattern, Done: p.Done, Total: p.Total}, nil
+}
+
+// open returns the databases that are open.
+func (f *Fleet) open() shards.Databases {
+	all := shards.Databases{}
+	for _, m := range f.members {
+		if l := m.local.Load(); l != nil {
+			all[m.Number] = shards.New(l.store).Hinting(l.Hint)
+		}
+	}
+	return all
 }
 
 // ReadHomes asks the databases, once, which of them has which targets.
@@ -141,13 +169,16 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeBudget) // whether they are at rest may take a look at many rows
 	defer cancel()
-	all := shards.Databases{}
+	all := f.open()
 	for _, m := range f.members {
-		l := m.local.Load()
-		if l == nil {
+		if _, open := all[m.Number]; !open {
 			return out, m.away(errNotOpen)
 		}
-		all[m.Number] = shards.New(l.store)
+	}
+	if !r.DryRun {
+		bound, cancel := context.WithTimeout(ctx, time.Second)
+		_ = all.TakeUp(bound) // whoever has moved others may have died
+		cancel()
 	}
 	maps, err := all.Maps(ctx)
 	if err != nil {
@@ -162,6 +193,11 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 		if r.DryRun {
 			err = all.Movable(ctx, rule)
 		} else {
+			if len(out.Rules) > 0 { // one at a time
+				if err := all.Follow(ctx); err != nil {
+					return out, err
+				}
+			}
 			noted := admin.Auditing(ctx, admin.AuditEntry{What: "move targets", Topic: rule.Literal(), Detail: admin.AuditDetail(map[string]any{"pattern": r.Pattern, "part": r.Part, "former": rule.Former, "shard": r.Shard})})
 			rule, err = all.Move(noted, rule)
 		}

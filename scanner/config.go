@@ -7,6 +7,7 @@ import (
 	"github.com/notyet/notyet/internal/defaults"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/shards"
 )
 
 // Config of a scanner. The zero value works.
@@ -37,6 +38,9 @@ type Config struct {
 	// record of another one is left out. Default: there is one.
 	Shards bool
 	Shard  int
+	// Databases are those that the process reaches: tasks of moved targets may be in another one.
+	// Default none.
+	Databases func() shards.Databases
 	// Window is the near future in the index. Default 2 h.
 	Window time.Duration
 	// Workers is how many batches are stored at the same time, each on its own connection. A
@@ -59,6 +63,9 @@ func (c Config) withDefaults() Config {
 	c.Workers = cmp.Or(c.Workers, 4)
 	c.BatchRecords = cmp.Or(c.BatchRecords, 2000)
 	c.CommitEvery = cmp.Or(c.CommitEvery, time.Second)
+	if c.Databases == nil {
+		c.Databases = func() shards.Databases { return nil }
+	}
 	if len(c.Intake) == 0 {
 		c.Intake = []string{schemas.TopicIntake}
 	}

@@ -3,10 +3,13 @@ package scanner
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/shardmap"
@@ -22,6 +25,7 @@ type sharer struct {
 	shard  int
 	shards shards.Shards
 	own    func(intake string) (target string) // of an intake; "": none
+	all    func() shards.Databases             // those that this process reaches
 	retry  retrier
 
 	now  atomic.Pointer[shardmap.Map] // nil: not known
@@ -30,6 +34,7 @@ type sharer struct {
 	// it lacks: see shards.Databases.Tend. Until then it decides nothing, unless all are away.
 	lacking atomic.Pointer[time.Time]
 	patient time.Duration
+	noPull  rest // in which no failed look is logged
 }
 
 // patience is longer than others take to give a database its rules, or to take back a rule that it
@@ -131,11 +136,58 @@ func (s sharing) decode(cancels string, of func(source int, r *kgo.Record) (task
 	}
 }
 
-// undecidedRest is the time between two looks at rules that are announced.
+// undecidedRest is the time between two looks at announced rules, and at tasks that follow.
 const undecidedRest = 20 * time.Millisecond
 
 // wait waits a moment for the rules to be decided.
 func (s *sharer) wait(ctx context.Context) error {
 	s.forget()
 	return loop.Rest(ctx, undecidedRest)
+}
+
+// pullWithin bounds a look for tasks in another database.
+const pullWithin = 2 * time.Second
+
+// pull has the tasks that changes are about follow their targets from their former home, before the
+// changes are decided. It returns the sources whose records have to wait: the former home does not
+// answer, or has a delivery under way.
+func (s *sharer) pull(ctx context.Context, rules *shardmap.Map, changes []task.Change) (wait map[int]bool) {
+	if s == nil {
+		return nil
+	}
+	rule := rules.Following()
+	if rule == nil || rule.Shard != s.shard {
+		return nil
+	}
+	sources, idents := map[int]bool{}, map[[16]byte]bool{}
+	add := func(seq int64, ident [16]byte) {
+		source, _ := task.SplitSeq(seq)
+		sources[source], idents[ident] = true, true
+	}
+	for _, c := range changes {
+		switch {
+		case c.Cancels != nil:
+			for _, l := range c.Cancels.Tasks { // of any target
+				add(c.Seq, [16]byte(l.Ident))
+			}
+		case c.Report != nil && rule.Matches(c.Report.Topic):
+			add(c.Seq, task.Ident(c.Report.Topic, c.Report.ID))
+		case c.Request != nil && rule.Matches(c.Request.Topic):
+			add(c.Seq, task.Ident(c.Request.Topic, c.Request.ID))
+		}
+	}
+	if len(idents) == 0 {
+		return nil
+	}
+	bound, cancel := context.WithTimeout(ctx, pullWithin)
+	defer cancel()
+	done, err := s.all().Pull(bound, *rule, slices.Collect(maps.Keys(idents)))
+	if done {
+		return nil
+	}
+	if err != nil && ctx.Err() == nil && !s.noPull.lasts() {
+		s.noPull.begin(pullWithin)
+		s.retry.log.Warn("requests wait: it is not known whether the former database of their targets has their tasks", zap.Int("former", rule.Former), zap.Error(err))
+	}
+	return sources
 }

@@ -7,12 +7,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/store/shards"
 )
 
@@ -64,6 +66,70 @@ func TestEachRecordIsOneDatabasesWhileItsTargetMoves(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, m.Rules, moves, "of database %d", n)
 		require.Nil(t, m.Announced())
+	}
+}
+
+// Each request finds the task of its id, in whichever database the task is: each of many tasks is cancelled, while its target moves to and
+// fro and tasks follow.
+func TestRequestsFindTheirTasksWhileTargetsMove(t *testing.T) {
+	f := newFixture(t)
+	second, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + t.TempDir() + "/second.db"}, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = second.Close() })
+	require.NoError(t, second.Migrate(t.Context(), 4))
+	dbs := shards.Databases{0: shards.New(f.store), 1: shards.New(second)}
+	for n, st := range []*store.Store{f.store, second} {
+		f.run(f.scanner(st, Config{Group: fmt.Sprint("scanner-", n), Shards: true, Shard: n, Databases: func() shards.Databases { return dbs }}))
+	}
+	const behind = 400 // tasks that are there at any time
+	stop, sent := make(chan struct{}), make(chan int)
+	go func() {
+		for i := 0; ; i++ {
+			n := i
+			select {
+			case <-stop:
+				if i%behind == 0 {
+					sent <- i
+					return
+				}
+			default:
+			}
+			request := func(op string, n int) *kgo.Record {
+				return record(schemas.TopicIntake, int32(n%intakeParts), schemas.HeaderOp, op, schemas.HeaderTopic, []string{"a", "b"}[n%2], schemas.HeaderID, fmt.Sprint(n), schemas.HeaderDelay, "1h")
+			}
+			records := []*kgo.Record{request("schedule", n)}
+			if n >= behind {
+				cancel := request("cancel", n-behind)
+				cancel.Headers = cancel.Headers[:len(cancel.Headers)-1]
+				records = append(records, cancel)
+			}
+			f.publish(records...)
+		}
+	}()
+	moves := 0
+	for moves < 12 {
+		for _, rule := range []shardmap.Rule{{Pattern: "a", Former: 0, Shard: 1}, {Pattern: "*", Former: 0, Shard: 1}, {Pattern: "*", Former: 1, Shard: 0}} {
+			_, err := dbs.Move(t.Context(), rule)
+			require.NoError(t, err)
+			require.NoError(t, dbs.Follow(t.Context()))
+			moves++
+		}
+	}
+	close(stop)
+	cancels := <-sent - behind
+	answers, states := map[string]int{}, map[schemas.State]int{}
+	for _, e := range f.events(atLeast(cancels)) {
+		answers[e.ID]++
+		states[e.State]++
+	}
+	t.Log(cancels, "cancels,", moves, "moves")
+	require.Equal(t, map[schemas.State]int{schemas.StateCancelled: cancels}, states)
+	require.Len(t, answers, cancels)
+	for n := range dbs {
+		st := []*store.Store{f.store, second}[n]
+		page, err := look.New(st).List(t.Context(), look.ListFilter{Limit: 2 * behind})
+		require.NoError(t, err)
+		require.Len(t, page.Tasks, map[int]int{0: behind, 1: 0}[n], "in database %d", n)
 	}
 }
 

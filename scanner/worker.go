@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -82,16 +83,18 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 		most = 1
 	}
 	var kept map[intake.Place]intake.Extent
+	held := map[partitionKey]bool{} // partitions whose next records wait for tasks of another database
 	for limit := most; ; {
 		stretches = storable(stretches)
 		if len(stretches) == 0 {
 			return nil, nil
 		}
-		batch, covered, rest, err := w.assemble(ctx, stretches, limit, refused)
+		batch, covered, rest, err := w.assemble(ctx, stretches, limit, refused, held)
 		if w.checker.mismatched(err) {
 			continue // the next round leaves out what is not of that log
 		}
 		if errors.Is(err, errUndecided) {
+			clear(held)
 			if err = w.sharer.wait(ctx); err == nil {
 				continue
 			}
@@ -101,6 +104,9 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 		}
 		if len(covered) == 0 {
 			stretches = rest // all of this batch is stored already, but maybe not the rest
+			continue
+		}
+		if w.holdUp(ctx, batch, covered, held) {
 			continue
 		}
 		if !w.checker.proved(ctx, covered) {
@@ -149,6 +155,22 @@ func (w *worker) storeStretches(ctx context.Context, stretches []stretch) ([]str
 			loop.Rest(ctx, restBehind(batch.Changes, time.Since(began)))
 		}
 	}
+}
+
+// holdUp notes the partitions of a batch whose records cannot be decided yet, and tells whether
+// there are some. The next round leaves them out.
+func (w *worker) holdUp(ctx context.Context, batch intake.Batch, covered []coverage, held map[partitionKey]bool) bool {
+	rules, err := w.sharer.rules(ctx)
+	if err != nil || rules == nil || rules.Version != batch.Map {
+		return false // the database refuses the batch
+	}
+	wait := w.sharer.pull(ctx, rules, batch.Changes)
+	for _, c := range covered {
+		if wait[c.src.ID] || len(wait) > 0 && c.src.Next == c.first { // cancels of many that come before their turn
+			held[c.reading.key] = true
+		}
+	}
+	return len(wait) > 0
 }
 
 const (
@@ -202,8 +224,9 @@ func (w *worker) apply(ctx context.Context, batch intake.Batch, covered []covera
 const transactionBytes = 8 << 20
 
 // assemble makes the next batch of the stretches, without stored records. It returns the remaining
-// stretches. A batch cannot leave out an unstored record: see coverage.
-func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusedRecords) (b intake.Batch, covered []coverage, rest []stretch, err error) {
+// stretches, with those of held partitions. A batch cannot leave out an unstored record: see
+// coverage.
+func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, refused refusedRecords, held map[partitionKey]bool) (b intake.Batch, covered []coverage, rest []stretch, err error) {
 	rules, err := w.sharer.rules(ctx)
 	if err != nil {
 		return b, nil, nil, err
@@ -211,7 +234,7 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 	if rules != nil {
 		b.Map = rules.Version
 	}
-	undecided := map[partitionKey]bool{}
+	undecided := maps.Clone(held)
 	at := map[partitionKey]int{}
 	bytes := transactionBytes
 	b.Epochs, b.Proofs = map[int]intake.Epoch{}, map[int]intake.Proof{}
@@ -295,8 +318,8 @@ func (w *worker) assemble(ctx context.Context, stretches []stretch, limit int, r
 	return b, moved, rest, err
 }
 
-// errUndecided: it is about to be decided which database has the next records.
-var errUndecided = errors.New("the target of the next records is about to move")
+// errUndecided: it is about to be decided which database has the next records, or their tasks.
+var errUndecided = errors.New("the target of the next records moves")
 
 // catchUp reads where the database stands after it refused a batch.
 func (w *worker) catchUp(ctx context.Context, covered []coverage) error {

@@ -26,7 +26,7 @@ func TestATransactionIsBoundedByBytes(t *testing.T) {
 	for _, rec := range stretches[0].records {
 		rec.Value = make([]byte, 1<<20)
 	}
-	batch, covered, rest, err := s.worker.assemble(t.Context(), stretches, 2000, refusedRecords{})
+	batch, covered, rest, err := s.worker.assemble(t.Context(), stretches, 2000, refusedRecords{}, map[partitionKey]bool{})
 	require.NoError(t, err)
 	require.Less(t, len(batch.Changes), 1+transactionBytes>>20)
 	require.NotEmpty(t, batch.Changes)
@@ -37,7 +37,7 @@ func TestATransactionIsBoundedByBytes(t *testing.T) {
 
 	heavy := asksAt(r, 0, 2)
 	heavy.records[0].Value = make([]byte, 2*transactionBytes)
-	batch, _, rest, err = s.worker.assemble(t.Context(), []stretch{heavy}, 2000, refusedRecords{})
+	batch, _, rest, err = s.worker.assemble(t.Context(), []stretch{heavy}, 2000, refusedRecords{}, map[partitionKey]bool{})
 	require.NoError(t, err)
 	require.Len(t, batch.Changes, 1, "one record is taken however heavy")
 	require.Len(t, rest, 1)

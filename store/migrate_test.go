@@ -129,6 +129,8 @@ func (f *fixture) undone(version int, undo string) {
 
 // undoneFrom21 has all migrations from the 21st on made again.
 func (f *fixture) undoneFrom21() {
+	f.undone(41, "DROP TABLE leaving")
+	f.undone(40, "ALTER TABLE homes DROP COLUMN followed, DROP COLUMN taken, DROP COLUMN arrived")
 	f.undone(39, "DROP TABLE operations")
 	f.undone(38, "ALTER TABLE targets DROP COLUMN paused_until")
 	f.undone(37, "DROP TABLE cuts")

@@ -182,6 +182,9 @@ func fire(cur *Task, ph Phase, c Change, spread slots.Spread, now int64) Verdict
 // waits tells whether a task waits for a report or a retry, and nothing of it is under way.
 func (t *Task) waits(ph Phase) bool { return ph == Between && (t.State == StateReport || t.Idle) }
 
+// AtRest: the task has not ended, and nothing of it is under way. So it can go to another database.
+func (t *Task) AtRest(ph Phase) bool { return ph == Pending || t.waits(ph) }
+
 // tooLate promises the caller that the task is delivered, or dies. The owner may yet give it back
 // unsent, so the promise must be kept with the task: see Verdict.ToldTooLate.
 func (v Verdict) tooLate(r *schemas.Request, cur *Task, ph Phase) Verdict {

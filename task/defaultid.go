@@ -45,6 +45,12 @@ func ownerOf(cur *Task, changes []Change) int64 {
 	return 0
 }
 
+// TakenID returns an id for a task whose own is taken.
+func TakenID(t *Task) string {
+	source, offset := SplitSeq(t.Seq)
+	return idWithSource(fmt.Sprintf("%s@%d", t.ID, offset), source)
+}
+
 // idWithSource adds the source to an id. In a result too long for an id, a hash stands for the id.
 func idWithSource(id string, source int) string {
 	named := fmt.Sprintf("%s@%d", id, source)

@@ -166,7 +166,10 @@ func bringRules(ctx context.Context, cfg *config.Config, k int, st *store.Store)
 		}
 		all[n] = shards.New(other)
 	}
-	return all.Tend(ctx)
+	if err := all.Tend(ctx); err != nil {
+		return err
+	}
+	return all.Follow(ctx) // what the database has forgotten of the tasks of moved targets
 }
 
 // scannersAtRest refuses while scanners run: they would decide requests without the logs' evidence.

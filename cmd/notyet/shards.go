@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/notyet/notyet/cmd/internal/service"
 	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/shards"
 )
@@ -48,7 +50,7 @@ func (c *shardsListCmd) Run(a *app) error {
 		a.Table([]any{"SHARD", "SERVER", "STATE", "PENDING"}, rows)
 		a.shardRules(found.Rules)
 		if m := found.Move; m != nil {
-			fmt.Fprintf(a.Stdout, "targets %s are about to move to database %d\n", m.Pattern, m.To)
+			fmt.Fprintf(a.Stdout, "targets %s move to database %d: %d of %d tasks have followed\n", m.Pattern, m.To, m.Done, m.Total)
 		}
 	})
 }
@@ -70,12 +72,12 @@ type shardsMoveCmd struct {
 	Shard   int    `arg:"" help:"Number of the database." name:"n"`
 	Part    string `help:"Of the targets that match, only the a-th of b parts by hash." placeholder:"A/B"`
 	DryRun  bool   `help:"Say what would move, and move nothing." name:"dry-run"`
-	Wait    bool   `help:"Wait until the targets have moved. They have when the command ends, with or without it."`
+	Wait    bool   `help:"Wait until all their tasks have followed."`
 }
 
 func (shardsMoveCmd) Help() string {
 	return whereFrom + `
-The targets may have nothing unfinished: no task that has not ended, no timer, no dead letter that can be replayed, no pause and no limit. So a target moves before its first task, or at rest. Requests that come meanwhile wait for a moment, and are stored in the new database. That one does not know the ended tasks of the targets: once, and versions, count anew. All databases must answer.
+The targets rest for a moment, until no delivery of theirs is under way. Then their tasks follow, those due next first; the services have them do so, one move at a time. They may have no timer, no dead letter that can be replayed, no pause and no limit. Requests that come meanwhile wait for a moment, and are stored in the new database. That one does not know the ended tasks of the targets: once, and versions, count anew. All databases must answer.
 
 Examples:
   notyet shards move 'billing.*' 1
@@ -83,11 +85,25 @@ Examples:
 }
 
 func (c *shardsMoveCmd) Run(a *app) error {
-	return a.moveTargets(c.asking, api.MoveTargets{Shard: c.Shard, Pattern: c.Pattern, Part: c.Part, DryRun: c.DryRun})
+	return a.moveTargets(c.asking, api.MoveTargets{Shard: c.Shard, Pattern: c.Pattern, Part: c.Part, DryRun: c.DryRun}, c.Wait && !c.DryRun)
 }
 
-func (a *app) moveTargets(c asking, r api.MoveTargets) error {
-	return show(a, c, func(b *backend) (api.MovedTargets, error) { return b.MoveTargets(a.Ctx, r) }, func(moved api.MovedTargets) {
+func (a *app) moveTargets(c asking, r api.MoveTargets, wait bool) error {
+	move := func(b *backend) (api.MovedTargets, error) {
+		moved, err := b.MoveTargets(a.Ctx, r)
+		for err == nil && wait {
+			now, err := b.Shards(a.Ctx)
+			if err != nil || now.Move == nil {
+				return moved, err
+			}
+			if err := loop.Rest(a.Ctx, followLook); err != nil {
+				return moved, err
+			}
+			_, _ = b.MoveTargets(a.Ctx, r) // where no service runs, it has some tasks follow; refused while a service is quicker
+		}
+		return moved, err
+	}
+	return show(a, c, move, func(moved api.MovedTargets) {
 		if len(moved.Rules) == 0 {
 			fmt.Fprintf(a.Stdout, "the targets are in database %d already\n", r.Shard)
 		}
@@ -95,10 +111,13 @@ func (a *app) moveTargets(c asking, r api.MoveTargets) error {
 	})
 }
 
+// followLook is the time between two looks at tasks that follow.
+const followLook = 200 * time.Millisecond
+
 type shardsDrainCmd struct {
 	asking
 	Shard int  `arg:"" help:"Number of the database." name:"n"`
-	Wait  bool `help:"Wait until the targets have moved. They have when the command ends, with or without it."`
+	Wait  bool `help:"Wait until all their tasks have followed."`
 }
 
 func (shardsDrainCmd) Help() string {
@@ -113,7 +132,7 @@ func (c *shardsDrainCmd) Run(a *app) error {
 	if c.Shard == 0 {
 		return command.Usage("database 0 has the targets without a rule, and cannot be drained")
 	}
-	return a.moveTargets(c.asking, api.MoveTargets{Shard: 0, Pattern: "*", Former: &c.Shard})
+	return a.moveTargets(c.asking, api.MoveTargets{Shard: 0, Pattern: "*", Former: &c.Shard}, c.Wait)
 }
 
 type shardsAddCmd struct {

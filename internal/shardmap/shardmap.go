@@ -29,6 +29,9 @@ type Rule struct {
 	// Held: the rule holds from its cuts on. Otherwise it is announced, and may be taken back.
 	Held bool
 	Cuts map[Partition]int64
+	// Followed: the former database has no task of the targets any more. Before, their tasks are on
+	// the way, and there is no other move.
+	Followed bool
 }
 
 // Partition is one of an intake topic. A topic made anew has another id, and a cut at its begin.
@@ -121,12 +124,25 @@ func (m *Map) At(target string, p Partition, offset int64) (shard int, decided b
 	return home, true
 }
 
-// Later returns the map with more rules in force, of two copies.
+// Later returns the map that knows more, of two copies.
 func (m *Map) Later(other *Map) *Map {
-	if other.InForce() > m.InForce() {
+	if other.steps() > m.steps() {
 		return other
 	}
 	return m
+}
+
+// steps counts what has happened: rules have come into force, and tasks have followed.
+func (m *Map) steps() (n int) {
+	for _, r := range m.Rules {
+		if r.Held {
+			n++
+			if r.Followed {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // Plan returns the rules that have the targets of a rule live in its database, whichever has them
@@ -172,6 +188,16 @@ func (m *Map) InForce() (n int) {
 		}
 	}
 	return n
+}
+
+// Following returns the rule in force whose tasks are on the way; nil: there is none.
+func (m *Map) Following() *Rule {
+	for i, r := range m.Rules {
+		if r.Held && !r.Followed {
+			return &m.Rules[i]
+		}
+	}
+	return nil
 }
 
 // Announced returns the rule to be decided; nil: there is none.

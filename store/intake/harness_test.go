@@ -162,7 +162,7 @@ func emptyTables(t testing.TB, cfg store.Config) {
 	defer db.Close()
 	tx, err := db.BeginTx(context.Background(), nil)
 	require.NoError(t, err)
-	for _, table := range []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "meta", "timers", "audit", "targets", "services", "figures", "members", "assignment", "tags", "unknown_targets", "operations"} {
+	for _, table := range []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "meta", "timers", "audit", "targets", "services", "figures", "members", "assignment", "tags", "unknown_targets", "operations", "homes", "leaving"} {
 		_, err := tx.Exec("DELETE FROM " + table)
 		require.NoError(t, err)
 	}

@@ -70,6 +70,10 @@ func (in Intake) replay(ctx context.Context, ids []int64, e *edit, by string, no
 		if err != nil {
 			return err
 		}
+		elsewhere, err := in.h.Elsewhere(ctx, tx)
+		if err != nil {
+			return err
+		}
 		letters, err := tables.Fetch(ctx, tx, tables.ScanDead, "SELECT "+tables.DeadColumns+" FROM dead_letters WHERE id IN ("+tables.Marks(len(ids))+") ORDER BY id"+in.h.Locking(handle.LockExclusive), tables.Args(ids)...)
 		if err != nil {
 			return err
@@ -94,7 +98,13 @@ func (in Intake) replay(ctx context.Context, ids []int64, e *edit, by string, no
 		var marked []int64
 		for _, d := range letters {
 			r := Replayed{ID: d.ID, Topic: e.topic(d), TaskID: d.TaskID}
-			if r.Skipped = w.replayOne(d, e, byKey); r.Skipped == "" {
+			if r.Skipped, err = elsewhere(r.Topic); err != nil {
+				return err
+			}
+			if r.Skipped == "" {
+				r.Skipped = w.replayOne(d, e, byKey)
+			}
+			if r.Skipped == "" {
 				marked = append(marked, d.ID)
 			}
 			report = append(report, r)

@@ -72,6 +72,22 @@ func scanWaiting(r *sql.Rows, h *waitingChange) error {
 	return err
 }
 
+// topic returns the target that the change is about.
+func (h waitingChange) topic() string {
+	switch c := h.change; {
+	case c.Request != nil:
+		return c.Request.Topic
+	case c.Report != nil:
+		return c.Report.Topic
+	}
+	return ""
+}
+
+func (h waitingChange) of(match func(topic string) bool) bool {
+	topic := h.topic()
+	return topic != "" && match(topic)
+}
+
 // errDamaged: a waiting request or a timer cannot be read. Only changes to it may fail for this.
 var errDamaged = errors.New("what is stored for this id cannot be read")
 
@@ -299,12 +315,8 @@ func (in Intake) WaitingFor(ctx context.Context, match func(topic string) bool) 
 			return "", wrap.Err(err, "reading for which targets changes wait")
 		}
 		for _, h := range rows {
-			after = h.change.Seq
-			switch c := h.change; {
-			case c.Request != nil && match(c.Request.Topic):
-				return c.Request.Topic, nil
-			case c.Report != nil && match(c.Report.Topic):
-				return c.Report.Topic, nil
+			if after = h.change.Seq; h.of(match) {
+				return h.topic(), nil
 			}
 		}
 	}

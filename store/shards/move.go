@@ -25,6 +25,8 @@ const (
 	// moveFor limits a move: meanwhile records of its targets are not decided, and the partitions
 	// with such records stand.
 	moveFor = 5 * time.Second
+	// restFor limits how long none of the targets' tasks is delivered because of a move that fails.
+	restFor = 2 * time.Second
 	// moveLook is the time between two looks at how far a database has come.
 	moveLook = 20 * time.Millisecond
 )
@@ -81,9 +83,11 @@ func (d Databases) Latest(ctx context.Context) (latest *shardmap.Map, answer Dat
 // and Shard are the caller's. All databases must be there, and must have the same rules.
 //
 // The new home is asked first, and then the former one: none of them decides a record of the
-// targets from then on. Once the former one has stored all that the new one has passed, and has
-// nothing unfinished, it lets the targets go, by one transaction that says from which offsets on.
-// Before that, the first database is asked in each move, so that of two at once one goes on.
+// targets from then on. Once the former one has stored all that the new one has passed, and no
+// delivery of the targets is under way, it lets the targets go, by one transaction that says from
+// which offsets on. Before that, their next tasks leave its line, so that it claims none of them.
+// The others follow: see Follow. The first database is asked first in each move, so that of two at
+// once one goes on.
 func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule, error) {
 	if err := rule.Check(); err != nil {
 		return rule, err
@@ -99,6 +103,9 @@ func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule,
 	for n, m := range maps {
 		if len(m.Rules) != len(maps[rule.Former].Rules) || m.Announced() != nil {
 			return rule, fmt.Errorf("%w: database %d has other rules", ErrMoving, n)
+		}
+		if r := m.Following(); r != nil {
+			return rule, fmt.Errorf("%w: tasks of %s follow to database %d", ErrMoving, r.Pattern, r.Shard)
 		}
 	}
 	if err := d.Movable(ctx, rule); err != nil { // before anybody waits
@@ -127,6 +134,7 @@ func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule,
 			return held, wrap.Err(err, "the targets have moved, and database %d will learn of it", n)
 		}
 	}
+	held.Followed = d.FollowSoon(ctx)
 	return held, nil
 }
 
@@ -167,11 +175,30 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64) (h
 	if _, err := former.Announce(ctx, rule, known); err != nil {
 		return rule, true, err
 	}
-	if err := d.Movable(ctx, rule); err != nil {
-		return rule, true, err
-	}
-	held, err = former.Leave(ctx, rule.Token)
+	resting, cancel := context.WithTimeout(ctx, restFor)
+	defer cancel()
+	held, err = d.letGo(resting, rule)
 	return held, true, err
+}
+
+// letGo has the former home let the targets go, once their next tasks have left its line and no
+// delivery is under way.
+func (d Databases) letGo(ctx context.Context, rule shardmap.Rule) (held shardmap.Rule, err error) {
+	for waits := error(nil); ; {
+		if err := d.Movable(ctx, rule); err != nil {
+			return rule, errors.Join(waits, err)
+		}
+		if _, _, err := d.takeOut(ctx, rule, nearAhead); err != nil {
+			return rule, errors.Join(waits, err)
+		}
+		if held, err = d[rule.Former].Leave(ctx, rule.Token); !errors.Is(err, intake.ErrUnderWay) {
+			return held, err
+		}
+		waits = err
+		if err := loop.Rest(ctx, moveLook); err != nil {
+			return rule, errors.Join(waits, err)
+		}
+	}
 }
 
 // lags returns a partition of which less is stored than was passed.
@@ -210,19 +237,17 @@ func (d Databases) retract(ctx context.Context, rule shardmap.Rule) (failed erro
 	return failed
 }
 
-// Movable fails with ErrInUse if a target of the rule has something unfinished in its former home.
-// Once the rule is announced there, nothing is added: what may add a task is looked at first.
+// Movable fails with ErrInUse if a target of the rule has something in its former home that does
+// not follow it.
 func (d Databases) Movable(ctx context.Context, rule shardmap.Rule) error {
 	h := d[rule.Former].h
-	r := look.New(h.Ref())
 	for _, of := range []struct {
 		what string
 		find func() (topic string, err error)
 	}{
-		{"a timer: delete it, and set it again once the target has moved", func() (string, error) { return timerOf(ctx, r, rule) }},
+		{"a timer: delete it, and set it again once the target has moved", func() (string, error) { return timerOf(ctx, look.New(h.Ref()), rule) }},
+		{"a run of a timer, or a letter replayed with changes, that has not ended: wait for it, or cancel it", func() (string, error) { return intake.New(h.Ref()).RunOf(ctx, rule.Matches) }},
 		{"a dead letter that can be replayed: replay or purge it", func() (string, error) { return letterOf(ctx, letters.New(h.Ref()), rule) }},
-		{"a request that waits: try again in a moment", func() (string, error) { return intake.New(h.Ref()).WaitingFor(ctx, rule.Matches) }},
-		{"a task that has not ended: wait for it, or cancel it", func() (string, error) { return taskOf(ctx, r, rule) }},
 		{"a pause or a limit: resume it, and set it again once the target has moved", func() (string, error) { return policyOf(ctx, admin.New(h.Ref()), rule) }},
 	} {
 		if topic, err := of.find(); err != nil {
@@ -243,20 +268,6 @@ func timerOf(ctx context.Context, r look.Reader, rule shardmap.Rule) (string, er
 		}
 		if len(page.Timers) > 0 {
 			return page.Timers[0].Topic, nil
-		}
-		f.After = page.More
-	}
-}
-
-func taskOf(ctx context.Context, r look.Reader, rule shardmap.Rule) (string, error) {
-	f := look.ListFilter{Topic: rule.Literal(), Limit: 1, Allowed: rule.Matches}
-	for {
-		page, err := r.List(ctx, f)
-		if err != nil || len(page.Tasks) == 0 && page.More == nil {
-			return "", err
-		}
-		if len(page.Tasks) > 0 {
-			return page.Tasks[0].Topic, nil
 		}
 		f.After = page.More
 	}
@@ -305,8 +316,8 @@ func (d Databases) Tend(ctx context.Context) error {
 	}
 	for n, to := range maps {
 		for _, from := range maps {
-			if lacking := lacks(from, to); len(lacking) > 0 {
-				if err := d[n].Take(ctx, lacking); err != nil {
+			if lacking := lacks(from, to, n); len(lacking) > 0 {
+				if err := d.bring(ctx, n, to.Announced(), lacking); err != nil {
 					return wrap.Err(err, "bringing database %d up to date", n)
 				}
 				return d.Tend(ctx)
@@ -325,6 +336,32 @@ func (d Databases) Tend(ctx context.Context) error {
 				return err
 			}
 			return d.Tend(ctx) // it is in force in the former home
+		}
+	}
+	return nil
+}
+
+// bring gives a database the rules that it lacks. announced is its own; nil: it has none.
+func (d Databases) bring(ctx context.Context, n int, announced *shardmap.Rule, lacking []shardmap.Rule) error {
+	for _, r := range lacking {
+		if announced != nil && announced.N == r.N && announced.Token != r.Token { // something may have left for it
+			if _, err := d[n].Withdraw(ctx, announced.Token); err != nil {
+				return err
+			}
+		}
+	}
+	if err := d[n].Take(ctx, lacking); err != nil {
+		return err
+	}
+	for _, r := range lacking {
+		if shard, there := d[r.Shard]; there && r.Former == n && !r.Followed {
+			_, arrived, err := shard.intake().Progress(ctx, following(r))
+			if err == nil {
+				err = d[n].resume(ctx, r.N, arrived)
+			}
+			if err != nil && !errors.Is(err, intake.ErrNoMove) {
+				return err
+			}
 		}
 	}
 	return nil

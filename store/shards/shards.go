@@ -4,32 +4,44 @@
 package shards
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // Shards is the copy of one database. It is a value without state of its own.
-type Shards struct{ h *handle.Handle }
+type Shards struct {
+	h    *handle.Handle
+	hint func(ctx context.Context, added []handle.Place) // nil: nobody is told
+}
 
 // New makes the Shards of a store.
-func New(st handle.Source) Shards { return Shards{handle.Of(st)} }
+func New(st handle.Source) Shards { return Shards{h: handle.Of(st)} }
+
+// Hinting has hint told where tasks stand that have followed their targets. The index and the
+// dispatchers find them a little later anyway.
+func (s Shards) Hinting(hint func(ctx context.Context, added []handle.Place)) Shards {
+	s.hint = hint
+	return s
+}
 
 // ErrMap: the rules have changed meanwhile.
 var ErrMap = handle.ErrMap
 
 // ErrMoving: a rule is announced already, and the next one can follow in a moment.
-var ErrMoving = errors.New("targets are about to move already: try again in a moment")
+var ErrMoving = handle.ErrMoving
 
 // MostRules is how many rules an installation can have: everybody reads all.
 const MostRules = 10_000
@@ -41,43 +53,10 @@ func (s Shards) Map(ctx context.Context) (m shardmap.Map, err error) {
 		if m.Version, err = s.h.MapVersion(ctx, tx, handle.LockShared); err != nil {
 			return err
 		}
-		m.Rules, err = readRules(ctx, tx)
+		m.Rules, err = handle.ReadRules(ctx, tx)
 		return err
 	})
 	return m, wrap.Err(err, "reading which database has which target")
-}
-
-func readRules(ctx context.Context, q dialect.Querier) ([]shardmap.Rule, error) {
-	rules, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *shardmap.Rule) error {
-		var token []byte
-		err := r.Scan(&v.N, &v.Pattern, &v.Part, &v.Parts, &v.Former, &v.Shard, &token, &v.Held)
-		v.Token, v.Cuts = string(token), map[shardmap.Partition]int64{}
-		return err
-	}, "SELECT n, pattern, part, parts, former, shard, token, held FROM homes ORDER BY n")
-	if err != nil {
-		return nil, err
-	}
-	byN := make(map[int]*shardmap.Rule, len(rules))
-	for i := range rules {
-		byN[rules[i].N] = &rules[i]
-	}
-	type cut struct {
-		n    int
-		part shardmap.Partition
-		at   int64
-	}
-	cuts, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *cut) error {
-		var id []byte
-		err := r.Scan(&v.n, &v.part.Topic, &id, &v.part.Partition, &v.at)
-		copy(v.part.TopicID[:], id)
-		return err
-	}, "SELECT n, topic, topic_id, part, at FROM cuts")
-	for _, c := range cuts {
-		if rule := byN[c.n]; rule != nil {
-			rule.Cuts[c.part] = c.at
-		}
-	}
-	return rules, err
 }
 
 // change runs f with the rules locked, and gives them another version.
@@ -87,7 +66,7 @@ func (s Shards) change(ctx context.Context, f func(tx *sql.Tx, m shardmap.Map) e
 		if m.Version, err = s.h.MapVersion(ctx, tx, handle.LockExclusive); err != nil {
 			return err
 		}
-		if m.Rules, err = readRules(ctx, tx); err != nil {
+		if m.Rules, err = handle.ReadRules(ctx, tx); err != nil {
 			return err
 		}
 		if err := f(tx, m); err != nil {
@@ -123,7 +102,7 @@ func (s Shards) Announce(ctx context.Context, rule shardmap.Rule, known int64) (
 		if rule.N > MostRules {
 			return fmt.Errorf("there are %d rules, and no more can be made", MostRules)
 		}
-		if m.Announced() != nil || rule.N != len(m.Rules)+1 || known != 0 && known != m.Version {
+		if m.Announced() != nil || m.Following() != nil || rule.N != len(m.Rules)+1 || known != 0 && known != m.Version {
 			return ErrMoving
 		}
 		return insertRule(ctx, tx, rule, now.UnixMilli())
@@ -132,8 +111,8 @@ func (s Shards) Announce(ctx context.Context, rule shardmap.Rule, known int64) (
 }
 
 func insertRule(ctx context.Context, tx *sql.Tx, r shardmap.Rule, now int64) error {
-	if _, err := tx.ExecContext(ctx, "INSERT INTO homes (n, pattern, part, parts, former, shard, token, held, announced) VALUES ("+tables.Marks(9)+")",
-		r.N, []byte(r.Pattern), r.Part, r.Parts, r.Former, r.Shard, []byte(r.Token), r.Held, now); err != nil {
+	if _, err := tx.ExecContext(ctx, "INSERT INTO homes (n, pattern, part, parts, former, shard, token, held, announced, followed) VALUES ("+tables.Marks(10)+")",
+		r.N, []byte(r.Pattern), r.Part, r.Parts, r.Former, r.Shard, []byte(r.Token), r.Held, now, r.Followed); err != nil {
 		return err
 	}
 	return insertCuts(ctx, tx, r)
@@ -176,7 +155,8 @@ func (s Shards) Stored(ctx context.Context) (map[shardmap.Partition]int64, error
 var ErrWithdrawn = errors.New("the move was taken back meanwhile, because it took too long: try again")
 
 // Leave brings an announced rule into force, from what this database has stored on: it is the one
-// that the targets leave, and has decided all their records before. It returns the rule.
+// that the targets leave, and has decided all their records before. It returns the rule. It fails
+// with intake.ErrUnderWay while a task of the targets is claimed here.
 func (s Shards) Leave(ctx context.Context, token string) (held shardmap.Rule, err error) {
 	err = s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
 		rule := find(m.Rules, token)
@@ -186,7 +166,10 @@ func (s Shards) Leave(ctx context.Context, token string) (held shardmap.Rule, er
 		if held = *rule; held.Held {
 			return nil
 		}
-		held.Held = true
+		held.Held, held.Followed = true, false
+		if err := intake.New(s.h.Ref()).AtRest(ctx, tx, rule.Literal(), rule.Matches); err != nil {
+			return err
+		}
 		if held.Cuts, err = readStored(ctx, tx); err != nil {
 			return err
 		}
@@ -200,7 +183,7 @@ func (s Shards) Leave(ctx context.Context, token string) (held shardmap.Rule, er
 }
 
 func hold(ctx context.Context, tx *sql.Tx, r shardmap.Rule) error {
-	if _, err := tx.ExecContext(ctx, "UPDATE homes SET held = 1 WHERE n = ?", r.N); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE homes SET held = 1, followed = ? WHERE n = ?", r.Followed, r.N); err != nil {
 		return err
 	}
 	return insertCuts(ctx, tx, r)
@@ -211,12 +194,23 @@ func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
 	return wrap.Err(s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
 		for _, r := range all {
 			switch here := find(m.Rules, r.Token); {
-			case !r.Held || here != nil && here.Held:
+			case !r.Held:
+			case here != nil && here.Held:
+				if r.Followed && !here.Followed {
+					if _, err := tx.ExecContext(ctx, "UPDATE homes SET followed = 1 WHERE n = ?", r.N); err != nil {
+						return err
+					}
+				}
 			case here != nil:
 				if err := hold(ctx, tx, r); err != nil {
 					return err
 				}
 			default:
+				if a := m.Announced(); a != nil && a.N == r.N {
+					if left, err := intake.New(s.h.Ref()).Left(ctx, tx, a.Token); err != nil || left {
+						return cmp.Or(err, ErrMoving) // Tend takes it back first
+					}
+				}
 				if _, err := tx.ExecContext(ctx, "DELETE FROM homes WHERE n = ? AND held = 0", r.N); err != nil {
 					return err
 				}
@@ -229,17 +223,46 @@ func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
 	}), "copying which database has which target")
 }
 
-// Withdraw takes an announced rule back. False: it is in force.
+// Withdraw takes an announced rule back, and puts what has left into the line again. False: it is
+// in force.
 func (s Shards) Withdraw(ctx context.Context, token string) (withdrawn bool, err error) {
-	err = s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
-		rule := find(m.Rules, token)
-		if withdrawn = rule == nil || !rule.Held; rule == nil || rule.Held {
-			return nil
+	in := intake.New(s.h.Ref())
+	for {
+		var left *shardmap.Rule
+		err = s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
+			left = nil
+			rule := find(m.Rules, token)
+			if withdrawn = rule == nil || !rule.Held; rule == nil || rule.Held {
+				return nil
+			}
+			if some, err := in.Left(ctx, tx, token); err != nil || some {
+				left = rule
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "DELETE FROM homes WHERE n = ?", rule.N)
+			return err
+		})
+		if err != nil || left == nil {
+			return withdrawn, wrap.Err(err, "taking back that targets move")
 		}
-		_, err := tx.ExecContext(ctx, "DELETE FROM homes WHERE n = ?", rule.N)
+		for more := true; more; {
+			if more, err = in.PutBack(ctx, following(*left)); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// Followed notes that nothing of a rule's targets is left in their former database.
+func (s Shards) Followed(ctx context.Context, token string) error {
+	return wrap.Err(s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
+		rule := find(m.Rules, token)
+		if rule == nil || !rule.Held {
+			return ErrWithdrawn
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE homes SET followed = 1 WHERE n = ?", rule.N)
 		return err
-	})
-	return withdrawn, wrap.Err(err, "taking back that targets move")
+	}), "noting that all tasks have followed")
 }
 
 // announcedFor returns for how many ms a rule has been announced here; false: it is not.
@@ -252,19 +275,33 @@ func (s Shards) announcedFor(ctx context.Context, token string) (int64, bool, er
 	return now.UnixMilli() - since, there, wrap.Err(err, "reading since when targets are about to move")
 }
 
-// lacks returns the rules of force that a database has not.
-func lacks(from, to shardmap.Map) (out []shardmap.Rule) {
-	has := maps.Collect(func(yield func(string, bool) bool) {
-		for _, r := range to.Rules {
-			if !yield(r.Token, r.Held) {
-				return
+// lacks returns the rules that database n lacks, and those whose tasks have all followed. The new
+// home itself says when they have: where it does not know so any more, it was set back, and they
+// follow once more.
+func lacks(from, to shardmap.Map, n int) (out []shardmap.Rule) {
+	for i, r := range from.Rules {
+		here := find(to.Rules, r.Token)
+		switch {
+		case !r.Held:
+		case here == nil || !here.Held:
+			left := func(later shardmap.Rule) bool { return later.Held && later.Former == n } // and what had arrived has left since
+			switch n {
+			case r.Shard:
+				r.Followed = r.Followed && here == nil && slices.ContainsFunc(from.Rules[i+1:], left)
+			case r.Former:
+				r.Followed = false // what had left is here again
 			}
-		}
-	})
-	for _, r := range from.Rules {
-		if r.Held && !has[r.Token] {
+			out = append(out, r)
+		case r.Followed && !here.Followed && n != r.Shard && n != r.Former:
 			out = append(out, r)
 		}
 	}
 	return out
+}
+
+// resume has the numbers of what leaves begin behind those that have arrived: the database was set
+// back.
+func (s Shards) resume(ctx context.Context, n int, arrived int64) error {
+	_, err := s.h.Exec(ctx, "UPDATE homes SET taken = ? WHERE n = ? AND taken < ?", arrived, n, arrived)
+	return err
 }

@@ -32,7 +32,7 @@ var arrows = map[string][]string{
 	"store/shards": {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/letters", "store/internal", "internal/shardmap", "internal/loop", "internal/wrap"},
 	// Events until Kafka has them. The packages that decide events put them in themselves. It opens a store in its tests only.
 	"store/outbox":   {"schemas", "store/internal", "store", "internal/wrap"},
-	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/machine", "internal/loop", "internal/faultpoint", "internal/wrap"},
+	"store/internal": {"schemas", "task", "timer", "internal/slots", "internal/shardmap", "internal/machine", "internal/loop", "internal/faultpoint", "internal/wrap"},
 	"events":         {"schemas", "store/outbox", "store", "internal/kafka", "internal/faultpoint"},
 	"scanner":        {"schemas", "task", "store", "store/intake", "store/admin", "store/look", "store/outbox", "store/shards", "internal/shardmap", "events", "internal/defaults", "internal/index", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint"},
 	"dispatcher":     {"schemas", "task", "store", "store/intake", "store/admin", "store/line", "store/look", "store/letters", "store/outbox", "events", "callback", "internal/defaults", "internal/slots", "internal/index", "internal/sendlog", "internal/election", "internal/copies", "internal/kafka", "internal/loop", "internal/tracing", "internal/faultpoint", "internal/share"},

@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -9,9 +12,12 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/test/chaos/proxy"
 	"github.com/notyet/notyet/test/mysqltest"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // withSecond has the processes that are spawned from now on work on two databases, and reach the second one through a proxy.
@@ -81,4 +87,115 @@ func TestTwoDatabases(t *testing.T) {
 	}
 	require.Greater(t, inTime, n/2*15/100/2, "tasks of the database that answers") // half of those due in the first half of the freeze
 	require.Zero(t, unexplained, "extra copies far from the kill")
+}
+
+// wait waits for a process that ends by itself, and reports whether it succeeded.
+func (p *proc) wait() bool {
+	err := <-p.done
+	p.done <- nil
+	return err == nil
+}
+
+// TestTasksFollowTheirTargets: targets move to and fro between two databases while their tasks are delivered, reported on, retried and
+// cancelled, and movers and a scanner are killed. Nothing is lost, early or sent twice, and each request has one answer.
+func TestTasksFollowTheirTargets(t *testing.T) {
+	c := newCluster(t)
+	c.withSecond()
+	n := clusterTasks(t, 6_000)
+	span := max(time.Duration(n)*time.Minute/100_000, 40*time.Second)
+	plain, reported, cancelled := c.name+".f.plain", c.name+".f.reported", c.name+".f.cancelled"
+	c.judging(4, plain, reported, cancelled)
+	scanner := c.spawn("scanner1", "scanner")
+	c.spawn("scanner2", "scanner")
+	c.spawn("dispatcher1", "dispatcher")
+	c.spawn("dispatcher2", "dispatcher")
+	c.warm()
+	const some = 200
+	head := 3*time.Second + time.Duration(n)*100*time.Microsecond
+	begin := time.Now().Add(head)
+	for i := range some {
+		id := strconv.Itoa(i)
+		at := strconv.FormatInt(begin.Add(time.Duration(i)*span/some).UnixMilli(), 10)
+		c.publish(
+			keyed(request(c.intake, reported, schemas.HeaderID, id, schemas.HeaderAt, at, schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "2m", schemas.HeaderBackoff, "fixed:3s", schemas.HeaderEvents, "all"), id, "v"),
+			keyed(request(c.intake, cancelled, schemas.HeaderID, id, schemas.HeaderDelay, "1h", schemas.HeaderEvents, "all"), id, "v"))
+	}
+	var work sync.WaitGroup
+	moves, killed := 0, 0
+	work.Go(func() {
+		for to := 1; time.Since(begin) < span || moves < 3; {
+			mover := c.spawn("mover", "shards", "move", c.name+".f.*", strconv.Itoa(to), "--wait")
+			if moves > 2*killed {
+				time.Sleep(time.Duration(200+rand.IntN(600)) * time.Millisecond)
+				mover.kill()
+				killed++
+			} else if mover.wait() {
+				moves, to = moves+1, 1-to
+			} else { // after a kill: the announcement is taken back soon
+				time.Sleep(500 * time.Millisecond)
+			}
+		}
+	})
+	work.Go(func() {
+		for i := range some {
+			time.Sleep(time.Until(begin.Add(time.Duration(i) * span / some)))
+			id := strconv.Itoa(i)
+			c.publish(keyed(request(c.intake, cancelled, schemas.HeaderOp, "cancel", schemas.HeaderID, id), id, ""))
+			if i == some/2 {
+				scanner.kill()
+				c.spawn("scanner1", "scanner")
+			}
+		}
+	})
+	answers, attempts := map[string]int{}, map[string]int{}
+	work.Go(func() {
+		ended, told := 0, map[string]bool{}
+		c.read(c.reader([]string{reported, c.results}), span+2*time.Minute, func(r *kgo.Record) bool {
+			if r.Topic == c.results {
+				e, err := schemas.DecodeEvent(r)
+				if err == nil && (e.Topic == reported || e.Topic == cancelled) {
+					of := e.Topic + "/" + e.ID + " " + string(e.State)
+					copied := fmt.Sprint(of, e.At, e.Request)
+					if told[copied] { // by a killed scanner
+						return false
+					}
+					told[copied] = true
+					answers[of]++
+					if e.State.Final() {
+						ended++
+					}
+				}
+				return ended == 2*some
+			}
+			d, _, err := schemas.ParseDelivery(r)
+			if err != nil {
+				t.Error(err)
+				return true
+			}
+			attempts[d.ID+" "+recordtest.Header(r, schemas.HeaderAttempt)]++
+			status := schemas.StatusRetry
+			if d.Attempt > 1 {
+				status = schemas.StatusOK
+			}
+			c.publish(schemas.EncodeReport(c.reports, schemas.Report{Topic: reported, ID: d.ID, Attempt: d.Attempt, Delivery: d.Key, Status: status, RetryAfter: -1}))
+			return false
+		})
+	})
+	wants := c.load([]string{plain}, n, time.Until(begin), span)
+	c.collect([]string{plain}, wants, span+120*time.Second, 3*time.Second)
+	work.Wait()
+	f := measure(t, wants)
+	t.Log(moves, "moves,", killed, "movers killed")
+	require.Greater(t, moves, 2)
+	require.Zero(t, f.early)
+	require.Zero(t, f.doubled)
+	for i := range some {
+		id := strconv.Itoa(i)
+		for _, of := range []string{reported + "/" + id + " scheduled", reported + "/" + id + " retrying", reported + "/" + id + " succeeded", cancelled + "/" + id + " scheduled", cancelled + "/" + id + " cancelled"} {
+			require.Equal(t, 1, answers[of], of)
+		}
+		require.Equal(t, []int{1, 1}, []int{attempts[id+" 1"], attempts[id+" 2"]}, id)
+	}
+	require.Len(t, attempts, 2*some)
+	require.Empty(t, c.arrivals(cancelled))
 }

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store/shards"
 )
@@ -34,7 +35,7 @@ func (s *Service) databases() shards.Databases {
 	out := shards.Databases{}
 	for _, sh := range s.shards {
 		if e := sh.engine.Load(); e != nil {
-			out[sh.number] = shards.New(e.store)
+			out[sh.number] = shards.New(e.store).Hinting(deadletter.NewLocal(e.store, e.index, "", e.log).Hint)
 		}
 	}
 	return out
@@ -51,6 +52,21 @@ func (s *Service) tendRules(ctx context.Context) {
 	s.homes.Learn(latest)
 	if err := answer.Tend(bound); err != nil && ctx.Err() == nil {
 		s.log.Warn("the databases' rules about targets cannot be brought together, trying again", zap.Error(err))
+	}
+}
+
+// follow has the tasks of moved targets follow them, and forgets those that did so long ago.
+func (s *Service) follow(ctx context.Context) {
+	all := s.databases()
+	if err := all.TakeUp(ctx); err != nil && ctx.Err() == nil {
+		s.log.Warn("the tasks of moved targets do not follow, trying again", zap.Error(err))
+	}
+	if time.Since(s.forgot) < time.Minute {
+		return
+	}
+	s.forgot = time.Now()
+	if err := all.Forget(ctx, s.cfg.Dispatcher.Retention); err != nil && ctx.Err() == nil {
+		s.log.Warn("tasks that have followed their targets are not forgotten, trying again", zap.Error(err))
 	}
 }
 

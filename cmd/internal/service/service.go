@@ -52,6 +52,7 @@ type Service struct {
 	stages []func(*Engine) error      // what each engine adds to its parts
 	local  func(e *Engine) *api.Local // the API's backend
 	homes  shardmap.Known             // which database has which target
+	forgot time.Time                  // when tasks that have followed were last forgotten; part moves alone
 
 	mu     sync.Mutex             // guards the following
 	closes []func()               // in the order of opening

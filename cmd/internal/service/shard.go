@@ -66,6 +66,7 @@ func (s *Service) several(all *prometheus.Registry) {
 	}
 	s.life.add("shards", s.superviseAll)
 	s.life.add("rules", func(ctx context.Context) error { loop.Every(ctx, rulesEvery, s.tendRules); return nil })
+	s.life.add("moves", func(ctx context.Context) error { loop.Every(ctx, rulesEvery, s.follow); return nil })
 }
 
 func (sh *shard) ping(ctx context.Context) error {

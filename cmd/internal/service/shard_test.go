@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/ops"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/store/shards"
 )
@@ -222,9 +223,20 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 		return s.post("/api/v1/shards/moves", fmt.Sprintf(`{"pattern":%q,"shard":%d}`, pattern, to))
 	}
 	schedule("bills")
-	status, text := move("bills", 1)
+	for n := range 2 { // to and fro, and its task follows
+		status, text := move("bills", 1-n)
+		require.Equal(t, http.StatusOK, status, text)
+		require.Eventually(t, func() bool { return len(in(n)) == 0 && len(in(1-n)) == 1 }, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool {
+			_, text = s.get("/api/v1/shards")
+			return !strings.Contains(text, `"move"`)
+		}, 30*time.Second, 10*time.Millisecond, text)
+	}
+	_, err := admin.New(s.shards[0].engine.Load().store).SetPolicy(t.Context(), "slow", 1, func(p admin.Policy) admin.Policy { p.Paused = true; return p })
+	require.NoError(t, err)
+	status, text := move("slow", 1)
 	require.Equal(t, http.StatusUnprocessableEntity, status, text)
-	require.Contains(t, text, "bills has a task that has not ended")
+	require.Contains(t, text, "slow has a pause or a limit")
 	status, text = move("orders", 1)
 	require.Equal(t, http.StatusOK, status, text)
 	require.JSONEq(t, `{"rules":[{"pattern":"orders","former":0,"shard":1}]}`, text)
@@ -236,8 +248,8 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 	_, text = s.get("/api/v1/tasks?topic=orders")
 	require.Equal(t, 5, strings.Count(text, `"topic":"orders"`), text)
 	_, text = s.get("/api/v1/shards")
-	require.Contains(t, text, `"rules":[{"pattern":"orders","former":0,"shard":1}]`)
-	require.Contains(t, text, `"version":1`)
+	require.Contains(t, text, `{"pattern":"orders","former":0,"shard":1}]`)
+	require.Contains(t, text, `"version":3`)
 
 	for name := range scheduled {
 		topic, id, _ := strings.Cut(name, "/")

@@ -65,7 +65,7 @@ func (e *Engine) AddScanner() error {
 	scfg := scannerConfig(e.cfg, *e.process.in.Load())
 	scfg.Installation = e.installation
 	scfg.Quotas = quotas(e.cfg)
-	scfg.Shards, scfg.Shard = len(e.process.shards) > 1, e.shard.number
+	scfg.Shards, scfg.Shard, scfg.Databases = len(e.process.shards) > 1, e.shard.number, e.process.databases
 	if err := e.checkGroup(); err != nil {
 		return err
 	}

@@ -4,13 +4,20 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"strconv"
 
+	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/tables"
 )
 
 // ErrMap: a rule about the databases of targets has come or changed. Nothing was changed.
 var ErrMap = errors.New("the rules about the databases of targets have changed")
+
+// ErrMoving: a target is about to move, or its tasks follow it.
+var ErrMoving = errors.New("targets move already, or their tasks follow them: try again in a moment")
 
 // ShardMap is the name in table meta of the version of these rules. A batch that leaves out records
 // of other databases holds a shared lock on the row, and a change of the rules an exclusive one.
@@ -52,4 +59,70 @@ func (h *Handle) CheckMap(ctx context.Context, tx *sql.Tx, version int64) error 
 		err = ErrMap
 	}
 	return err
+}
+
+// ReadRules reads all rules.
+func ReadRules(ctx context.Context, q dialect.Querier) ([]shardmap.Rule, error) {
+	rules, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *shardmap.Rule) error {
+		var token []byte
+		err := r.Scan(&v.N, &v.Pattern, &v.Part, &v.Parts, &v.Former, &v.Shard, &token, &v.Held, &v.Followed)
+		v.Token, v.Cuts = string(token), map[shardmap.Partition]int64{}
+		return err
+	}, "SELECT n, pattern, part, parts, former, shard, token, held, followed FROM homes ORDER BY n")
+	if err != nil {
+		return nil, err
+	}
+	byN := make(map[int]*shardmap.Rule, len(rules))
+	for i := range rules {
+		byN[rules[i].N] = &rules[i]
+	}
+	type cut struct {
+		n    int
+		part shardmap.Partition
+		at   int64
+	}
+	cuts, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *cut) error {
+		var id []byte
+		err := r.Scan(&v.n, &v.part.Topic, &id, &v.part.Partition, &v.at)
+		copy(v.part.TopicID[:], id)
+		return err
+	}, "SELECT n, topic, topic_id, part, at FROM cuts")
+	for _, c := range cuts {
+		if rule := byN[c.n]; rule != nil {
+			rule.Cuts[c.part] = c.at
+		}
+	}
+	return rules, err
+}
+
+// Elsewhere returns a question about a target: why no task of it can come to be in this database;
+// "": one can. The rules stay as they are until the end of the transaction. The question fails with
+// ErrMoving while this is not known.
+func (h *Handle) Elsewhere(ctx context.Context, tx *sql.Tx) (func(target string) (string, error), error) {
+	number, err := tables.ReadMeta(ctx, tx, ShardNumber)
+	if err != nil || len(number) == 0 {
+		return func(string) (string, error) { return "", nil }, err
+	}
+	own, err := strconv.Atoi(string(number))
+	if err != nil {
+		return nil, fmt.Errorf("%s is no number: %w", ShardNumber, err)
+	}
+	m := shardmap.Map{}
+	if m.Version, err = h.MapVersion(ctx, tx, LockShared); err != nil {
+		return nil, err
+	}
+	if m.Rules, err = ReadRules(ctx, tx); err != nil {
+		return nil, err
+	}
+	return func(target string) (string, error) {
+		for _, r := range []*shardmap.Rule{m.Announced(), m.Following()} {
+			if r != nil && r.Matches(target) {
+				return "", ErrMoving
+			}
+		}
+		if home := m.Home(target); home != own {
+			return fmt.Sprintf("its target lives in database %d by now: schedule it there", home), nil
+		}
+		return "", nil
+	}, nil
 }

@@ -1,0 +1,532 @@
+package intake
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// When targets move to another database, their tasks follow. One transaction of the former database
+// takes tasks at rest out of its line, and puts them into table leaving. So no dispatcher there can
+// claim them. The other database then stores what is in leaving, in that order, beside the last
+// number that it has stored. So a task stands in one line at most, and a killed mover loses none.
+
+// Following is a move whose tasks follow: the number and the token of its rule.
+type Following struct {
+	N     int
+	Token string
+}
+
+// ErrNoMove: the rule is not there, or not as far as it has to be.
+var ErrNoMove = errors.New("the move of these targets was taken back, or is not known here")
+
+const (
+	// followRows and followBytes bound a transaction. Claims wait for its locks.
+	followRows  = 250
+	followBytes = 4 << 20
+)
+
+// leaver is what table leaving has in a row: a task, or a change that waits for one.
+type leaver struct {
+	Task    *task.Task
+	Ident   []byte
+	Report  bool
+	Seq     int64
+	Request []byte
+}
+
+// Leaver is a row of table leaving.
+type Leaver struct {
+	Num  int64
+	data []byte
+}
+
+// move locks the row of the rule, and returns a column of it. All that follows has this lock first.
+func (in Intake) move(ctx context.Context, tx *sql.Tx, f Following, column string, held bool) (int64, error) {
+	where := ""
+	if held {
+		where = " AND held = 1"
+	}
+	value, there, err := tables.One[int64](ctx, tx, "SELECT "+column+" FROM homes WHERE n = ? AND token = ?"+where+in.h.Locking(handle.LockExclusive), f.N, []byte(f.Token))
+	if err == nil && !there {
+		err = ErrNoMove
+	}
+	return value, err
+}
+
+// TakeOut takes tasks at rest out of the line, with the changes that wait for them, and returns how
+// many. Others stay: those in flight, those that have ended, and runs of timers.
+func (in Intake) TakeOut(ctx context.Context, f Following, seqs []int64) (n int, err error) {
+	pieces, err := in.pieces(ctx, seqs)
+	if err != nil {
+		return 0, fmt.Errorf("reading how large %d tasks are: %w", len(seqs), err)
+	}
+	for _, part := range pieces {
+		out := 0
+		err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
+			out, err = in.takeOut(ctx, tx, f, part)
+			return err
+		})
+		if n += out; err != nil {
+			return n, fmt.Errorf("taking %d tasks out of the line: %w", len(part), err)
+		}
+	}
+	return n, nil
+}
+
+// pieces cuts tasks into what one transaction takes.
+func (in Intake) pieces(ctx context.Context, seqs []int64) (out [][]int64, err error) {
+	type size struct{ seq, bytes int64 }
+	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, v *size) error { return r.Scan(&v.seq, &v.bytes) }, "SELECT seq, LENGTH(body) FROM tasks WHERE seq", seqs, "")
+	bytes := int64(followBytes)
+	for _, v := range rows {
+		if bytes >= followBytes || len(out[len(out)-1]) >= followRows {
+			out, bytes = append(out, nil), 0
+		}
+		last := len(out) - 1
+		out[last], bytes = append(out[last], v.seq), bytes+v.bytes
+	}
+	return out, err
+}
+
+func (in Intake) takeOut(ctx context.Context, tx *sql.Tx, f Following, seqs []int64) (int, error) {
+	now, err := in.h.TimeIn(ctx, tx)
+	if err != nil {
+		return 0, err
+	}
+	last, err := in.move(ctx, tx, f, "taken", false)
+	if err != nil {
+		return 0, err
+	}
+	slices.Sort(seqs)
+	rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
+		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE seq", seqs, " ORDER BY seq"+in.h.Locking(handle.LockExclusive))
+	if err != nil {
+		return 0, err
+	}
+	set := handle.SlotSet{}
+	for _, t := range rows {
+		set.Add(t.Slot)
+	}
+	slots, err := in.h.LockSlotsThere(ctx, tx, set, handle.LockShared)
+	if err != nil {
+		return 0, err
+	}
+	rows = slices.DeleteFunc(rows, func(t task.Task) bool {
+		s, there := slots[t.Slot]
+		return !there || s.Unsure || task.IsRun(t.Seq) || !t.AtRest(t.Phase(s.Claimed, s.Done))
+	})
+	if len(rows) == 0 {
+		return 0, nil
+	}
+	slices.SortFunc(rows, func(a, b task.Task) int { // the nearest come first
+		return cmp.Or(cmp.Compare(task.HeldSince(a.Pos), task.HeldSince(b.Pos)), cmp.Compare(a.Seq, b.Seq))
+	})
+	waiting, err := in.takeWaiting(ctx, tx, rows)
+	if err != nil {
+		return 0, err
+	}
+	var left []leaver
+	gone := make([]int64, 0, len(rows))
+	for i := range rows {
+		t := &rows[i]
+		gone = append(gone, t.Seq)
+		left = append(append(left, leaver{Task: t}), waiting[task.Ident(t.Topic, t.ID)]...)
+	}
+	if err := deleteTasks(ctx, tx, gone); err != nil {
+		return 0, err
+	}
+	if err := insertLeavers(ctx, tx, f, last, now.UnixMilli(), left); err != nil {
+		return 0, err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE homes SET taken = ? WHERE n = ?", last+int64(len(left)), f.N)
+	return len(rows), err
+}
+
+// takeWaiting takes the changes that wait for tasks out of their table, in the order of arrival.
+func (in Intake) takeWaiting(ctx context.Context, tx *sql.Tx, rows []task.Task) (map[[16]byte][]leaver, error) {
+	keys := tables.Idents(rows, func(t task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
+	slices.SortFunc(keys, compareKeys)
+	found, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, w *leaver) error { return r.Scan(&w.Seq, &w.Ident, &w.Report, &w.Request) },
+		"SELECT seq, ident, report, request FROM waiting WHERE ident", keys, " ORDER BY arrived"+in.h.Locking(handle.LockExclusive))
+	if err != nil {
+		return nil, fmt.Errorf("reading what waits for %d tasks: %w", len(rows), err)
+	}
+	out, seqs := map[[16]byte][]leaver{}, make([]int64, 0, len(found))
+	for _, w := range found {
+		key := [16]byte(w.Ident)
+		out[key], seqs = append(out[key], w), append(seqs, w.Seq)
+	}
+	slices.Sort(seqs)
+	return out, tables.ExecIn(ctx, tx, "DELETE FROM waiting WHERE seq", seqs)
+}
+
+func insertLeavers(ctx context.Context, tx *sql.Tx, f Following, last, now int64, left []leaver) error {
+	rows := make([]Leaver, len(left))
+	for i, l := range left {
+		var b bytes.Buffer
+		if err := gob.NewEncoder(&b).Encode(l); err != nil { // not JSON: names may be any bytes
+			return fmt.Errorf("encoding what leaves: %w", err)
+		}
+		rows[i] = Leaver{last + int64(i) + 1, b.Bytes()}
+	}
+	return tables.Pieces(rows, func(l Leaver) int { return len(l.data) }, func(part []Leaver) error {
+		a := make([]any, 0, 4*len(part))
+		for _, l := range part {
+			a = append(a, []byte(f.Token), l.Num, now, l.data)
+		}
+		_, err := tx.ExecContext(ctx, "INSERT INTO leaving (token, num, at, data) VALUES "+strings.Repeat(",(?,?,?,?)", len(part))[1:], a...)
+		return err
+	})
+}
+
+// Leavers reads some of what has left behind a number, in order.
+func (in Intake) Leavers(ctx context.Context, f Following, after int64) (out []Leaver, err error) {
+	rows, err := in.h.DB.QueryContext(ctx, "SELECT num, data FROM leaving WHERE token = ? AND num > ? ORDER BY num LIMIT ?", []byte(f.Token), after, followRows)
+	if err != nil {
+		return nil, fmt.Errorf("reading what has left: %w", err)
+	}
+	defer rows.Close()
+	for bytes := 0; bytes < followBytes && rows.Next(); {
+		var l Leaver
+		if err := rows.Scan(&l.Num, &l.data); err != nil {
+			return nil, err
+		}
+		out, bytes = append(out, l), bytes+len(l.data)
+	}
+	return out, rows.Err()
+}
+
+// Progress returns the last number that has left this database, and the last one stored in it.
+func (in Intake) Progress(ctx context.Context, f Following) (taken, arrived int64, err error) {
+	err = in.h.Reads().QueryRowContext(ctx, "SELECT taken, arrived FROM homes WHERE n = ? AND token = ?", f.N, []byte(f.Token)).Scan(&taken, &arrived)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNoMove
+	}
+	return taken, arrived, wrap.Err(err, "reading how many tasks have followed")
+}
+
+// Arrive stores what has left another database, in the order of the numbers, and leaves out what is
+// stored already. The places are for the index.
+func (in Intake) Arrive(ctx context.Context, f Following, page []Leaver) (added []handle.Place, err error) {
+	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
+		added = nil
+		arrived, err := in.move(ctx, tx, f, "arrived", true)
+		if err != nil {
+			return err
+		}
+		rest := slices.DeleteFunc(slices.Clone(page), func(l Leaver) bool { return l.Num <= arrived })
+		if len(rest) == 0 {
+			return nil
+		}
+		if added, err = in.admit(ctx, tx, rest); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE homes SET arrived = ? WHERE n = ?", rest[len(rest)-1].Num, f.N)
+		return err
+	})
+	return added, wrap.Err(err, "storing %d tasks that follow their targets", len(page))
+}
+
+// PutBack puts a page of what has left back into the line, while the rule is only announced. False:
+// nothing is left to put back.
+func (in Intake) PutBack(ctx context.Context, f Following) (more bool, err error) {
+	page, err := in.Leavers(ctx, f, 0)
+	if err != nil || len(page) == 0 {
+		return false, err
+	}
+	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
+		held, err := in.move(ctx, tx, f, "held", false)
+		if err != nil || held != 0 {
+			more = false
+			return err
+		}
+		more = true
+		nums := make([]int64, len(page))
+		for i, l := range page {
+			nums[i] = l.Num
+		}
+		there, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, n *int64) error { return r.Scan(n) }, "SELECT num FROM leaving WHERE num", nums, " AND token = ?"+in.h.Locking(handle.LockExclusive), []byte(f.Token))
+		if err != nil {
+			return err
+		}
+		rest := slices.DeleteFunc(slices.Clone(page), func(l Leaver) bool { return !slices.Contains(there, l.Num) }) // another one was quicker
+		if _, err := in.admit(ctx, tx, rest); err != nil {
+			return err
+		}
+		return tables.ExecIn(ctx, tx, "DELETE FROM leaving WHERE token = ? AND num", nums, []byte(f.Token))
+	})
+	return more, wrap.Err(err, "putting %d tasks back into the line", len(page))
+}
+
+// Left tells whether something has left that was not put back. tx has the lock of the rules.
+func (in Intake) Left(ctx context.Context, tx *sql.Tx, token string) (bool, error) {
+	_, left, err := tables.One[int64](ctx, tx, "SELECT num FROM leaving WHERE token = ? LIMIT 1"+in.h.Locking(handle.LockShared), []byte(token))
+	return left, wrap.Err(err, "looking for tasks that have left")
+}
+
+// admit puts what has left a line into a line of this database.
+func (in Intake) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.Place, error) {
+	spread, err := in.h.SpreadIn(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	w := work{intake: in, tx: tx, spread: spread, resolving: true}
+	var list []*identity
+	var tasks []*task.Task
+	var waiting []leaver
+	for _, row := range page {
+		var l leaver
+		if err := gob.NewDecoder(bytes.NewReader(row.data)).Decode(&l); err != nil {
+			return nil, fmt.Errorf("decoding what has left: %w", err)
+		}
+		if l.Task == nil {
+			waiting = append(waiting, l)
+			continue
+		}
+		tasks, list = append(tasks, l.Task), append(list, &identity{key: task.Ident(l.Task.Topic, l.Task.ID)})
+	}
+	slices.SortFunc(list, inOrder)
+	if err := w.readKnown(ctx, list, "''"); err != nil {
+		return nil, err
+	}
+	same, err := w.sameSeqs(ctx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.lockSlots(ctx, list); err != nil {
+		return nil, err
+	}
+	if tasks, err = w.makeRoom(ctx, tasks, list, same); err != nil {
+		return nil, err
+	}
+	for _, t := range tasks {
+		w.settleIn(t)
+		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
+	}
+	if err := w.insertTasks(ctx, tasks); err != nil {
+		return nil, err
+	}
+	if err := w.unread.write(ctx, tx); err != nil {
+		return nil, err
+	}
+	return w.applied.Added, insertWaiting(ctx, tx, waiting)
+}
+
+// settleIn places a task behind what is claimed. A held one is held again, if it has to be.
+func (w *work) settleIn(t *task.Task) {
+	if key, ok := schemas.BodyKey(t.Body); ok {
+		t.Slot = w.spread.Of(t.Topic, key, task.Hashed(t.Seq, t.Replay, t.ID))
+	} else {
+		t.Slot = 0
+	}
+	pos := task.HeldSince(t.Pos)
+	if t.State == task.StateLine {
+		pos = t.Due
+	}
+	t.Pos = max(pos, w.slots[t.Slot].Claimed+1)
+}
+
+// sameSeqs reads and locks the tasks here with the numbers of those that follow.
+func (w *work) sameSeqs(ctx context.Context, tasks []*task.Task) (map[int64]*task.Task, error) {
+	seqs := make([]int64, len(tasks))
+	for i, t := range tasks {
+		seqs[i] = t.Seq
+	}
+	slices.Sort(seqs)
+	rows, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Replay) },
+		"SELECT seq, slot, pos, state, replay FROM tasks WHERE seq", seqs, w.intake.h.Locking(handle.LockExclusive))
+	same := make(map[int64]*task.Task, len(rows))
+	for i := range rows {
+		same[rows[i].Seq] = &rows[i]
+	}
+	return same, err
+}
+
+// makeRoom deletes the ended tasks of the identities, from before the targets left this database,
+// and returns the tasks that are to be stored. One that is here already is left out: this database
+// was set back, and has read the request again. Where a run of a timer has the id, the task gets
+// another one, as a request whose default id is taken.
+func (w *work) makeRoom(ctx context.Context, tasks []*task.Task, list []*identity, bySeq map[int64]*task.Task) (out []*task.Task, err error) {
+	here := map[[16]byte]*task.Task{}
+	for _, id := range list {
+		here[id.key] = id.before
+	}
+	ended := func(t *task.Task) bool {
+		return t.Slot == task.OutOfLine || t.Phase(w.slots[t.Slot].Claimed, w.slots[t.Slot].Done) == task.Ended
+	}
+	gone := map[int64]bool{}
+	for _, t := range tasks {
+		if same := bySeq[t.Seq]; same != nil {
+			if !ended(same) || same.Replay >= t.Replay {
+				continue
+			}
+			gone[same.Seq] = true
+		}
+		if other := here[task.Ident(t.Topic, t.ID)]; other != nil && other.Seq != t.Seq {
+			if ended(other) {
+				gone[other.Seq] = true
+			} else {
+				t.ID = task.TakenID(t)
+			}
+		}
+		out = append(out, t)
+	}
+	deleted := make([]int64, 0, len(gone))
+	for seq := range gone {
+		deleted = append(deleted, seq)
+	}
+	return out, deleteTasks(ctx, w.tx, deleted)
+}
+
+func insertWaiting(ctx context.Context, tx *sql.Tx, all []leaver) error {
+	return tables.Pieces(all, func(l leaver) int { return len(l.Request) }, func(part []leaver) error {
+		a := make([]any, 0, 4*len(part))
+		for _, l := range part {
+			a = append(a, l.Seq, l.Ident, l.Report, l.Request)
+		}
+		_, err := tx.ExecContext(ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES "+strings.Repeat(",(?,?,?,?)", len(part))[1:], a...)
+		return wrap.Err(err, "storing %d waiting requests", len(part))
+	})
+}
+
+// Remains is what a database still has of some identities whose targets have left it.
+type Remains struct {
+	Seqs  []int64 // of tasks that have not ended
+	Wait  bool    // changes wait for some of them
+	Taken int64   // the last number that has left
+}
+
+// Remains looks for what is left of identities with a matching target. Where nothing is, nothing
+// comes back: all of it has a number up to Taken.
+func (in Intake) Remains(ctx context.Context, f Following, idents [][16]byte, matches func(topic string) bool) (out Remains, err error) {
+	keys := tables.Idents(idents, func(id [16]byte) [16]byte { return id })
+	slices.SortFunc(keys, compareKeys)
+	// Waiting changes come first: they may become tasks.
+	waiting, err := tables.FetchIn(ctx, in.h.Reads(), scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE ident", keys, "")
+	if err != nil {
+		return out, fmt.Errorf("looking for what waits for tasks that follow: %w", err)
+	}
+	out.Wait = slices.ContainsFunc(waiting, func(h waitingChange) bool { return h.of(matches) })
+	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Topic) },
+		"SELECT t.seq, t.topic FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.ident", keys, "")
+	if err != nil {
+		return out, fmt.Errorf("looking for tasks that follow: %w", err)
+	}
+	for _, t := range rows {
+		if matches(t.Topic) {
+			out.Seqs = append(out.Seqs, t.Seq)
+		}
+	}
+	out.Taken, _, err = in.Progress(ctx, f)
+	return out, err
+}
+
+// ErrUnderWay: a delivery of the targets is under way.
+var ErrUnderWay = errors.New("a delivery is under way")
+
+// AtRest fails with ErrUnderWay if a task of the targets is claimed, or may be. Nobody claims one
+// until the transaction ends. topic is the only target; "": there may be several.
+func (in Intake) AtRest(ctx context.Context, tx *sql.Tx, topic string, matches func(topic string) bool) error {
+	rows, err := in.h.Slots(ctx, tx)
+	if err != nil {
+		return err
+	}
+	set := handle.SlotSet{}
+	for _, s := range rows {
+		set.Add(s.Slot)
+	}
+	slots, err := in.h.LockSlots(ctx, tx, set, handle.LockShared)
+	if err != nil {
+		return err
+	}
+	only, lanes := "", []any(nil)
+	if topic != "" {
+		key, err := in.h.LaneKeyIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, lane := range key.Lanes(topic) {
+			lanes = append(lanes, int64(lane))
+		}
+		only = " AND lane IN (" + tables.Marks(len(lanes)) + ")"
+	}
+	for _, s := range rows {
+		s := slots[s.Slot]
+		if s.Unsure {
+			return fmt.Errorf("%w: the dispatchers have not compared their slots with the database yet", ErrUnderWay)
+		}
+		if s.Claimed <= s.Done {
+			continue
+		}
+		topics, err := tables.Column[string](ctx, tx, "SELECT DISTINCT topic FROM tasks WHERE slot = ? AND pos > ? AND pos <= ?"+only, append([]any{s.Slot, s.Done, s.Claimed}, lanes...)...)
+		if err != nil {
+			return fmt.Errorf("looking for what is claimed: %w", err)
+		}
+		for _, topic := range topics {
+			if matches(topic) {
+				return fmt.Errorf("%w: of the target %s", ErrUnderWay, topic)
+			}
+		}
+	}
+	return nil
+}
+
+// RunOf returns a target among those that match with an unfinished task whose number is of this
+// database alone: a run of a timer, or a letter replayed with changes. "": there is none.
+func (in Intake) RunOf(ctx context.Context, matches func(topic string) bool) (string, error) {
+	topics, err := tables.Column[string](ctx, in.h.Reads(), "SELECT DISTINCT t.topic FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.seq >= ? AND t.seq < ? AND t.pos > s.done",
+		task.Seq(task.RunSource, 0), task.Seq(task.RunSource+1, 0))
+	for _, topic := range topics {
+		if matches(topic) {
+			return topic, nil
+		}
+	}
+	return "", wrap.Err(err, "looking for runs of timers")
+}
+
+// AdoptSources adds the retired sources of another database of the installation: a task from there
+// may have its number by one. A source in use is this database's own to begin.
+func (in Intake) AdoptSources(ctx context.Context, all []Source) error {
+	return wrap.Err(in.h.Transact(ctx, func(tx *sql.Tx) error {
+		known, err := tables.Column[int](ctx, tx, "SELECT src FROM sources")
+		if err != nil {
+			return err
+		}
+		var lacking []Source
+		for _, s := range all {
+			if s.Retired != 0 && !slices.Contains(known, s.ID) {
+				lacking = append(lacking, s)
+			}
+		}
+		return CopySources(ctx, tx, lacking)
+	}), "copying the sources of tasks")
+}
+
+// RetireLeft deletes what left for another database before an instant, and has arrived there, a
+// piece at a time.
+func (in Intake) RetireLeft(ctx context.Context, before int64) (int, error) {
+	tokens, err := tables.Column[[]byte](ctx, in.h.Reads(), "SELECT DISTINCT token FROM leaving")
+	for _, token := range tokens {
+		var nums []int64
+		nums, err = tables.Column[int64](ctx, in.h.Reads(), "SELECT num FROM leaving WHERE token = ? AND at < ? AND NOT EXISTS (SELECT 1 FROM homes WHERE token = ? AND followed = 0) ORDER BY num LIMIT ?", token, before, token, tables.MaxRows)
+		if err != nil || len(nums) == 0 {
+			continue
+		}
+		_, err = in.h.Exec(ctx, "DELETE FROM leaving WHERE token = ? AND num IN ("+tables.Ints(nums)+")", token)
+		return len(nums), wrap.Err(err, "deleting what has left for another database")
+	}
+	return 0, wrap.Err(err, "looking for what has left for another database")
+}

@@ -1,0 +1,301 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/notyet/notyet/internal/loop"
+	"github.com/notyet/notyet/internal/shardmap"
+	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/look"
+)
+
+const (
+	// nearAhead is how far ahead the tasks leave the former home's line before the targets move.
+	// The others have that time to follow.
+	nearAhead = 15 * time.Second
+	// followPage is how many tasks are looked for at a time.
+	followPage = 250
+	// followRest is the time between two looks at what is under way in the former home.
+	followRest = 100 * time.Millisecond
+)
+
+// ErrFormerAway: a former home does not answer, and may have tasks of targets that have left it.
+var ErrFormerAway = errors.New("the former database of the targets does not answer, and may have this task")
+
+func following(r shardmap.Rule) intake.Following { return intake.Following{N: r.N, Token: r.Token} }
+
+func (s Shards) intake() intake.Intake { return intake.New(s.h.Ref()) }
+
+// takeOut takes tasks of the targets out of the former home's line, the nearest first. ahead bounds
+// how far ahead they are due; 0: all. It ships each page if they follow. It returns how
+// many tasks left the line, and how many it saw.
+func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.Duration) (taken, seen int, err error) {
+	former := d[rule.Former]
+	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: followPage}
+	if ahead > 0 {
+		now, err := former.h.Time(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		f.To = now.Add(ahead).UnixMilli()
+	}
+	for {
+		page, err := look.New(former.h.Ref()).List(ctx, f)
+		if err != nil {
+			return taken, seen, err
+		}
+		seqs := make([]int64, len(page.Tasks))
+		for i, t := range page.Tasks {
+			seqs[i] = t.Seq
+		}
+		seen += len(seqs)
+		if len(seqs) > 0 {
+			n, err := former.intake().TakeOut(ctx, following(rule), seqs)
+			if taken += n; err != nil {
+				return taken, seen, err
+			}
+		}
+		if rule.Held && !rule.Followed {
+			if err := d.ship(ctx, rule); err != nil {
+				return taken, seen, err
+			}
+		}
+		if f.After = page.More; f.After == nil {
+			return taken, seen, nil
+		}
+	}
+}
+
+// ship stores in the new home what has left the former one.
+func (d Databases) ship(ctx context.Context, rule shardmap.Rule) error {
+	former, there := d[rule.Former]
+	shard, alsoThere := d[rule.Shard]
+	if !there || !alsoThere {
+		return ErrFormerAway
+	}
+	for adopted := false; ; adopted = true {
+		_, arrived, err := shard.intake().Progress(ctx, following(rule))
+		if err != nil {
+			return err
+		}
+		page, err := former.intake().Leavers(ctx, following(rule), arrived)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if !adopted {
+			sources, err := former.intake().Sources(ctx)
+			if err != nil {
+				return err
+			}
+			if err := shard.intake().AdoptSources(ctx, sources); err != nil {
+				return err
+			}
+		}
+		added, err := shard.intake().Arrive(ctx, following(rule), page)
+		if err != nil {
+			return err
+		}
+		if shard.hint != nil {
+			shard.hint(ctx, added)
+		}
+	}
+}
+
+// Follow has the tasks of targets that have moved follow them, until none is left in the former
+// home. Any process may do so, several beside each other, and again after one was killed.
+func (d Databases) Follow(ctx context.Context) error {
+	for {
+		maps, err := d.Maps(ctx)
+		if err != nil {
+			return err
+		}
+		var rule *shardmap.Rule
+		for n, m := range maps {
+			if r := m.Following(); r != nil && (r.Shard == n || r.Former == n) {
+				rule = r
+			}
+		}
+		if rule == nil {
+			return nil
+		}
+		if d[rule.Former].h == nil || d[rule.Shard].h == nil {
+			return fmt.Errorf("%w: numbers %d and %d", ErrFormerAway, rule.Former, rule.Shard)
+		}
+		shard := maps[rule.Shard]
+		there := find(shard.Rules, rule.Token)
+		if there == nil || !there.Held {
+			return d.Tend(ctx) // it takes the rule
+		}
+		if err := d.follow(ctx, *there); err != nil {
+			return wrap.Err(err, "having the tasks of %s follow to database %d", rule.Pattern, rule.Shard)
+		}
+		if err := d.Tend(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// soon is how long a move itself has tasks follow. The services go on, and tell of failures.
+const soon = time.Second
+
+// FollowSoon is Follow for a moment, which is enough for a few tasks. False: some may be left.
+func (d Databases) FollowSoon(ctx context.Context) bool {
+	bound, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	return d.Follow(bound) == nil
+}
+
+// TakeUp is Follow, unless somebody else has tasks follow already.
+func (d Databases) TakeUp(ctx context.Context) error {
+	before, err := d.taken(ctx)
+	if err != nil || before < 0 {
+		return err
+	}
+	if err := loop.Rest(ctx, takeUpLook+rand.N(takeUpLook)); err != nil {
+		return err
+	}
+	if now, err := d.taken(ctx); err != nil || now != before {
+		return err
+	}
+	return d.Follow(ctx)
+}
+
+// takeUpLook is longer than a page of tasks takes to follow.
+const takeUpLook = 200 * time.Millisecond
+
+// taken returns how much has left a former home, and -1 if nothing is on the way.
+func (d Databases) taken(ctx context.Context) (int64, error) {
+	maps, err := d.Maps(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for n, m := range maps {
+		if r := m.Following(); r != nil && r.Former == n {
+			taken, _, err := d[n].intake().Progress(ctx, following(*r))
+			return taken, err
+		}
+	}
+	for n, m := range maps {
+		if r := m.Following(); r != nil && r.Shard == n {
+			return 0, nil
+		}
+	}
+	return -1, nil
+}
+
+// follow is Follow of one rule, as its new home has it. Where all have followed, and the former
+// home was set back, the tasks that are there again leave its line and go nowhere.
+func (d Databases) follow(ctx context.Context, rule shardmap.Rule) error {
+	for {
+		waiting, err := d[rule.Former].intake().WaitingFor(ctx, rule.Matches) // first: it may become a task
+		if err != nil {
+			return err
+		}
+		_, seen, err := d.takeOut(ctx, rule, 0)
+		if err != nil {
+			return err
+		}
+		if seen == 0 && waiting == "" {
+			return errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
+		}
+		if err := loop.Rest(ctx, followRest); err != nil {
+			return err
+		}
+	}
+}
+
+// Pull has the tasks of some identities follow at once, before a request about them is decided in
+// the new home. False: a delivery is under way in the former home, or its outcome is not known yet.
+func (d Databases) Pull(ctx context.Context, rule shardmap.Rule, idents [][16]byte) (bool, error) {
+	former, there := d[rule.Former]
+	shard := d[rule.Shard]
+	if !there {
+		return false, ErrFormerAway
+	}
+	left, err := former.intake().Remains(ctx, following(rule), idents, rule.Matches)
+	if err != nil {
+		return false, err
+	}
+	if len(left.Seqs) > 0 {
+		if _, err := former.intake().TakeOut(ctx, following(rule), left.Seqs); err != nil {
+			return false, err
+		}
+		if left, err = former.intake().Remains(ctx, following(rule), idents, rule.Matches); err != nil {
+			return false, err
+		}
+	}
+	if left.Wait || len(left.Seqs) > 0 {
+		return false, nil
+	}
+	_, arrived, err := shard.intake().Progress(ctx, following(rule))
+	if err == nil && arrived < left.Taken {
+		err = d.ship(ctx, rule)
+	}
+	return err == nil, err
+}
+
+// Progress is how far tasks have followed their targets.
+type Progress struct {
+	Rule  shardmap.Rule
+	Done  int64 // have arrived
+	Total int64 // with those that are left, which are counted up to countedLeft
+}
+
+// countedLeft is up to how many tasks are counted in a former home.
+const countedLeft = 20 * look.ListExamined
+
+// Progress returns how far tasks have followed their targets; nil: none is on the way. A database
+// that does not answer counts for nothing.
+func (d Databases) Progress(ctx context.Context, m shardmap.Map) (*Progress, error) {
+	rule := m.Following()
+	if rule == nil {
+		return nil, nil
+	}
+	out := &Progress{Rule: *rule}
+	if s, there := d[rule.Shard]; there {
+		_, arrived, err := s.intake().Progress(ctx, following(*rule))
+		if err != nil && !errors.Is(err, intake.ErrNoMove) {
+			return out, err
+		}
+		out.Done = arrived
+	}
+	out.Total = out.Done
+	former, there := d[rule.Former]
+	if !there {
+		return out, nil
+	}
+	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: look.ListExamined}
+	for looked := 0; looked < countedLeft; looked += look.ListExamined {
+		page, err := look.New(former.h.Ref()).List(ctx, f)
+		if err != nil {
+			return out, err
+		}
+		out.Total += int64(len(page.Tasks))
+		if f.After = page.More; f.After == nil {
+			break
+		}
+	}
+	return out, nil
+}
+
+// Forget deletes what left a database longer ago than that, and has arrived. Until then another
+// database that is set back gets it again.
+func (d Databases) Forget(ctx context.Context, after time.Duration) error {
+	for _, s := range d {
+		now, err := s.h.Time(ctx)
+		if err != nil {
+			return err
+		}
+		for n := 1; n > 0; {
+			if n, err = s.intake().RetireLeft(ctx, now.Add(-after).UnixMilli()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
