@@ -66,7 +66,8 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 		registerOutput(s, operate, name+"-task", post, "/api/v1/tasks/"+name, "Ask to "+a.to+", whatever characters its id has; wait for who won", s.byBody(a.op), accepted, answered)
 		registerOutput(s, operate, name+"-task-by-path", post, aTask+"/"+name, "Ask to "+a.to+"; wait for who won; percent-encode the id", s.byPath(a.op), accepted, answered)
 	}
-	registerAsync(s, operate, "cancel-many", "/api/v1/tasks/cancel-many", "Cancel the tasks that match; go on with the cursor if there is one", s.cancelMany, s.asyncCancelMany)
+	ops := operations{s}
+	registerAsync(s, operate, "cancel-many", "/api/v1/tasks/cancel-many", "Cancel the tasks that match; go on with the cursor if there is one", s.cancelMany, ops.asyncCancelMany)
 
 	register(s, read, "list-timers", get, "/api/v1/timers", "List timers in the order of their topics and ids", s.listTimers, s.onePage)
 	register(s, read, "get-timer", get, aTimer, "Show a timer; percent-encode the id", s.getTimer, s.oneThing)
@@ -78,18 +79,18 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	registerOutput(s, operate, "disable-timer", post, aTimer+"/disable", "Ask to disable a timer; wait for the answer", s.byPath(schemas.OpTimerDisable), accepted, answered)
 	register(s, operate, "run-timer", post, aTimer+"/run", "Make one run of a timer now, whether it is enabled or not; the run exists when the answer comes", s.runTimer)
 	registerAsync(s, operate, "backfill-timer", aTimer+"/backfill",
-		"Make those runs of a timer in a range that do not exist, the oldest first; while there is next, send it again; at most "+strconv.Itoa(MostBackfilled)+" runs", s.backfillTimer, s.asyncBackfill)
+		"Make those runs of a timer in a range that do not exist, the oldest first; while there is next, send it again; at most "+strconv.Itoa(MostBackfilled)+" runs", s.backfillTimer, ops.asyncBackfill)
 
 	register(s, read, "list-deadletters", get, letters, "List dead letters in the order of their ids, or the latest first", dead.list, s.onePage)
 	register(s, read, "count-deadletters", get, letters+"/count", "Count dead letters", dead.countPage)
 	register(s, read, "get-deadletter", get, letters+"/{id}", "Show a dead letter with its content", dead.get, s.oneThing)
-	registerAsync(s, operate, "replay-deadletters", letters+"/replay", "Replay one page of dead letters; go on after next", dead.replay, s.asyncReplay)
+	registerAsync(s, operate, "replay-deadletters", letters+"/replay", "Replay one page of dead letters; go on after next", dead.replay, ops.asyncReplay)
 	register(s, operate, "replay-deadletter", post, letters+"/{id}/replay", "Replay a dead letter, with another topic, key, value or headers where the body has them", s.replayOne, s.limitBody)
-	registerAsync(s, admin, "purge-deadletters", letters+"/purge", "Delete one page of dead letters; go on after next", dead.purge, s.asyncPurge)
+	registerAsync(s, admin, "purge-deadletters", letters+"/purge", "Delete one page of dead letters; go on after next", dead.purge, ops.asyncPurge)
 
-	register(s, read, "list-operations", get, "/api/v1/operations", "List operations, the latest first", s.listOperations)
-	register(s, read, "get-operation", get, "/api/v1/operations/{id}", "Show how far an operation has come, and what it has done", s.getOperation)
-	register(s, operate, "stop-operation", http.MethodDelete, "/api/v1/operations/{id}", "Stop an operation; what is done stays", s.stopOperation, ends)
+	register(s, read, "list-operations", get, "/api/v1/operations", "List operations, the latest first", ops.list)
+	register(s, read, "get-operation", get, "/api/v1/operations/{id}", "Show how far an operation has come, and what it has done", ops.show)
+	register(s, operate, "stop-operation", http.MethodDelete, "/api/v1/operations/{id}", "Stop an operation; what is done stays", ops.stop, ends)
 
 	register(s, read, "list-targets", get, "/api/v1/targets", "List the targets that are paused or limited", s.listTargets)
 	register(s, operate, "set-target", put, target, "Pause, resume or limit a target; what is left out is no limit; in force within a second", s.setTarget)

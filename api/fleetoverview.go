@@ -45,7 +45,7 @@ func missingDatabases(numbers []int) (out []Missing) {
 
 // sum adds the conditions of databases. A part that is not known of one of them is that of the
 // others, and named.
-func (f *Fleet) sum(replies []reply[*condition]) *condition {
+func (d *databases) sum(replies []reply[*condition]) *condition {
 	out := &condition{now: replies[0].got.now, total: &figures.Total{}, minutes: map[int64]figures.Counts{}}
 	out.letters = map[string]look.Bounded{}
 	alive, reporting := map[string]bool{}, map[string]bool{} // a process stands in each database
@@ -68,7 +68,7 @@ func (f *Fleet) sum(replies []reply[*condition]) *condition {
 			out.letters[kind] = plus(out.letters[kind], n)
 		}
 		out.slots = append(out.slots, c.slots...)
-		out.targets = append(out.targets, slices.DeleteFunc(slices.Clone(c.targets), func(p admin.Policy) bool { return !f.isHome(r.Member, p.Topic) })...)
+		out.targets = append(out.targets, slices.DeleteFunc(slices.Clone(c.targets), func(p admin.Policy) bool { return !d.isHome(r.Member, p.Topic) })...)
 		out.missing = append(out.missing, ofDatabase(r.Number, c.missing)...)
 	}
 	out.alive, out.total.Processes = len(alive), len(reporting)

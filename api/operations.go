@@ -93,13 +93,16 @@ func (s *server) begin(ctx context.Context, j *job) (Operation, error) {
 	detail := admin.AuditDetail(map[string]any{"operation": j.what(), "request": string(request)})
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "operation", Topic: o.Topic, TaskID: o.TaskID, Detail: detail})
 	o, err = soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
-		return admin.New(l.store).BeginOperation(ctx, o, withEntry)
+		return admin.OperationsIn(l.store).Begin(ctx, o, withEntry)
 	})
 	if errors.Is(err, admin.ErrOperations) {
 		return Operation{}, huma.ErrorWithHeaders(huma.Error429TooManyRequests(admin.ErrOperations.Error()), http.Header{"Retry-After": {"5"}})
 	}
 	return newOperation(o), err
 }
+
+// operations are the handlers of requests about operations.
+type operations struct{ *server }
 
 // maySee reports whether an operation is about the caller's topics alone.
 func maySee(c access.Caller, o admin.Operation) bool { return withinLetters(c, o.Topic) == nil }
@@ -111,12 +114,12 @@ type listOperationsInput struct {
 
 func (*listOperationsInput) scope(access.Caller) error { return nil } // it leaves out what is not the caller's
 
-func (s *server) listOperations(ctx context.Context, in *listOperationsInput) (out Operations, err error) {
+func (s operations) list(ctx context.Context, in *listOperationsInput) (out Operations, err error) {
 	out.Operations = []Operation{}
 	err = s.cursors.page(ctx, "operations", &in.Cursor, &out.Cursor, func() error {
 		below, _ := strconv.ParseInt(in.Cursor, 10, 64) // it is ours, or empty
 		found, err := at(ctx, s.fleet, s.fleet.members[0], inTurn(func(ctx context.Context, l *Local) ([]admin.Operation, error) {
-			return admin.New(l.store).Operations(ctx, below, in.Limit)
+			return admin.OperationsIn(l.store).List(ctx, below, in.Limit)
 		}))
 		for _, o := range found {
 			if maySee(access.From(ctx), o) {
@@ -145,9 +148,9 @@ func (in *operationInput) Resolve(ctx huma.Context) (wrong []error) {
 
 func (in *operationInput) scope(access.Caller) error { return nil } // the handler checks the operation's topic
 
-func (s *server) operation(ctx context.Context, id int64) (admin.Operation, error) {
+func (s operations) read(ctx context.Context, id int64) (admin.Operation, error) {
 	o, err := soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
-		return admin.New(l.store).Operation(ctx, id)
+		return admin.OperationsIn(l.store).Read(ctx, id)
 	})
 	if err == nil && !maySee(access.From(ctx), o) {
 		err = admin.ErrNoOperation // whether there is one is nobody else's affair
@@ -155,13 +158,13 @@ func (s *server) operation(ctx context.Context, id int64) (admin.Operation, erro
 	return o, err
 }
 
-func (s *server) getOperation(ctx context.Context, in *operationInput) (Operation, error) {
-	o, err := s.operation(ctx, in.ID)
+func (s operations) show(ctx context.Context, in *operationInput) (Operation, error) {
+	o, err := s.read(ctx, in.ID)
 	return newOperation(o), err
 }
 
-func (s *server) stopOperation(ctx context.Context, in *operationInput) (Operation, error) {
-	o, err := s.operation(ctx, in.ID)
+func (s operations) stop(ctx context.Context, in *operationInput) (Operation, error) {
+	o, err := s.read(ctx, in.ID)
 	if err != nil {
 		return Operation{}, err
 	}
@@ -170,7 +173,7 @@ func (s *server) stopOperation(ctx context.Context, in *operationInput) (Operati
 	}
 	ctx = outcome(ctx, &o, admin.OperationStopped)
 	o, err = soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
-		return admin.New(l.store).StopOperation(ctx, in.ID)
+		return admin.OperationsIn(l.store).Stop(ctx, in.ID)
 	})
 	if errors.Is(err, admin.ErrOperationEnded) {
 		return Operation{}, huma.Error409Conflict(fmt.Sprintf("the operation has ended (%s): nothing is left to be stopped", cmp.Or(o.State, "it is not running")))
@@ -252,7 +255,7 @@ func newJob(ctx context.Context) *job { return &job{Reserve: access.From(ctx).Ac
 
 // The requests are checked as those without async are, before the operation exists.
 
-func (s *server) asyncCancelMany(ctx context.Context, in *cancelManyInput) (j *job, err error) {
+func (s operations) asyncCancelMany(ctx context.Context, in *cancelManyInput) (j *job, err error) {
 	j = newJob(ctx)
 	var none string
 	err = s.cursors.page(ctx, "cancel-many", &in.Body.Cursor, &none, func() error { return in.Body.check() })
@@ -260,19 +263,19 @@ func (s *server) asyncCancelMany(ctx context.Context, in *cancelManyInput) (j *j
 	return j, err
 }
 
-func (s *server) asyncReplay(ctx context.Context, in *replayInput) (*job, error) {
+func (s operations) asyncReplay(ctx context.Context, in *replayInput) (*job, error) {
 	j := newJob(ctx)
 	j.Replay = &in.Body
 	return j, guard(in.Body.LetterFilter, in.Body.All)
 }
 
-func (s *server) asyncPurge(ctx context.Context, in *purgeInput) (*job, error) {
+func (s operations) asyncPurge(ctx context.Context, in *purgeInput) (*job, error) {
 	j := newJob(ctx)
 	j.Purge, j.Counted = &in.Body, in.Body.DryRun
 	return j, guard(in.Body.LetterFilter, in.Body.All)
 }
 
-func (s *server) asyncBackfill(ctx context.Context, in *backfillInput) (*job, error) {
+func (s operations) asyncBackfill(ctx context.Context, in *backfillInput) (*job, error) {
 	j := newJob(ctx)
 	dry := in.Body
 	dry.DryRun = true

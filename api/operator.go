@@ -76,10 +76,10 @@ func (o *Operator) next(ctx context.Context) bool {
 	if l == nil {
 		return false
 	}
-	db := admin.New(l.store)
+	db := admin.OperationsIn(l.store)
 	bound, cancel := context.WithTimeout(ctx, endWithin)
 	defer cancel()
-	op, err := db.TakeOperation(bound, o.holder+strconv.FormatInt(time.Now().UnixNano(), 36))
+	op, err := db.Take(bound, o.holder+strconv.FormatInt(time.Now().UnixNano(), 36))
 	if err != nil && ctx.Err() == nil {
 		o.log.Debug("operations cannot be read", zap.Error(err))
 	}
@@ -104,7 +104,7 @@ func (o *Operator) next(ctx context.Context) bool {
 }
 
 // step makes a step and keeps the lease meanwhile.
-func (o *Operator) step(ctx context.Context, db admin.Admin, op *admin.Operation) (state string, err error) {
+func (o *Operator) step(ctx context.Context, db admin.Operations, op *admin.Operation) (state string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepWithin)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -115,7 +115,7 @@ func (o *Operator) step(ctx context.Context, db admin.Admin, op *admin.Operation
 	defer stop(nil)
 	holding.Go(func() {
 		for loop.Rest(ctx, holdEvery) == nil {
-			if err := db.HoldOperation(ctx, &held); errors.Is(err, admin.ErrOperationEnded) {
+			if err := db.Hold(ctx, &held); errors.Is(err, admin.ErrOperationEnded) {
 				stop(err)
 			}
 		}
@@ -160,7 +160,7 @@ func (o *Operator) entry(j *job) int64 {
 }
 
 // correct brings the result up to the count in the audit log.
-func (o *Operator) correct(ctx context.Context, db admin.Admin, j *job, op *admin.Operation) error {
+func (o *Operator) correct(ctx context.Context, db admin.Operations, j *job, op *admin.Operation) error {
 	n := int64(0)
 	if entry := o.entry(j); entry > 0 && j.Counted {
 		var err error

@@ -139,10 +139,10 @@ func TestOperationsGoOn(t *testing.T) {
 	dies := NewOperator(Alone(w.local), zap.NewNop()) // behind a step, and before it has stored it
 	var taken *admin.Operation
 	require.Eventually(t, func() bool {
-		taken, err = admin.New(w.store).TakeOperation(t.Context(), "dies")
+		taken, err = admin.OperationsIn(w.store).Take(t.Context(), "dies")
 		return err == nil && taken != nil
 	}, time.Minute, 10*time.Millisecond)
-	_, err = dies.step(t.Context(), admin.New(w.store), taken)
+	_, err = dies.step(t.Context(), admin.OperationsIn(w.store), taken)
 	require.NoError(t, err)
 	stop = w.operate()
 	now = w.ends(o.ID)
@@ -229,8 +229,8 @@ func TestAStepThatIsMadeTwiceReplaysOnce(t *testing.T) {
 	w.died("orders", "x")
 	w.async("operate", "/deadletters/replay", `{"topic":"orders","replayed":true}`)
 	o := NewOperator(Alone(w.local), zap.NewNop())
-	db := admin.New(w.store)
-	op, err := db.TakeOperation(t.Context(), "one")
+	db := admin.OperationsIn(w.store)
+	op, err := db.Take(t.Context(), "one")
 	require.NoError(t, err)
 	for _, found := range []int{1, 0} {
 		again := *op

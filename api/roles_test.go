@@ -97,7 +97,7 @@ func secretive(t *testing.T) (*world, map[string]string) {
 	for _, topic := range []string{"orders", "bills"} {
 		_, err := admin.New(w.store).SetPolicy(t.Context(), topic, 1, func(admin.Policy) admin.Policy { return admin.Policy{Paused: true} })
 		require.NoError(t, err)
-		_, err = admin.New(w.store).BeginOperation(t.Context(), admin.Operation{What: cancelling, Topic: topic, Progress: admin.Progress{Result: []byte("{}")}}, func(int64) ([]byte, error) { return []byte("SECRET"), nil })
+		_, err = admin.OperationsIn(w.store).Begin(t.Context(), admin.Operation{What: cancelling, Topic: topic, Progress: admin.Progress{Result: []byte("{}")}}, func(int64) ([]byte, error) { return []byte("SECRET"), nil })
 		require.NoError(t, err)
 		w.setTimer(topic, "a", schemas.Timer{Every: time.Hour}, []byte("SECRET"))
 		w.schedule(topic, "a", time.Now().Add(time.Hour).UnixMilli(), []byte("SECRET key"), []byte("SECRET value"))

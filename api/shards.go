@@ -125,10 +125,10 @@ func (f *Fleet) Shards(ctx context.Context) (Shards, error) {
 }
 
 // following is the move whose tasks follow their targets.
-func (f *Fleet) following(ctx context.Context, m shardmap.Map) (*ShardMove, error) {
+func (d *databases) following(ctx context.Context, m shardmap.Map) (*ShardMove, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	p, err := f.open().Progress(ctx, m)
+	p, err := d.open().Progress(ctx, m)
 	if p == nil || err != nil {
 		return nil, err
 	}
@@ -136,9 +136,9 @@ func (f *Fleet) following(ctx context.Context, m shardmap.Map) (*ShardMove, erro
 }
 
 // open returns the databases that are open.
-func (f *Fleet) open() shards.Databases {
+func (d *databases) open() shards.Databases {
 	all := shards.Databases{}
-	for _, m := range f.members {
+	for _, m := range d.members {
 		if l := m.local.Load(); l != nil {
 			all[m.Number] = shards.New(l.store).Hinting(l.Hint)
 		}

@@ -29,6 +29,12 @@ type Operation struct {
 	Holder  string `gorm:"size:64;serializer:text"`
 }
 
+// Operations are those of an installation, in its first database.
+type Operations struct{ Admin }
+
+// OperationsIn makes the Operations of a store.
+func OperationsIn(st handle.Source) Operations { return Operations{New(st)} }
+
 // Progress is what a step of an operation changes.
 type Progress struct {
 	Done, Total int64
@@ -69,9 +75,9 @@ var (
 // operationsLock is the name of the row in meta that begins of operations lock.
 var operationsLock = []byte("operations")
 
-// BeginOperation stores a new operation, with the audit entry of Auditing, and forgets the tenant's
+// Begin stores a new operation, with the audit entry of Auditing, and forgets the tenant's
 // oldest ended ones. request makes its Request, with the id of that entry.
-func (a Admin) BeginOperation(ctx context.Context, o Operation, request func(entry int64) ([]byte, error)) (Operation, error) {
+func (a Operations) Begin(ctx context.Context, o Operation, request func(entry int64) ([]byte, error)) (Operation, error) {
 	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
 		if err := handle.EnsureMeta(ctx, tx, operationsLock, 0); err != nil {
 			return err
@@ -115,9 +121,9 @@ func (a Admin) BeginOperation(ctx context.Context, o Operation, request func(ent
 	return o, wrap.Err(err, "storing an operation")
 }
 
-// Operations reads operations without their requests, the latest first: those below an id (0: all),
+// List reads operations without their requests, the latest first: those below an id (0: all),
 // at most so many.
-func (a Admin) Operations(ctx context.Context, below int64, most int) (out []Operation, err error) {
+func (a Operations) List(ctx context.Context, below int64, most int) (out []Operation, err error) {
 	query := a.h.Cold(ctx, "operations").Omit("request").Order("id DESC").Limit(most)
 	if below > 0 {
 		query = query.Where("id < ?", below)
@@ -126,8 +132,8 @@ func (a Admin) Operations(ctx context.Context, below int64, most int) (out []Ope
 	return out, wrap.Err(err, "reading the operations")
 }
 
-// Operation reads one, or returns ErrNoOperation.
-func (a Admin) Operation(ctx context.Context, id int64) (out Operation, err error) {
+// Read reads one, or returns ErrNoOperation.
+func (a Operations) Read(ctx context.Context, id int64) (out Operation, err error) {
 	found := a.h.Cold(ctx, "operations").Where("id = ?", id).Limit(1).Find(&out)
 	if found.Error == nil && found.RowsAffected == 0 {
 		return out, ErrNoOperation
@@ -135,9 +141,9 @@ func (a Admin) Operation(ctx context.Context, id int64) (out Operation, err erro
 	return out, wrap.Err(found.Error, "reading an operation")
 }
 
-// TakeOperation takes the lease of the running operation whose last step was longest ago. nil: none
+// Take takes the lease of the running operation whose last step was longest ago. nil: none
 // is to be had.
-func (a Admin) TakeOperation(ctx context.Context, holder string) (*Operation, error) {
+func (a Operations) Take(ctx context.Context, holder string) (*Operation, error) {
 	now, err := a.h.Time(ctx)
 	if err != nil {
 		return nil, err
@@ -156,8 +162,8 @@ func (a Admin) TakeOperation(ctx context.Context, holder string) (*Operation, er
 	return o, nil
 }
 
-// HoldOperation keeps the lease, or returns ErrOperationEnded.
-func (a Admin) HoldOperation(ctx context.Context, o *Operation) error {
+// Hold keeps the lease, or returns ErrOperationEnded.
+func (a Operations) Hold(ctx context.Context, o *Operation) error {
 	now, err := a.h.Time(ctx)
 	if err != nil {
 		return err
@@ -169,15 +175,15 @@ func (a Admin) HoldOperation(ctx context.Context, o *Operation) error {
 	return wrap.Err(held.Error, "holding an operation")
 }
 
-func (a Admin) isHeld(ctx context.Context, o *Operation) bool {
-	now, err := a.Operation(ctx, o.ID)
+func (a Operations) isHeld(ctx context.Context, o *Operation) bool {
+	now, err := a.Read(ctx, o.ID)
 	return err != nil && !errors.Is(err, ErrNoOperation) || now.State == OperationRuns && now.Holder == o.Holder
 }
 
 // EndStep stores what a step has changed, and gives the lease back. With a state other than
 // OperationRuns the operation has ended, and the audit entry of Auditing says so. A step whose
 // operation was stopped, or was taken by another process, changes nothing: ErrOperationEnded.
-func (a Admin) EndStep(ctx context.Context, o *Operation, state string) error {
+func (a Operations) EndStep(ctx context.Context, o *Operation, state string) error {
 	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
 		now, err := a.h.TimeIn(ctx, tx)
 		if err != nil {
@@ -198,9 +204,9 @@ func (a Admin) EndStep(ctx context.Context, o *Operation, state string) error {
 	return wrap.Err(err, "storing the step of an operation")
 }
 
-// StopOperation stops a running one, with the audit entry of Auditing, or returns ErrNoOperation or
+// Stop stops a running one, with the audit entry of Auditing, or returns ErrNoOperation or
 // ErrOperationEnded.
-func (a Admin) StopOperation(ctx context.Context, id int64) (out Operation, err error) {
+func (a Operations) Stop(ctx context.Context, id int64) (out Operation, err error) {
 	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		now, err := a.h.TimeIn(ctx, tx)
 		if err != nil {

@@ -23,6 +23,9 @@ import (
 // claim them. The other database then stores what is in leaving, in that order, beside the last
 // number that it has stored. So a task stands in one line at most, and a killed mover loses none.
 
+// Moves are an Intake that targets leave, or come to.
+type Moves struct{ Intake }
+
 // Following is a move whose tasks follow: the number and the token of its rule.
 type Following struct {
 	N     int
@@ -54,7 +57,7 @@ type Leaver struct {
 }
 
 // move locks the row of the rule, and returns a column of it. All that follows has this lock first.
-func (in Intake) move(ctx context.Context, tx *sql.Tx, f Following, column string, held bool) (int64, error) {
+func (in Moves) move(ctx context.Context, tx *sql.Tx, f Following, column string, held bool) (int64, error) {
 	where := ""
 	if held {
 		where = " AND held = 1"
@@ -68,7 +71,7 @@ func (in Intake) move(ctx context.Context, tx *sql.Tx, f Following, column strin
 
 // TakeOut takes tasks at rest out of the line, with the changes that wait for them, and returns how
 // many. Others stay: those in flight, those that have ended, and runs of timers.
-func (in Intake) TakeOut(ctx context.Context, f Following, seqs []int64) (n int, err error) {
+func (in Moves) TakeOut(ctx context.Context, f Following, seqs []int64) (n int, err error) {
 	pieces, err := in.pieces(ctx, seqs)
 	if err != nil {
 		return 0, fmt.Errorf("reading how large %d tasks are: %w", len(seqs), err)
@@ -87,7 +90,7 @@ func (in Intake) TakeOut(ctx context.Context, f Following, seqs []int64) (n int,
 }
 
 // pieces cuts tasks into what one transaction takes.
-func (in Intake) pieces(ctx context.Context, seqs []int64) (out [][]int64, err error) {
+func (in Moves) pieces(ctx context.Context, seqs []int64) (out [][]int64, err error) {
 	type size struct{ seq, bytes int64 }
 	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, v *size) error { return r.Scan(&v.seq, &v.bytes) }, "SELECT seq, LENGTH(body) FROM tasks WHERE seq", seqs, "")
 	bytes := int64(followBytes)
@@ -101,7 +104,7 @@ func (in Intake) pieces(ctx context.Context, seqs []int64) (out [][]int64, err e
 	return out, err
 }
 
-func (in Intake) takeOut(ctx context.Context, tx *sql.Tx, f Following, seqs []int64) (int, error) {
+func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, seqs []int64) (int, error) {
 	now, err := in.h.TimeIn(ctx, tx)
 	if err != nil {
 		return 0, err
@@ -156,7 +159,7 @@ func (in Intake) takeOut(ctx context.Context, tx *sql.Tx, f Following, seqs []in
 }
 
 // takeWaiting takes the changes that wait for tasks out of their table, in the order of arrival.
-func (in Intake) takeWaiting(ctx context.Context, tx *sql.Tx, rows []task.Task) (map[[16]byte][]leaver, error) {
+func (in Moves) takeWaiting(ctx context.Context, tx *sql.Tx, rows []task.Task) (map[[16]byte][]leaver, error) {
 	keys := tables.Idents(rows, func(t task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
 	slices.SortFunc(keys, compareKeys)
 	found, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, w *leaver) error { return r.Scan(&w.Seq, &w.Ident, &w.Report, &w.Request) },
@@ -193,7 +196,7 @@ func insertLeavers(ctx context.Context, tx *sql.Tx, f Following, last, now int64
 }
 
 // Leavers reads some of what has left behind a number, in order.
-func (in Intake) Leavers(ctx context.Context, f Following, after int64) (out []Leaver, err error) {
+func (in Moves) Leavers(ctx context.Context, f Following, after int64) (out []Leaver, err error) {
 	rows, err := in.h.DB.QueryContext(ctx, "SELECT num, data FROM leaving WHERE token = ? AND num > ? ORDER BY num LIMIT ?", []byte(f.Token), after, followRows)
 	if err != nil {
 		return nil, fmt.Errorf("reading what has left: %w", err)
@@ -210,7 +213,7 @@ func (in Intake) Leavers(ctx context.Context, f Following, after int64) (out []L
 }
 
 // Progress returns the last number that has left this database, and the last one stored in it.
-func (in Intake) Progress(ctx context.Context, f Following) (taken, arrived int64, err error) {
+func (in Moves) Progress(ctx context.Context, f Following) (taken, arrived int64, err error) {
 	err = in.h.Reads().QueryRowContext(ctx, "SELECT taken, arrived FROM homes WHERE n = ? AND token = ?", f.N, []byte(f.Token)).Scan(&taken, &arrived)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrNoMove
@@ -220,7 +223,7 @@ func (in Intake) Progress(ctx context.Context, f Following) (taken, arrived int6
 
 // Arrive stores what has left another database, in the order of the numbers, and leaves out what is
 // stored already. The places are for the index.
-func (in Intake) Arrive(ctx context.Context, f Following, page []Leaver) (added []handle.Place, err error) {
+func (in Moves) Arrive(ctx context.Context, f Following, page []Leaver) (added []handle.Place, err error) {
 	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
 		added = nil
 		arrived, err := in.move(ctx, tx, f, "arrived", true)
@@ -242,7 +245,7 @@ func (in Intake) Arrive(ctx context.Context, f Following, page []Leaver) (added 
 
 // PutBack puts a page of what has left back into the line, while the rule is only announced. False:
 // nothing is left to put back.
-func (in Intake) PutBack(ctx context.Context, f Following) (more bool, err error) {
+func (in Moves) PutBack(ctx context.Context, f Following) (more bool, err error) {
 	page, err := in.Leavers(ctx, f, 0)
 	if err != nil || len(page) == 0 {
 		return false, err
@@ -272,18 +275,21 @@ func (in Intake) PutBack(ctx context.Context, f Following) (more bool, err error
 }
 
 // Left tells whether something has left that was not put back. tx has the lock of the rules.
-func (in Intake) Left(ctx context.Context, tx *sql.Tx, token string) (bool, error) {
+func (in Moves) Left(ctx context.Context, tx *sql.Tx, token string) (bool, error) {
 	_, left, err := tables.One[int64](ctx, tx, "SELECT num FROM leaving WHERE token = ? LIMIT 1"+in.h.Locking(handle.LockShared), []byte(token))
 	return left, wrap.Err(err, "looking for tasks that have left")
 }
 
+// arrival is the work of a transaction in which tasks come from another database.
+type arrival struct{ *work }
+
 // admit puts what has left a line into a line of this database.
-func (in Intake) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.Place, error) {
+func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.Place, error) {
 	spread, err := in.h.SpreadIn(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
-	w := work{intake: in, tx: tx, spread: spread, resolving: true}
+	w := arrival{&work{intake: in.Intake, tx: tx, spread: spread, resolving: true}}
 	var list []*identity
 	var tasks []*task.Task
 	var waiting []leaver
@@ -326,7 +332,7 @@ func (in Intake) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle
 }
 
 // settleIn places a task behind what is claimed. A held one is held again, if it has to be.
-func (w *work) settleIn(t *task.Task) {
+func (w arrival) settleIn(t *task.Task) {
 	if key, ok := schemas.BodyKey(t.Body); ok {
 		t.Slot = w.spread.Of(t.Topic, key, task.Hashed(t.Seq, t.Replay, t.ID))
 	} else {
@@ -340,7 +346,7 @@ func (w *work) settleIn(t *task.Task) {
 }
 
 // sameSeqs reads and locks the tasks here with the numbers of those that follow.
-func (w *work) sameSeqs(ctx context.Context, tasks []*task.Task) (map[int64]*task.Task, error) {
+func (w arrival) sameSeqs(ctx context.Context, tasks []*task.Task) (map[int64]*task.Task, error) {
 	seqs := make([]int64, len(tasks))
 	for i, t := range tasks {
 		seqs[i] = t.Seq
@@ -359,7 +365,7 @@ func (w *work) sameSeqs(ctx context.Context, tasks []*task.Task) (map[int64]*tas
 // and returns the tasks that are to be stored. One that is here already is left out: this database
 // was set back, and has read the request again. Where a run of a timer has the id, the task gets
 // another one, as a request whose default id is taken.
-func (w *work) makeRoom(ctx context.Context, tasks []*task.Task, list []*identity, bySeq map[int64]*task.Task) (out []*task.Task, err error) {
+func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*identity, bySeq map[int64]*task.Task) (out []*task.Task, err error) {
 	here := map[[16]byte]*task.Task{}
 	for _, id := range list {
 		here[id.key] = id.before
@@ -411,7 +417,7 @@ type Remains struct {
 
 // Remains looks for what is left of identities with a matching target. Where nothing is, nothing
 // comes back: all of it has a number up to Taken.
-func (in Intake) Remains(ctx context.Context, f Following, idents [][16]byte, matches func(topic string) bool) (out Remains, err error) {
+func (in Moves) Remains(ctx context.Context, f Following, idents [][16]byte, matches func(topic string) bool) (out Remains, err error) {
 	keys := tables.Idents(idents, func(id [16]byte) [16]byte { return id })
 	slices.SortFunc(keys, compareKeys)
 	// Waiting changes come first: they may become tasks.
@@ -439,7 +445,7 @@ var ErrUnderWay = errors.New("a delivery is under way")
 
 // AtRest fails with ErrUnderWay if a task of the targets is claimed, or may be. Nobody claims one
 // until the transaction ends. topic is the only target; "": there may be several.
-func (in Intake) AtRest(ctx context.Context, tx *sql.Tx, topic string, matches func(topic string) bool) error {
+func (in Moves) AtRest(ctx context.Context, tx *sql.Tx, topic string, matches func(topic string) bool) error {
 	rows, err := in.h.Slots(ctx, tx)
 	if err != nil {
 		return err
@@ -486,7 +492,7 @@ func (in Intake) AtRest(ctx context.Context, tx *sql.Tx, topic string, matches f
 
 // RunOf returns a target among those that match with an unfinished task whose number is of this
 // database alone: a run of a timer, or a letter replayed with changes. "": there is none.
-func (in Intake) RunOf(ctx context.Context, matches func(topic string) bool) (string, error) {
+func (in Moves) RunOf(ctx context.Context, matches func(topic string) bool) (string, error) {
 	topics, err := tables.Column[string](ctx, in.h.Reads(), "SELECT DISTINCT t.topic FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.seq >= ? AND t.seq < ? AND t.pos > s.done",
 		task.Seq(task.RunSource, 0), task.Seq(task.RunSource+1, 0))
 	for _, topic := range topics {
@@ -499,7 +505,7 @@ func (in Intake) RunOf(ctx context.Context, matches func(topic string) bool) (st
 
 // AdoptSources adds the retired sources of another database of the installation: a task from there
 // may have its number by one. A source in use is this database's own to begin.
-func (in Intake) AdoptSources(ctx context.Context, all []Source) error {
+func (in Moves) AdoptSources(ctx context.Context, all []Source) error {
 	return wrap.Err(in.h.Transact(ctx, func(tx *sql.Tx) error {
 		known, err := tables.Column[int](ctx, tx, "SELECT src FROM sources")
 		if err != nil {
@@ -517,7 +523,7 @@ func (in Intake) AdoptSources(ctx context.Context, all []Source) error {
 
 // RetireLeft deletes what left for another database before an instant, and has arrived there, a
 // piece at a time.
-func (in Intake) RetireLeft(ctx context.Context, before int64) (int, error) {
+func (in Moves) RetireLeft(ctx context.Context, before int64) (int, error) {
 	tokens, err := tables.Column[[]byte](ctx, in.h.Reads(), "SELECT DISTINCT token FROM leaving")
 	for _, token := range tokens {
 		var nums []int64

@@ -15,6 +15,8 @@ import (
 
 var moving = Following{N: 1, Token: "0123456789abcdef"}
 
+func (f *fixture) mover() Moves { return Moves{f.Intake} }
+
 // moves makes a second database, and the rule that moves targets from the first one to it.
 func (f *fixture) moves(t *testing.T) (g *fixture) {
 	g = f.backend.fixture(t)
@@ -32,7 +34,7 @@ func (f *fixture) takeOut(ids ...string) int {
 	for _, id := range ids {
 		seqs = append(seqs, f.row(id).Seq)
 	}
-	n, err := f.TakeOut(f.ctx, moving, seqs)
+	n, err := f.mover().TakeOut(f.ctx, moving, seqs)
 	require.NoError(f.t, err)
 	return n
 }
@@ -41,15 +43,15 @@ func (f *fixture) takeOut(ids ...string) int {
 func (g *fixture) arrive(f *fixture) {
 	g.t.Helper()
 	for {
-		_, arrived, err := g.Progress(g.ctx, moving)
+		_, arrived, err := g.mover().Progress(g.ctx, moving)
 		require.NoError(g.t, err)
-		page, err := f.Leavers(f.ctx, moving, arrived)
+		page, err := f.mover().Leavers(f.ctx, moving, arrived)
 		require.NoError(g.t, err)
 		if len(page) == 0 {
 			return
 		}
 		for range 2 { // the second time comes from another mover
-			_, err = g.Arrive(g.ctx, moving, page)
+			_, err = g.mover().Arrive(g.ctx, moving, page)
 			require.NoError(g.t, err)
 		}
 	}
@@ -135,27 +137,27 @@ func TestTasksArriveOnce(t *testing.T) {
 		require.Equal(t, 600, f.takeOut(ids...))
 		g.arrive(f)
 		require.Equal(t, 600, g.count("tasks"))
-		taken, arrived, err := f.Progress(f.ctx, moving)
+		taken, arrived, err := f.mover().Progress(f.ctx, moving)
 		require.NoError(t, err)
 		require.Equal(t, []int64{600, 0}, []int64{taken, arrived})
-		_, arrived, err = g.Progress(g.ctx, moving)
+		_, arrived, err = g.mover().Progress(g.ctx, moving)
 		require.NoError(t, err)
 		require.Equal(t, int64(600), arrived)
 		g.deliver(g.row("5").Pos) // and forgotten
 		_, err = g.db.ExecContext(g.ctx, "DELETE FROM tasks")
 		require.NoError(t, err)
-		page, err := f.Leavers(f.ctx, moving, 0) // by a mover that stood still
+		page, err := f.mover().Leavers(f.ctx, moving, 0) // by a mover that stood still
 		require.NoError(t, err)
-		_, err = g.Arrive(g.ctx, moving, page)
+		_, err = g.mover().Arrive(g.ctx, moving, page)
 		require.NoError(t, err)
 		require.Zero(t, g.count("tasks"))
-		n, err := f.RetireLeft(f.ctx, nowMillis()+1000)
+		n, err := f.mover().RetireLeft(f.ctx, nowMillis()+1000)
 		require.NoError(t, err)
 		require.Zero(t, n, "they may not have arrived")
 		_, err = f.db.ExecContext(f.ctx, "UPDATE homes SET followed = 1")
 		require.NoError(t, err)
 		for n = 1; n > 0; {
-			n, err = f.RetireLeft(f.ctx, nowMillis()+1000)
+			n, err = f.mover().RetireLeft(f.ctx, nowMillis()+1000)
 			require.NoError(t, err)
 		}
 		require.Zero(t, f.count("leaving"))
@@ -174,7 +176,7 @@ func TestAMoveThatIsTakenBackPutsTasksBack(t *testing.T) {
 		tasks, waiting := f.notes("pending"), f.count("waiting")
 		f.takeOut("waits", "pending")
 		for more := true; more; {
-			more, err = f.PutBack(f.ctx, moving)
+			more, err = f.mover().PutBack(f.ctx, moving)
 			require.NoError(t, err)
 		}
 		require.Equal(t, tasks, f.notes("pending"))
@@ -215,14 +217,14 @@ func TestWhatRemainsOfIdentities(t *testing.T) {
 		f.awaitReport("a", 1)
 		f.do(f.schedule("a"))
 		ids := [][16]byte{task.Ident(target, "a"), task.Ident(target, "b")}
-		left, err := f.Remains(f.ctx, moving, ids, all)
+		left, err := f.mover().Remains(f.ctx, moving, ids, all)
 		require.NoError(t, err)
 		require.Equal(t, Remains{Seqs: []int64{f.row("a").Seq}, Wait: true}, left)
-		left, err = f.Remains(f.ctx, moving, ids, func(string) bool { return false })
+		left, err = f.mover().Remains(f.ctx, moving, ids, func(string) bool { return false })
 		require.NoError(t, err)
 		require.Equal(t, Remains{}, left)
 		f.takeOut("a")
-		left, err = f.Remains(f.ctx, moving, ids, all)
+		left, err = f.mover().Remains(f.ctx, moving, ids, all)
 		require.NoError(t, err)
 		require.Equal(t, Remains{Taken: 2}, left)
 	})

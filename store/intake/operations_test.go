@@ -15,63 +15,65 @@ func begun(tenant string) admin.Operation {
 
 func asIs(int64) ([]byte, error) { return []byte("{}"), nil }
 
+func (f *fixture) operations() admin.Operations { return admin.Operations{Admin: f.Admin} }
+
 // One process at a time makes the steps of an operation. What a former one says counts no more.
 func TestOperationLease(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		o, err := s.BeginOperation(s.ctx, begun("a"), asIs)
+		o, err := s.operations().Begin(s.ctx, begun("a"), asIs)
 		require.NoError(t, err)
-		first, err := s.TakeOperation(s.ctx, "first")
+		first, err := s.operations().Take(s.ctx, "first")
 		require.NoError(t, err)
 		require.Equal(t, o.ID, first.ID)
 		require.Equal(t, admin.Actor{Who: "me", Via: admin.ViaAPI}, first.Actor())
-		none, err := s.TakeOperation(s.ctx, "second")
+		none, err := s.operations().Take(s.ctx, "second")
 		require.NoError(t, err)
 		require.Nil(t, none, "it is the first one's")
-		require.NoError(t, s.HoldOperation(s.ctx, first))
+		require.NoError(t, s.operations().Hold(s.ctx, first))
 
 		_, err = s.db.ExecContext(s.ctx, "UPDATE operations SET lease = 1")
 		require.NoError(t, err)
-		second, err := s.TakeOperation(s.ctx, "second")
+		second, err := s.operations().Take(s.ctx, "second")
 		require.NoError(t, err)
 		require.NotNil(t, second)
-		require.ErrorIs(t, s.HoldOperation(s.ctx, first), admin.ErrOperationEnded)
+		require.ErrorIs(t, s.operations().Hold(s.ctx, first), admin.ErrOperationEnded)
 		first.Done = 9
-		require.ErrorIs(t, s.EndStep(s.ctx, first, admin.OperationDone), admin.ErrOperationEnded)
+		require.ErrorIs(t, s.operations().EndStep(s.ctx, first, admin.OperationDone), admin.ErrOperationEnded)
 		second.Done, second.Request, second.Result, second.Why = 2, []byte("{2}"), []byte("[2]"), "away"
-		require.NoError(t, s.EndStep(s.ctx, second, admin.OperationRuns))
+		require.NoError(t, s.operations().EndStep(s.ctx, second, admin.OperationRuns))
 
-		third, err := s.TakeOperation(s.ctx, "third")
+		third, err := s.operations().Take(s.ctx, "third")
 		require.NoError(t, err)
 		require.Equal(t, second.Progress, third.Progress, "it goes on")
 		third.Done = 3
-		require.NoError(t, s.EndStep(s.ctx, third, admin.OperationDone))
-		got, err := s.Operation(s.ctx, o.ID)
+		require.NoError(t, s.operations().EndStep(s.ctx, third, admin.OperationDone))
+		got, err := s.operations().Read(s.ctx, o.ID)
 		require.NoError(t, err)
 		require.Equal(t, admin.OperationDone, got.State)
 		require.EqualValues(t, 3, got.Done)
-		none, err = s.TakeOperation(s.ctx, "fourth")
+		none, err = s.operations().Take(s.ctx, "fourth")
 		require.NoError(t, err)
 		require.Nil(t, none)
-		_, err = s.StopOperation(s.ctx, o.ID)
+		_, err = s.operations().Stop(s.ctx, o.ID)
 		require.ErrorIs(t, err, admin.ErrOperationEnded)
-		_, err = s.StopOperation(s.ctx, 99)
+		_, err = s.operations().Stop(s.ctx, 99)
 		require.ErrorIs(t, err, admin.ErrNoOperation)
-		_, err = s.Operation(s.ctx, 99)
+		_, err = s.operations().Read(s.ctx, 99)
 		require.ErrorIs(t, err, admin.ErrNoOperation)
 	})
 }
 
 func TestAStoppedOperationEnds(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
-		o, err := s.BeginOperation(s.ctx, begun("a"), asIs)
+		o, err := s.operations().Begin(s.ctx, begun("a"), asIs)
 		require.NoError(t, err)
-		taken, err := s.TakeOperation(s.ctx, "first")
+		taken, err := s.operations().Take(s.ctx, "first")
 		require.NoError(t, err)
-		stopped, err := s.StopOperation(s.ctx, o.ID)
+		stopped, err := s.operations().Stop(s.ctx, o.ID)
 		require.NoError(t, err)
 		require.Equal(t, admin.OperationStopped, stopped.State)
-		require.ErrorIs(t, s.HoldOperation(s.ctx, taken), admin.ErrOperationEnded)
-		require.ErrorIs(t, s.EndStep(s.ctx, taken, admin.OperationRuns), admin.ErrOperationEnded)
+		require.ErrorIs(t, s.operations().Hold(s.ctx, taken), admin.ErrOperationEnded)
+		require.ErrorIs(t, s.operations().EndStep(s.ctx, taken, admin.OperationRuns), admin.ErrOperationEnded)
 	})
 }
 
@@ -80,17 +82,17 @@ func TestOperationsTakeTurns(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		var order, both []int64
 		for range 2 {
-			o, err := s.BeginOperation(s.ctx, begun("a"), asIs)
+			o, err := s.operations().Begin(s.ctx, begun("a"), asIs)
 			require.NoError(t, err)
 			both = append(both, o.ID)
 		}
 		for i := range 4 {
-			o, err := s.TakeOperation(s.ctx, fmt.Sprint(i))
+			o, err := s.operations().Take(s.ctx, fmt.Sprint(i))
 			require.NoError(t, err)
 			order = append(order, o.ID)
 			_, err = s.db.ExecContext(s.ctx, "UPDATE operations SET changed = changed - 10 WHERE id <> ?", o.ID)
 			require.NoError(t, err)
-			require.NoError(t, s.EndStep(s.ctx, o, admin.OperationRuns))
+			require.NoError(t, s.operations().EndStep(s.ctx, o, admin.OperationRuns))
 		}
 		require.Equal(t, append(both, both...), order)
 	})
@@ -99,33 +101,33 @@ func TestOperationsTakeTurns(t *testing.T) {
 func TestOperationsAreBounded(t *testing.T) {
 	each(t, func(t *testing.T, s *fixture) {
 		for range admin.RunningOperations {
-			_, err := s.BeginOperation(s.ctx, begun("a"), asIs)
+			_, err := s.operations().Begin(s.ctx, begun("a"), asIs)
 			require.NoError(t, err)
 		}
-		_, err := s.BeginOperation(s.ctx, begun("a"), asIs)
+		_, err := s.operations().Begin(s.ctx, begun("a"), asIs)
 		require.ErrorIs(t, err, admin.ErrOperations)
-		other, err := s.BeginOperation(s.ctx, begun("b"), asIs)
+		other, err := s.operations().Begin(s.ctx, begun("b"), asIs)
 		require.NoError(t, err, "another tenant's are others")
 		for range admin.EndedOperations + 2 {
-			o, err := s.Operations(s.ctx, 0, 1)
+			o, err := s.operations().List(s.ctx, 0, 1)
 			require.NoError(t, err)
-			_, err = s.StopOperation(s.ctx, o[0].ID)
+			_, err = s.operations().Stop(s.ctx, o[0].ID)
 			require.NoError(t, err)
-			_, err = s.BeginOperation(s.ctx, begun("b"), asIs)
+			_, err = s.operations().Begin(s.ctx, begun("b"), asIs)
 			require.NoError(t, err)
 		}
-		_, err = s.Operation(s.ctx, other.ID)
+		_, err = s.operations().Read(s.ctx, other.ID)
 		require.ErrorIs(t, err, admin.ErrNoOperation, "the oldest are forgotten")
-		all, err := s.Operations(s.ctx, 0, 1000)
+		all, err := s.operations().List(s.ctx, 0, 1000)
 		require.NoError(t, err)
 		require.Len(t, all, admin.RunningOperations+admin.EndedOperations)
-		page, err := s.Operations(s.ctx, all[4].ID, 2)
+		page, err := s.operations().List(s.ctx, all[4].ID, 2)
 		require.NoError(t, err)
 		require.Equal(t, all[5:7], page)
 		require.Empty(t, page[0].Request)
 
 		require.NoError(t, s.Reconciles(s.ctx, "1"))
-		none, err := s.TakeOperation(s.ctx, "me")
+		none, err := s.operations().Take(s.ctx, "me")
 		require.NoError(t, err)
 		require.Nil(t, none, "a restored database goes on with none")
 	})

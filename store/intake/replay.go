@@ -27,7 +27,8 @@ var errRehearsed = errors.New("rehearsed")
 // marks their letters with the caller, so each letter is replayed once, whatever process dies in
 // between. The places are for the index. A rehearsal is rolled back.
 func (in Intake) Replay(ctx context.Context, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []handle.Place, err error) {
-	return in.replay(ctx, ids, nil, by, now, rehearse)
+	var as *edit
+	return as.replay(ctx, in, ids, by, now, rehearse)
 }
 
 // ReplayEdited is Replay of one letter, with parts of it replaced. Its task has a number of the
@@ -41,7 +42,7 @@ func (in Intake) ReplayEdited(ctx context.Context, letter int64, e task.Edit, by
 	if err != nil {
 		return nil, nil, err
 	}
-	return in.replay(ctx, []int64{letter}, &edit{e, seqs[0]}, by, now, false)
+	return (&edit{e, seqs[0]}).replay(ctx, in, []int64{letter}, by, now, false)
 }
 
 // edit is an Edit with the seq of the task that it makes. nil: letters are replayed as they are.
@@ -58,7 +59,7 @@ func (e *edit) topic(d task.DeadLetter) string {
 	return e.Topic
 }
 
-func (in Intake) replay(ctx context.Context, ids []int64, e *edit, by string, now int64, rehearse bool) (report []Replayed, added []handle.Place, err error) {
+func (e *edit) replay(ctx context.Context, in Intake, ids []int64, by string, now int64, rehearse bool) (report []Replayed, added []handle.Place, err error) {
 	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
 		report, added = nil, nil
 		if e != nil {
@@ -70,7 +71,7 @@ func (in Intake) replay(ctx context.Context, ids []int64, e *edit, by string, no
 		if err != nil {
 			return err
 		}
-		elsewhere, err := in.h.Elsewhere(ctx, tx)
+		elsewhere, err := handle.Elsewhere(ctx, in.h, tx)
 		if err != nil {
 			return err
 		}
@@ -102,7 +103,7 @@ func (in Intake) replay(ctx context.Context, ids []int64, e *edit, by string, no
 				return err
 			}
 			if r.Skipped == "" {
-				r.Skipped = w.replayOne(d, e, byKey)
+				r.Skipped = e.replayOne(&w, d, byKey)
 			}
 			if r.Skipped == "" {
 				marked = append(marked, d.ID)
@@ -136,7 +137,7 @@ func (in Intake) replay(ctx context.Context, ids []int64, e *edit, by string, no
 }
 
 // replayOne makes the task of a letter, or returns why not.
-func (w *work) replayOne(d task.DeadLetter, e *edit, byKey map[[16]byte]*identity) (skipped string) {
+func (e *edit) replayOne(w *work, d task.DeadLetter, byKey map[[16]byte]*identity) (skipped string) {
 	id, seq := byKey[task.Ident(d.Topic, d.TaskID)], d.Seq
 	if e != nil {
 		if d, seq = d.Edited(id.now, e.Edit), e.seq; len(d.Body) == 0 && d.Kind != schemas.KindRejected {

@@ -307,7 +307,7 @@ func (in Intake) Undecided(ctx context.Context, last int64) (n int, err error) {
 }
 
 // WaitingFor returns a target among those that match for which a change waits; "": there is none.
-func (in Intake) WaitingFor(ctx context.Context, match func(topic string) bool) (string, error) {
+func (in Moves) WaitingFor(ctx context.Context, match func(topic string) bool) (string, error) {
 	for after := int64(-1); ; {
 		rows, err := tables.Fetch(ctx, in.h.Reads(), func(r *sql.Rows, h *waitingChange) error { return scanWaiting(r, h) },
 			"SELECT ident, report, LENGTH(request), request FROM waiting WHERE seq > ? ORDER BY seq LIMIT 100", after)

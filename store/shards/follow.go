@@ -29,7 +29,7 @@ var ErrFormerAway = errors.New("the former database of the targets does not answ
 
 func following(r shardmap.Rule) intake.Following { return intake.Following{N: r.N, Token: r.Token} }
 
-func (s Shards) intake() intake.Intake { return intake.New(s.h.Ref()) }
+func (s Shards) intake() intake.Moves { return intake.Moves{Intake: intake.New(s.h.Ref())} }
 
 // takeOut takes tasks of the targets out of the former home's line, the nearest first. ahead bounds
 // how far ahead they are due; 0: all. It ships each page if they follow. It returns how

@@ -246,7 +246,7 @@ func (d Databases) Movable(ctx context.Context, rule shardmap.Rule) error {
 		find func() (topic string, err error)
 	}{
 		{"a timer: delete it, and set it again once the target has moved", func() (string, error) { return timerOf(ctx, look.New(h.Ref()), rule) }},
-		{"a run of a timer, or a letter replayed with changes, that has not ended: wait for it, or cancel it", func() (string, error) { return intake.New(h.Ref()).RunOf(ctx, rule.Matches) }},
+		{"a run of a timer, or a letter replayed with changes, that has not ended: wait for it, or cancel it", func() (string, error) { return d[rule.Former].intake().RunOf(ctx, rule.Matches) }},
 		{"a dead letter that can be replayed: replay or purge it", func() (string, error) { return letterOf(ctx, letters.New(h.Ref()), rule) }},
 		{"a pause or a limit: resume it, and set it again once the target has moved", func() (string, error) { return policyOf(ctx, admin.New(h.Ref()), rule) }},
 	} {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
-	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -167,7 +166,7 @@ func (s Shards) Leave(ctx context.Context, token string) (held shardmap.Rule, er
 			return nil
 		}
 		held.Held, held.Followed = true, false
-		if err := intake.New(s.h.Ref()).AtRest(ctx, tx, rule.Literal(), rule.Matches); err != nil {
+		if err := s.intake().AtRest(ctx, tx, rule.Literal(), rule.Matches); err != nil {
 			return err
 		}
 		if held.Cuts, err = readStored(ctx, tx); err != nil {
@@ -207,7 +206,7 @@ func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
 				}
 			default:
 				if a := m.Announced(); a != nil && a.N == r.N {
-					if left, err := intake.New(s.h.Ref()).Left(ctx, tx, a.Token); err != nil || left {
+					if left, err := s.intake().Left(ctx, tx, a.Token); err != nil || left {
 						return cmp.Or(err, ErrMoving) // Tend takes it back first
 					}
 				}
@@ -226,7 +225,7 @@ func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
 // Withdraw takes an announced rule back, and puts what has left into the line again. False: it is
 // in force.
 func (s Shards) Withdraw(ctx context.Context, token string) (withdrawn bool, err error) {
-	in := intake.New(s.h.Ref())
+	in := s.intake()
 	for {
 		var left *shardmap.Rule
 		err = s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {

@@ -98,7 +98,7 @@ func ReadRules(ctx context.Context, q dialect.Querier) ([]shardmap.Rule, error) 
 // Elsewhere returns a question about a target: why no task of it can come to be in this database;
 // "": one can. The rules stay as they are until the end of the transaction. The question fails with
 // ErrMoving while this is not known.
-func (h *Handle) Elsewhere(ctx context.Context, tx *sql.Tx) (func(target string) (string, error), error) {
+func Elsewhere(ctx context.Context, h *Handle, tx *sql.Tx) (func(target string) (string, error), error) {
 	number, err := tables.ReadMeta(ctx, tx, ShardNumber)
 	if err != nil || len(number) == 0 {
 		return func(string) (string, error) { return "", nil }, err
