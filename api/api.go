@@ -88,8 +88,8 @@ func (s *server) mount(mux *http.ServeMux, version string) {
 	register(s, operate, "replay-deadletter", post, letters+"/{id}/replay", "Replay a dead letter, with another topic, key, value or headers where the body has them", s.replayOne, s.limitBody)
 	registerAsync(s, admin, "purge-deadletters", letters+"/purge", "Delete one page of dead letters; go on after next", dead.purge, ops.asyncPurge)
 
-	register(s, read, "list-operations", get, "/api/v1/operations", "List operations, the latest first", ops.list)
-	register(s, read, "get-operation", get, "/api/v1/operations/{id}", "Show how far an operation has come, and what it has done", ops.show)
+	register(s, read, "list-operations", get, "/api/v1/operations", "List operations, the latest first", ops.list, s.onePage)
+	register(s, read, "get-operation", get, "/api/v1/operations/{id}", "Show how far an operation has come, and what it has done", ops.show, s.oneThing)
 	register(s, operate, "stop-operation", http.MethodDelete, "/api/v1/operations/{id}", "Stop an operation; what is done stays", ops.stop, ends)
 
 	register(s, read, "list-targets", get, "/api/v1/targets", "List the targets that are paused or limited", s.listTargets)

@@ -6,8 +6,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -270,10 +270,12 @@ func (o *Operator) cancel(ctx context.Context, r *CancelMany, op *admin.Operatio
 		return false, err
 	}
 	op.Done += out.Matched
-	r.Cursor = out.Cursor
-	return out.Cursor == "", errors.Join(err, add(op, func(all *CancelledMany) {
+	lacks := lacking(out.Missing)
+	if lacks == nil {
+		r.Cursor = out.Cursor
+	}
+	return out.Cursor == "" && lacks == nil, errors.Join(err, lacks, add(op, func(all *CancelledMany) {
 		all.Cancelled, all.TooLate, all.Matched = all.Cancelled+out.Cancelled, all.TooLate+out.TooLate, all.Matched+out.Matched
-		all.Missing = united(all.Missing, out.Missing)
 	}))
 }
 
@@ -285,8 +287,11 @@ func (o *Operator) replay(ctx context.Context, r *ReplayRequest, op *admin.Opera
 		return false, err
 	}
 	op.Done += int64(len(out.Letters))
-	r.After, r.UpTo = out.Next, out.UpTo
-	return out.Next == 0, add(op, func(all *ReplayedMany) {
+	lacks := lacking(out.Missing)
+	if lacks == nil {
+		r.After, r.UpTo = out.Next, out.UpTo
+	}
+	return out.Next == 0 && lacks == nil, errors.Join(lacks, add(op, func(all *ReplayedMany) {
 		for _, l := range out.Letters {
 			if l.Skipped == "" {
 				all.Replayed++
@@ -296,9 +301,9 @@ func (o *Operator) replay(ctx context.Context, r *ReplayRequest, op *admin.Opera
 		}
 		letters := append(all.Letters, out.Letters...)
 		out.Letters = letters[max(0, len(letters)-lettersShown):]
-		out.At, out.Missing = cmp.Or(all.At, out.At), united(all.Missing, out.Missing)
+		out.At, out.Missing = cmp.Or(all.At, out.At), nil
 		all.Page = out
-	})
+	}))
 }
 
 // lettersShown is how many letters the result of a replay has.
@@ -322,11 +327,14 @@ func (o *Operator) purge(ctx context.Context, r *PurgeRequest, op *admin.Operati
 		return false, err
 	}
 	op.Done += out.Deleted
-	r.After, r.UpTo = out.Next, out.UpTo
-	return out.Next == 0, add(op, func(all *deadletter.Purged) {
-		out.Deleted, out.Missing = out.Deleted+all.Deleted, united(all.Missing, out.Missing)
+	lacks := lacking(out.Missing)
+	if lacks == nil {
+		r.After, r.UpTo = out.Next, out.UpTo
+	}
+	return out.Next == 0 && lacks == nil, errors.Join(lacks, add(op, func(all *deadletter.Purged) {
+		out.Deleted, out.Missing = out.Deleted+all.Deleted, nil
 		*all = out
-	})
+	}))
 }
 
 func (o *Operator) backfill(ctx context.Context, j *job, op *admin.Operation) (ended bool, err error) {
@@ -340,8 +348,10 @@ func (o *Operator) backfill(ctx context.Context, j *job, op *admin.Operation) (e
 	}))
 }
 
-func united(a, b []int) []int {
-	a = append(a, b...)
-	slices.Sort(a)
-	return slices.Compact(a)
+// lacking is the error of a step that some databases did not answer: it is made again.
+func lacking(missing []int) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("databases %v do not answer: the operation goes on when they do", missing)
 }

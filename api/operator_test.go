@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/task"
@@ -77,7 +79,7 @@ func TestOperations(t *testing.T) {
 	}{
 		{"operate", "/tasks/cancel-many", `{"topic":"orders","id_prefix":"a","dry_run":true}`, "cancel-many", 7, `{"cancelled":0,"too_late":0,"matched":7}`},
 		{"operate", "/tasks/cancel-many", `{"topic":"orders","id_prefix":"a"}`, "cancel-many", 7, `{"cancelled":7,"too_late":0,"matched":7}`},
-		{"operate", "/deadletters/replay", `{"topic":"orders","limit":2}`, "replay", 4, ""},
+		{"operate", "/deadletters/replay", `{"topic":"orders"}`, "replay", 4, ""},
 		{"admin", "/deadletters/purge", `{"topic":"orders","replayed":true}`, "purge", 4, `{"deleted":4,"next":0,"up_to":4}`},
 		{"operate", "/timers/orders/often/backfill", fmt.Sprintf(`{"from":%d,"to":%d}`, from, from+time.Hour.Milliseconds()), "backfill", 6, ""},
 	} {
@@ -242,4 +244,49 @@ func TestAStepThatIsMadeTwiceReplaysOnce(t *testing.T) {
 		require.NoError(t, json.Unmarshal(again.Result, &all))
 		require.Len(t, all.Letters, found)
 	}
+}
+
+// A database that does not answer for a moment is not left out: the operation goes on with it.
+func TestAnOperationWaitsForItsDatabases(t *testing.T) {
+	f := newFleet(t)
+	ctx := t.Context()
+	f.reject("a1", "dead", time.Now().UnixMilli())
+	f.other.reject("b1", "dead", time.Now().UnixMilli())
+	operator, db := NewOperator(f.fleet, zap.NewNop()), admin.OperationsIn(f.store)
+	code, _, answer := f.ask("POST", "/deadletters/purge?async=true", `{"all":true,"dry_run":true}`)
+	require.Equal(t, http.StatusAccepted, code, answer)
+	op, err := db.Take(ctx, "one")
+	require.NoError(t, err)
+	f.fleet.members[1].Set(nil)
+	state, err := operator.step(ctx, db, op)
+	require.ErrorContains(t, err, "databases [1] do not answer")
+	require.Equal(t, admin.OperationRuns, state)
+	op.Why = err.Error()
+	require.NoError(t, db.EndStep(ctx, op, state))
+	op, err = db.Take(ctx, "one")
+	require.NoError(t, err)
+	require.Nil(t, op, "not at once")
+}
+
+// Nobody has asked for what comes after the request, nor in pages.
+func TestWhatAnOperationIsAbout(t *testing.T) {
+	w := newWorld(t)
+	w.remember()
+	w.died("orders", "x")
+	o := w.async("admin", "/deadletters/purge", `{"topic":"orders","replayed":true}`)
+	w.reject("orders", "later", time.Now().Add(time.Minute).UnixMilli())
+	w.operate()
+	o = w.ends(o.ID)
+	require.EqualValues(t, 1, o.Done)
+	code, answer := w.as("admin", "POST", "/api/v1/deadletters/purge?async=true", `{"topic":"orders","limit":5}`)
+	require.Equal(t, http.StatusUnprocessableEntity, code, answer)
+	require.Contains(t, answer, "limit")
+}
+
+func TestTenantsOfOperationsHaveShortNames(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	a, b := tenantOf(access.Caller{Tenant: long + "a"}), tenantOf(access.Caller{Tenant: long + "b"})
+	require.NotEqual(t, a, b)
+	require.Len(t, a, 255)
+	require.Equal(t, "short", tenantOf(access.Caller{Tenant: "short"}))
 }

@@ -37,7 +37,7 @@ func newEdits(l deadletter.Letter) *edits {
 }
 
 // changed is what a form has in another way than the letter. A browser ends lines with CR and LF.
-func (e *edits) changed(r *http.Request) (out api.ReplayEdit, changes []replaced) {
+func (e *edits) changed(r *http.Request) (out api.ReplayEdit, changes []replaced, err error) {
 	for _, part := range []struct {
 		name string
 		was  *string
@@ -51,12 +51,15 @@ func (e *edits) changed(r *http.Request) (out api.ReplayEdit, changes []replaced
 			continue
 		}
 		text := strings.ReplaceAll(r.FormValue(part.name), "\r\n", "\n")
+		if part.name == "topic" && strings.TrimSpace(text) == "" {
+			return out, nil, badForm("topic", "is empty: name a target topic")
+		}
 		if text != *part.was {
 			part.set(text)
 			changes = append(changes, replaced{part.name, shortened(*part.was), shortened(text)})
 		}
 	}
-	return out, changes
+	return out, changes, nil
 }
 
 // shortened is the beginning of a text.
@@ -85,7 +88,10 @@ func (c *Console) editLetter(r *http.Request) (view, error) {
 	if e == nil {
 		return view{}, badForm("id", "names a dead letter that was replayed, or a rejected request: nothing can be replayed")
 	}
-	edit, changes := e.changed(r)
+	edit, changes, err := e.changed(r)
+	if err != nil {
+		return view{}, err
+	}
 	if len(changes) == 0 {
 		return view{}, badForm("topic, key and value", "are all as they were: change one of them, or replay the letter as it is")
 	}

@@ -134,7 +134,7 @@ func (c *Console) letters(r *http.Request) (view, error) {
 	err = c.inside.get(r.Context(), "/deadletters", q, &page)
 	d.Letters, d.Next = page.Letters.Letters, nextPage("/deadletters", page.Cursor, d.Filter.query())
 	if err == nil && r.FormValue("cursor") == "" && len(d.Letters) > 1 && len(filter.IDs) == 0 {
-		d.Grouped, err = c.group(r.Context(), filter)
+		d.Grouped, _ = c.group(r.Context(), filter) // the letters are shown without
 	}
 	return view{page: "deadletters", title: "Dead letters", data: d}, err
 }

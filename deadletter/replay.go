@@ -105,7 +105,7 @@ func (l *Local) ReplayEdited(ctx context.Context, letter Letter, e task.Edit, ch
 		return Page{}, err
 	}
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "replay", Topic: letter.Topic, TaskID: letter.TaskID, Detail: admin.AuditDetail(map[string]any{
-		"ids": []int64{letter.ID}, "changed": strings.Join(changed, ", "),
+		"ids": []int64{letter.ID}, "changed": strings.Join(changed, ", "), "to": e.Topic,
 	})})
 	page := Page{UpTo: letter.ID, At: now.UnixMilli()}
 	var places []store.Place

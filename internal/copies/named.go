@@ -29,7 +29,7 @@ type Named struct {
 // name. Otherwise it looks until ctx ends. A process may have been paused during a look, which is
 // then old: the next look follows at once.
 func (n Named) Run(ctx context.Context) error {
-	began := time.Now()
+	var began time.Time
 	for warned := false; ctx.Err() == nil; loop.Rest(ctx, every-time.Since(began)) {
 		began = time.Now()
 		err := n.Compare(ctx)

@@ -61,6 +61,11 @@ const (
 	EndedOperations = 100
 	// OperationLease is how long, in ms, a step is its holder's without a sign of life.
 	OperationLease = 5_000
+	// operationRetry is how long, in ms, a failed step is not made again.
+	operationRetry = 10_000
+	// operationStale is for how long, in ms, no step may have been made: the database was restored,
+	// or no service ran. Nobody wants the rest of the change by then.
+	operationStale = 3_600_000
 )
 
 var (
@@ -148,14 +153,20 @@ func (a Operations) Take(ctx context.Context, holder string) (*Operation, error)
 	if err != nil {
 		return nil, err
 	}
-	free := []any{[]byte(OperationRuns), now.UnixMilli()}
+	const isFree = "state = ? AND (lease <= ? OR lease > ?)" // the clock may have been set back
+	free := []any{[]byte(OperationRuns), now.UnixMilli(), now.UnixMilli() + OperationLease + operationRetry}
 	var found []Operation
-	if err := a.h.Cold(ctx, "operations").Where("state = ? AND lease <= ?", free...).Order("changed, id").Limit(1).Find(&found).Error; err != nil || len(found) == 0 {
+	if err := a.h.Cold(ctx, "operations").Where(isFree, free...).Order("changed, id").Limit(1).Find(&found).Error; err != nil || len(found) == 0 {
 		return nil, wrap.Err(err, "looking for operations")
 	}
 	o := &found[0]
+	if o.Changed < now.UnixMilli()-operationStale {
+		why := "no step was made for an hour: the database was restored, or no service ran; ask for it again"
+		stale := a.h.Cold(ctx, "operations").Where("id = ?", o.ID).Where(isFree, free...).Updates(map[string]any{"state": []byte(OperationStopped), "why": []byte(why)})
+		return nil, wrap.Err(stale.Error, "stopping an operation")
+	}
 	o.Lease, o.Holder = now.UnixMilli()+OperationLease, holder
-	taken := a.h.Cold(ctx, "operations").Where("id = ?", o.ID).Where("state = ? AND lease <= ?", free...).Updates(map[string]any{"lease": o.Lease, "holder": []byte(holder)})
+	taken := a.h.Cold(ctx, "operations").Where("id = ?", o.ID).Where(isFree, free...).Updates(map[string]any{"lease": o.Lease, "holder": []byte(holder)})
 	if taken.Error != nil || taken.RowsAffected == 0 {
 		return nil, wrap.Err(taken.Error, "taking an operation")
 	}
@@ -190,6 +201,9 @@ func (a Operations) EndStep(ctx context.Context, o *Operation, state string) err
 			return err
 		}
 		o.State, o.Changed, o.Lease = state, max(now.UnixMilli(), o.Changed+1), 0
+		if state == OperationRuns && o.Why != "" {
+			o.Lease = now.UnixMilli() + operationRetry
+		}
 		ended := a.h.ColdIn(ctx, tx, "operations").Where("state = ? AND holder = ?", []byte(OperationRuns), []byte(o.Holder)).
 			Select("state", "changed", "lease", "done", "total", "request", "result", "why").Updates(o)
 		if ended.Error == nil && ended.RowsAffected == 0 {

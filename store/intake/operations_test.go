@@ -42,6 +42,11 @@ func TestOperationLease(t *testing.T) {
 		second.Done, second.Request, second.Result, second.Why = 2, []byte("{2}"), []byte("[2]"), "away"
 		require.NoError(t, s.operations().EndStep(s.ctx, second, admin.OperationRuns))
 
+		none, err = s.operations().Take(s.ctx, "third")
+		require.NoError(t, err)
+		require.Nil(t, none, "what has failed rests")
+		_, err = s.db.ExecContext(s.ctx, "UPDATE operations SET lease = 1")
+		require.NoError(t, err)
 		third, err := s.operations().Take(s.ctx, "third")
 		require.NoError(t, err)
 		require.Equal(t, second.Progress, third.Progress, "it goes on")
@@ -130,5 +135,28 @@ func TestOperationsAreBounded(t *testing.T) {
 		none, err := s.operations().Take(s.ctx, "me")
 		require.NoError(t, err)
 		require.Nil(t, none, "a restored database goes on with none")
+	})
+}
+
+// A backup, or an installation that stood still, has operations whose rest nobody wants. Leases from
+// before the clock was set back end too.
+func TestOldOperationsAreStopped(t *testing.T) {
+	each(t, func(t *testing.T, s *fixture) {
+		o, err := s.operations().Begin(s.ctx, begun("a"), asIs)
+		require.NoError(t, err)
+		_, err = s.db.ExecContext(s.ctx, "UPDATE operations SET lease = changed + 3600000")
+		require.NoError(t, err)
+		taken, err := s.operations().Take(s.ctx, "me")
+		require.NoError(t, err)
+		require.NotNil(t, taken)
+		_, err = s.db.ExecContext(s.ctx, "UPDATE operations SET lease = 0, changed = changed - 3700000")
+		require.NoError(t, err)
+		taken, err = s.operations().Take(s.ctx, "me")
+		require.NoError(t, err)
+		require.Nil(t, taken)
+		got, err := s.operations().Read(s.ctx, o.ID)
+		require.NoError(t, err)
+		require.Equal(t, admin.OperationStopped, got.State)
+		require.Contains(t, got.Why, "ask for it again")
 	})
 }
