@@ -83,10 +83,11 @@ var ErrUndecided = errors.New("the cancels are published, and no scanner has dec
 // scanners' decisions. After the time of the request, the answer has a cursor. After an error,
 // published cancels are decided all the same; the audit log has their number.
 func (l *Local) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany, err error) {
-	return l.cancelMany(ctx, r, time.Now().Add(l.budget(ctx)))
+	return l.cancelMany(ctx, r, time.Now().Add(l.budget(ctx)), func(context.Context) error { return nil })
 }
 
-func (l *Local) cancelMany(ctx context.Context, r CancelMany, ends time.Time) (out CancelledMany, err error) {
+// cancelMany publishes nothing while moving fails.
+func (l *Local) cancelMany(ctx context.Context, r CancelMany, ends time.Time, moving func(context.Context) error) (out CancelledMany, err error) {
 	if err := r.check(); err != nil {
 		return out, err
 	}
@@ -95,7 +96,7 @@ func (l *Local) cancelMany(ctx context.Context, r CancelMany, ends time.Time) (o
 	if err != nil {
 		return out, err
 	}
-	c := &canceller{Local: l, dry: r.DryRun, ends: ends, filter: look.ListFilter{
+	c := &canceller{Local: l, dry: r.DryRun, ends: ends, moving: moving, filter: look.ListFilter{
 		Topic: r.Topic, IDPrefix: r.IDPrefix, Tag: r.Tag, From: r.From.Millis(), To: r.To.Millis(), Limit: l.Cancels.Tasks, After: after,
 	}}
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "cancel many", Topic: r.Topic, Detail: admin.AuditDetail(map[string]any{
@@ -115,9 +116,10 @@ func (e kafkaError) Unwrap() error { return e.error }
 type canceller struct {
 	*Local
 	filter       look.ListFilter
-	dry          bool      // counts only
-	ends         time.Time // no page is published from then on
-	installation string    // of all records, as audit is; empty before the first one
+	dry          bool                        // counts only
+	ends         time.Time                   // no page is published from then on
+	moving       func(context.Context) error // why listed tasks may leave the database
+	installation string                      // of all records, as audit is; empty before the first one
 	audit        int64
 	ahead        []page // published and not decided
 	stopped      bool   // no more pages are published
@@ -194,6 +196,9 @@ func (c *canceller) next(ctx, turn context.Context) error {
 		return err
 	}
 	defer leave()
+	if err := c.moving(bound); err != nil {
+		return err
+	}
 	many, err := list(bound)
 	if err != nil || len(many.Tasks) == 0 {
 		return err
@@ -215,9 +220,15 @@ func (c *canceller) next(ctx, turn context.Context) error {
 	if err != nil {
 		return kafkaError{err}
 	}
+	if err := c.moving(bound); err != nil {
+		return err
+	}
 	record := &kgo.Record{Topic: c.Cancels.Topic, Value: data}
 	if err := produce(bound, client, record, func() {}); err != nil {
 		return kafkaError{fmt.Errorf("publishing cancels to %s: %w", c.Cancels.Topic, err)}
+	}
+	if err := c.moving(bound); err != nil { // a move that begins later waits for what is published
+		return err
 	}
 	c.ahead = append(c.ahead, page{look.CancelRecord{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset, Tasks: many.Tasks}, c.filter.After})
 	return nil

@@ -479,6 +479,48 @@ func TestFleetCancelsMany(t *testing.T) {
 	require.Empty(t, rest.Cursor)
 }
 
+// Tasks that leave a database are not there for the cancels: nobody cancels many meanwhile.
+func TestFleetCancelsNoneOfTargetsThatMove(t *testing.T) {
+	f := newFleet(t)
+	f.fleet.homes = new(shardmap.Known)
+	ctx := t.Context()
+	f.decide()
+	due := time.Now().Add(time.Hour).UnixMilli()
+	f.schedule("a1", "x", due, nil, nil)
+	f.schedule("a2", "x", due, nil, nil)
+	dbs := shards.Databases{0: shards.New(f.local.store), 1: shards.New(f.other.local.store)}
+	rule := shardmap.Rule{N: 1, Pattern: "a1", Former: 0, Shard: 1, Token: "0123456789abcdef"}
+	refused := func() {
+		for _, body := range []string{`{"topic": "a1"}`, `{"all": true}`} {
+			status, after, answer := f.ask(http.MethodPost, "/tasks/cancel-many", body)
+			require.Equal(t, http.StatusServiceUnavailable, status, answer)
+			require.NotEmpty(t, after)
+		}
+		ends, err := f.fleet.cancelsEnds(ctx)
+		require.NoError(t, err)
+		require.Empty(t, ends, "nothing is published")
+	}
+	_, err := dbs[1].Announce(ctx, rule, 0) // the new home is asked first
+	require.NoError(t, err)
+	refused()
+	_, err = dbs[0].Announce(ctx, rule, 0)
+	require.NoError(t, err)
+	_, err = dbs[0].Leave(ctx, rule.Token)
+	require.NoError(t, err)
+	refused()
+	done, err := f.client.CancelMany(ctx, CancelMany{Topic: "a2"})
+	require.NoError(t, err)
+	require.Equal(t, CancelledMany{Cancelled: 1, Matched: 1}, done)
+	ends, err := f.fleet.cancelsEnds(ctx)
+	require.NoError(t, err)
+	require.Len(t, ends, 1)
+	require.NoError(t, dbs.Tend(ctx))
+	require.NoError(t, dbs.Follow(ctx))
+	done, err = f.client.CancelMany(ctx, CancelMany{Topic: "a1"})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), done.Cancelled)
+}
+
 // TestCancelsOfOneDatabase: the same task with the same seq stands in another one. Scanners of both
 // read the cancels.
 func TestCancelsOfOneDatabase(t *testing.T) {

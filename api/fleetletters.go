@@ -12,6 +12,7 @@ import (
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 )
@@ -383,6 +384,9 @@ func (f *Fleet) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 	if err := r.check(); err != nil {
 		return out, err
 	}
+	if latest, _ := f.open().Latest(ctx); latest != nil { // a former home alone would cancel nothing
+		f.homes.Learn(latest)
+	}
 	among, begin := f.among(r.Topic), 0
 	if r.Cursor != "" {
 		number, inner, ok := strings.Cut(r.Cursor, ":")
@@ -398,7 +402,9 @@ func (f *Fleet) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 			if ends.IsZero() {
 				ends = time.Now().Add(l.budget(ctx))
 			}
-			return l.cancelMany(ctx, r, ends)
+			return l.cancelMany(ctx, r, ends, func(ctx context.Context) error {
+				return f.open().Moving(ctx, m.Number, schemas.TargetName(r.Topic))
+			})
 		})
 		out.Cancelled, out.TooLate, out.Matched = out.Cancelled+done.Cancelled, out.TooLate+done.TooLate, out.Matched+done.Matched
 		if _, away := errors.AsType[*AwayError](err); away && !(r.Topic != "" && begin+i == 0) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/shardmap"
@@ -199,7 +200,7 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 				}
 			}
 			noted := admin.Auditing(ctx, admin.AuditEntry{What: "move targets", Topic: rule.Literal(), Detail: admin.AuditDetail(map[string]any{"pattern": r.Pattern, "part": r.Part, "former": rule.Former, "shard": r.Shard})})
-			rule, err = all.Move(noted, rule)
+			rule, err = all.MoveBehind(noted, rule, f.cancelsEnds)
 		}
 		if errors.Is(err, shards.ErrInUse) {
 			return out, wrong("pattern", r.Pattern, "cannot move: "+err.Error())
@@ -209,6 +210,44 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 		}
 		out.Rules = append(out.Rules, newShardRule(rule))
 	}
+	return out, nil
+}
+
+// cancelsEnds returns up to where the topic of cancels has records, where it has some.
+func (d *databases) cancelsEnds(ctx context.Context) (map[shardmap.Partition]int64, error) {
+	l := d.members[0].local.Load()
+	if l == nil || l.Cancels.Kafka == nil {
+		return nil, nil
+	}
+	client, err := l.Cancels.Kafka(ctx)
+	if err != nil {
+		return nil, kafkaError{err}
+	}
+	admin, topic := kadm.NewClient(client), l.Cancels.Topic
+	topics, err := admin.ListTopics(ctx, topic)
+	if err != nil {
+		return nil, kafkaError{fmt.Errorf("asking for topic %s: %w", topic, err)}
+	}
+	if !topics.Has(topic) { // nobody has cancelled many yet
+		return nil, nil
+	}
+	begins, err := admin.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return nil, kafkaError{fmt.Errorf("asking where topic %s begins: %w", topic, err)}
+	}
+	ends, err := admin.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = errors.Join(begins.Error(), ends.Error())
+	}
+	if err != nil {
+		return nil, kafkaError{fmt.Errorf("asking where topic %s ends: %w", topic, err)}
+	}
+	out := map[shardmap.Partition]int64{}
+	ends.Each(func(end kadm.ListedOffset) {
+		if begin, _ := begins.Lookup(topic, end.Partition); end.Offset > begin.Offset {
+			out[shardmap.Partition{Topic: topic, TopicID: topics[topic].ID, Partition: end.Partition}] = end.Offset
+		}
+	})
 	return out, nil
 }
 

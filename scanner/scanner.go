@@ -123,7 +123,7 @@ func (s *Scanner) build(metrics *metrics, commits *commits, decompressor kgo.Dec
 		intake: in, applier: in, clock: s.clock, retry: retry, standing: standing, commits: commits, announcer: announcer, tracer: d.Tracer, metrics: metrics, log: d.Log,
 	}
 	if s.cfg.Shards {
-		s.worker.sharer = &sharer{shard: s.cfg.Shard, shards: shards.New(d.Store), own: s.worker.decoder.target, all: s.cfg.Databases, retry: retry, patient: patience}
+		s.worker.sharer = &sharer{shard: s.cfg.Shard, shards: shards.New(d.Store), own: s.worker.decoder.target, all: s.cfg.Databases, retry: retry, patient: patience, installation: d.Store.Installation}
 	}
 	quotas := s.cfg.Quotas
 	if d.Kafka.AllowAutoTopicCreation {

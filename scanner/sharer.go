@@ -27,6 +27,8 @@ type sharer struct {
 	own    func(intake string) (target string) // of an intake; "": none
 	all    func() shards.Databases             // those that this process reaches
 	retry  retrier
+	// installation is the id that cancels of many have that were listed in this database.
+	installation func(context.Context) (string, error)
 
 	now  atomic.Pointer[shardmap.Map] // nil: not known
 	most atomic.Int64                 // rules in force that it has had
@@ -148,6 +150,11 @@ func (s *sharer) wait(ctx context.Context) error {
 // pullWithin bounds a look for tasks in another database.
 const pullWithin = 2 * time.Second
 
+func sourceOf(c task.Change) int {
+	source, _ := task.SplitSeq(c.Seq)
+	return source
+}
+
 // pull has the tasks that changes are about follow their targets from their former home, before the
 // changes are decided. It returns the sources whose records have to wait: the former home does not
 // answer, or has a delivery under way.
@@ -160,20 +167,26 @@ func (s *sharer) pull(ctx context.Context, rules *shardmap.Map, changes []task.C
 		return nil
 	}
 	sources, idents := map[int]bool{}, map[[16]byte]bool{}
-	add := func(seq int64, ident [16]byte) {
-		source, _ := task.SplitSeq(seq)
-		sources[source], idents[ident] = true, true
-	}
+	add := func(c task.Change, ident [16]byte) { sources[sourceOf(c)], idents[ident] = true, true }
+	own := ""
 	for _, c := range changes {
+		if c.Cancels != nil && own == "" {
+			var err error
+			if own, err = s.installation(ctx); err != nil {
+				s.retry.log.Warn("cancels of many wait: it is not known whether they are this database's", zap.Error(err))
+				return map[int]bool{sourceOf(c): true}
+			}
+		}
 		switch {
+		case c.Cancels != nil && c.Cancels.Installation != own: // another database decides them, with its tasks
 		case c.Cancels != nil:
 			for _, l := range c.Cancels.Tasks { // of any target
-				add(c.Seq, [16]byte(l.Ident))
+				add(c, [16]byte(l.Ident))
 			}
 		case c.Report != nil && rule.Matches(c.Report.Topic):
-			add(c.Seq, task.Ident(c.Report.Topic, c.Report.ID))
+			add(c, task.Ident(c.Report.Topic, c.Report.ID))
 		case c.Request != nil && rule.Matches(c.Request.Topic):
-			add(c.Seq, task.Ident(c.Request.Topic, c.Request.ID))
+			add(c, task.Ident(c.Request.Topic, c.Request.ID))
 		}
 	}
 	if len(idents) == 0 {

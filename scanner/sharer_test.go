@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/store/shards"
+	"github.com/notyet/notyet/task"
 )
 
 // Each record is decided by one database, while its target moves to and fro between two: each of
@@ -165,4 +167,17 @@ func TestADatabaseThatLostRulesDecidesNothing(t *testing.T) {
 
 	s.shards, s.patient = open(), 0
 	require.Zero(t, count())
+}
+
+// Cancels of many hold for tasks where they were listed. Tasks that another database has listed stay there, or its cancels would miss them.
+func TestCancelsOfAnotherDatabasePullNoTasks(t *testing.T) {
+	s := &sharer{shard: 1, all: func() shards.Databases { return nil }, installation: func(context.Context) (string, error) { return "own", nil },
+		retry: retrier{prometheus.NewCounter(prometheus.CounterOpts{}), zap.NewNop()}}
+	rules := &shardmap.Map{Rules: []shardmap.Rule{{N: 1, Pattern: "*", Former: 0, Shard: 1, Held: true}}}
+	ident := task.Ident("orders", "a")
+	cancels := func(of string) []task.Change {
+		return []task.Change{{Seq: task.Seq(3, 0), Cancels: &task.Cancels{Installation: of, Tasks: []task.Listed{{Ident: ident[:]}}}}}
+	}
+	require.Empty(t, s.pull(t.Context(), rules, cancels("other")))
+	require.Equal(t, map[int]bool{3: true}, s.pull(t.Context(), rules, cancels("own")), "the former home is away")
 }

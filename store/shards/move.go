@@ -50,6 +50,18 @@ func (d Databases) Maps(ctx context.Context) (map[int]shardmap.Map, error) {
 // Latest returns the copy with the most rules in force, and the databases that answer. One that
 // does not answer within a second is left out. nil: none answers.
 func (d Databases) Latest(ctx context.Context) (latest *shardmap.Map, answer Databases) {
+	maps, answer, _ := d.copies(ctx)
+	for _, m := range maps {
+		if latest == nil {
+			latest = &m
+		}
+		latest = latest.Later(&m)
+	}
+	return latest, answer
+}
+
+// copies returns the rules of the databases that answer within a second, and why others do not.
+func (d Databases) copies(ctx context.Context) (maps map[int]shardmap.Map, answer Databases, failed error) {
 	type copied struct {
 		n   int
 		m   shardmap.Map
@@ -64,19 +76,32 @@ func (d Databases) Latest(ctx context.Context) (latest *shardmap.Map, answer Dat
 			copies <- copied{n, m, err}
 		}()
 	}
-	answer = Databases{}
+	maps, answer = map[int]shardmap.Map{}, Databases{}
 	for range d {
-		c := <-copies
-		if c.err != nil {
-			continue
+		if c := <-copies; c.err != nil {
+			failed = errors.Join(failed, wrap.Err(c.err, "asking database %d", c.n))
+		} else {
+			maps[c.n], answer[c.n] = c.m, d[c.n]
 		}
-		answer[c.n] = d[c.n]
-		if latest == nil {
-			latest = &c.m
-		}
-		latest = latest.Later(&c.m)
 	}
-	return latest, answer
+	return maps, answer, failed
+}
+
+// Moving fails with ErrMoving while a target may leave a database, or its tasks follow. topic is the
+// only target that matters; "": all do. The database itself has to answer.
+func (d Databases) Moving(ctx context.Context, n int, topic string) error {
+	maps, _, err := d.copies(ctx)
+	if _, there := maps[n]; !there && err != nil {
+		return err
+	}
+	for _, m := range maps {
+		for _, r := range []*shardmap.Rule{m.Announced(), m.Following()} {
+			if r != nil && (topic == "" || r.Matches(topic)) {
+				return ErrMoving
+			}
+		}
+	}
+	return nil
 }
 
 // Move has the targets of a rule live in another database from now on: Pattern, Part, Parts, Former
@@ -89,6 +114,16 @@ func (d Databases) Latest(ctx context.Context) (latest *shardmap.Map, answer Dat
 // The others follow: see Follow. The first database is asked first in each move, so that of two at
 // once one goes on.
 func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule, error) {
+	return d.MoveBehind(ctx, rule, nil)
+}
+
+// Ends returns up to where some partitions have records.
+type Ends func(ctx context.Context) (map[shardmap.Partition]int64, error)
+
+// MoveBehind is Move, but no task leaves before the former home has stored some partitions: those
+// with the cancels of many, which hold for the tasks where they were listed. It asks for their ends
+// once the move is announced, and nobody publishes such cancels from then on.
+func (d Databases) MoveBehind(ctx context.Context, rule shardmap.Rule, cancels Ends) (shardmap.Rule, error) {
 	if err := rule.Check(); err != nil {
 		return rule, err
 	}
@@ -114,7 +149,7 @@ func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule,
 	rule.N, rule.Token = len(maps[rule.Former].Rules)+1, token()
 	bound, cancel := context.WithTimeout(ctx, moveFor)
 	defer cancel()
-	held, asked, err := d.move(bound, rule, maps[rule.Former].Version)
+	held, asked, err := d.move(bound, rule, maps[rule.Former].Version, cancels)
 	if err != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveFor)
 		defer cancel()
@@ -147,7 +182,7 @@ func token() string {
 // move is the move itself. known is the version of the rules in the former home from before: while
 // the new home is asked, somebody may take its announcement back, and asks the former one first.
 // asked: the rule may be announced in the former home.
-func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64) (held shardmap.Rule, asked bool, err error) {
+func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64, cancels Ends) (held shardmap.Rule, asked bool, err error) {
 	former := d[rule.Former]
 	if rule.Former != shardmap.Home { // that one is asked below
 		if _, err := d[shardmap.Home].Announce(ctx, rule, 0); err != nil {
@@ -158,27 +193,43 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64) (h
 	if err != nil {
 		return rule, false, err
 	}
-	for waits := error(nil); ; {
-		stored, err := former.Stored(ctx)
-		if err != nil {
-			return rule, false, errors.Join(waits, err)
-		}
-		part, behind := lags(stored, passed)
-		if !behind {
-			break
-		}
-		waits = fmt.Errorf("database %d has stored %s/%d up to offset %d, and %d is needed", rule.Former, part.Topic, part.Partition, stored[part], passed[part])
-		if err := loop.Rest(ctx, moveLook); err != nil {
-			return rule, false, errors.Join(waits, err)
-		}
+	if err := d.storedBy(ctx, rule.Former, passed); err != nil {
+		return rule, false, err
 	}
 	if _, err := former.Announce(ctx, rule, known); err != nil {
 		return rule, true, err
+	}
+	if cancels != nil {
+		ends, err := cancels(ctx)
+		if err != nil {
+			return rule, true, err
+		}
+		if err := d.storedBy(ctx, rule.Former, ends); err != nil {
+			return rule, true, fmt.Errorf("%w: cancels of many are not decided: %w", ErrMoving, err)
+		}
 	}
 	resting, cancel := context.WithTimeout(ctx, restFor)
 	defer cancel()
 	held, err = d.letGo(resting, rule)
 	return held, true, err
+}
+
+// storedBy waits until a database has stored partitions up to some offsets.
+func (d Databases) storedBy(ctx context.Context, n int, passed map[shardmap.Partition]int64) error {
+	for waits := error(nil); ; {
+		stored, err := d[n].Stored(ctx)
+		if err != nil {
+			return errors.Join(waits, err)
+		}
+		part, behind := lags(stored, passed)
+		if !behind {
+			return nil
+		}
+		waits = fmt.Errorf("database %d has stored %s/%d up to offset %d, and %d is needed", n, part.Topic, part.Partition, stored[part], passed[part])
+		if err := loop.Rest(ctx, moveLook); err != nil {
+			return errors.Join(waits, err)
+		}
+	}
 }
 
 // letGo has the former home let the targets go, once their next tasks have left its line and no
