@@ -70,8 +70,9 @@ func (in Moves) move(ctx context.Context, tx *sql.Tx, f Following, column string
 }
 
 // TakeOut takes tasks at rest out of the line, with the changes that wait for them, and returns how
-// many. Others stay: those in flight, those that have ended, and runs of timers.
-func (in Moves) TakeOut(ctx context.Context, f Following, seqs []int64) (n int, err error) {
+// many. Others stay: those in flight, those that have ended, and runs of timers. arrived is the last
+// number that the other database has stored. This one may have been set back behind that.
+func (in Moves) TakeOut(ctx context.Context, f Following, arrived int64, seqs []int64) (n int, err error) {
 	pieces, err := in.pieces(ctx, seqs)
 	if err != nil {
 		return 0, fmt.Errorf("reading how large %d tasks are: %w", len(seqs), err)
@@ -79,7 +80,7 @@ func (in Moves) TakeOut(ctx context.Context, f Following, seqs []int64) (n int, 
 	for _, part := range pieces {
 		out := 0
 		err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
-			out, err = in.takeOut(ctx, tx, f, part)
+			out, err = in.takeOut(ctx, tx, f, arrived, part)
 			return err
 		})
 		if n += out; err != nil {
@@ -104,7 +105,7 @@ func (in Moves) pieces(ctx context.Context, seqs []int64) (out [][]int64, err er
 	return out, err
 }
 
-func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, seqs []int64) (int, error) {
+func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, arrived int64, seqs []int64) (int, error) {
 	now, err := in.h.TimeIn(ctx, tx)
 	if err != nil {
 		return 0, err
@@ -113,6 +114,7 @@ func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, seqs []int
 	if err != nil {
 		return 0, err
 	}
+	last = max(last, arrived)
 	slices.Sort(seqs)
 	rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
 		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE seq", seqs, " ORDER BY seq"+in.h.Locking(handle.LockExclusive))
@@ -315,7 +317,11 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 	if err := w.lockSlots(ctx, list); err != nil {
 		return nil, err
 	}
+	followed := tasks
 	if tasks, err = w.makeRoom(ctx, tasks, list, same); err != nil {
+		return nil, err
+	}
+	if waiting, err = w.lacking(ctx, waiting, followed, tasks); err != nil {
 		return nil, err
 	}
 	for _, t := range tasks {
@@ -395,6 +401,23 @@ func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*ident
 		deleted = append(deleted, seq)
 	}
 	return out, deleteTasks(ctx, w.tx, deleted)
+}
+
+// lacking returns the changes that are to be stored: not those of a task that is here already, as
+// they are here too, or are decided.
+func (w arrival) lacking(ctx context.Context, waiting []leaver, followed, stored []*task.Task) ([]leaver, error) {
+	drop, seqs := map[[16]byte]bool{}, make([]int64, len(waiting))
+	for _, t := range followed {
+		if !slices.Contains(stored, t) {
+			drop[task.Ident(t.Topic, t.ID)] = true
+		}
+	}
+	for i, l := range waiting {
+		seqs[i] = l.Seq
+	}
+	slices.Sort(seqs)
+	here, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, n *int64) error { return r.Scan(n) }, "SELECT seq FROM waiting WHERE seq", seqs, w.intake.h.Locking(handle.LockExclusive))
+	return slices.DeleteFunc(waiting, func(l leaver) bool { return drop[[16]byte(l.Ident)] || slices.Contains(here, l.Seq) }), wrap.Err(err, "looking for waiting requests")
 }
 
 func insertWaiting(ctx context.Context, tx *sql.Tx, all []leaver) error {

@@ -34,7 +34,7 @@ func (f *fixture) takeOut(ids ...string) int {
 	for _, id := range ids {
 		seqs = append(seqs, f.row(id).Seq)
 	}
-	n, err := f.mover().TakeOut(f.ctx, moving, seqs)
+	n, err := f.mover().TakeOut(f.ctx, moving, 0, seqs)
 	require.NoError(f.t, err)
 	return n
 }
@@ -227,5 +227,48 @@ func TestWhatRemainsOfIdentities(t *testing.T) {
 		left, err = f.mover().Remains(f.ctx, moving, ids, all)
 		require.NoError(t, err)
 		require.Equal(t, Remains{Taken: 2}, left)
+	})
+}
+
+// The former home was set back while tasks followed: what leaves again has higher numbers than what the new home has stored.
+func TestTasksLeaveAgainBehindWhatHasArrived(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.schedule("a"), f.schedule("b"))
+		f.takeOut("a")
+		g.arrive(f)
+		for _, set := range []string{"DELETE FROM leaving", "UPDATE homes SET taken = 0"} {
+			_, err := f.db.ExecContext(f.ctx, set)
+			require.NoError(t, err)
+		}
+		n, err := f.mover().TakeOut(f.ctx, moving, 1, []int64{f.row("b").Seq})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		g.arrive(f)
+		require.Equal(t, 2, g.count("tasks"))
+	})
+}
+
+// The new home has read a task and what waits for it again before they arrive.
+func TestWhatWaitsArrivesOnce(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.schedule("waits", wantReport))
+		f.awaitReport("waits", 1)
+		f.do(f.schedule("waits"))
+		f.takeOut("waits")
+		g.now = f.now
+		g.arrive(f)
+		_, err := g.db.ExecContext(g.ctx, "UPDATE homes SET arrived = 0")
+		require.NoError(t, err)
+		g.arrive(f)
+		require.Equal(t, 1, g.count("waiting"))
+		require.Equal(t, 1, g.count("tasks"))
+		for _, set := range []string{"UPDATE homes SET arrived = 0", "DELETE FROM waiting"} {
+			_, err = g.db.ExecContext(g.ctx, set)
+			require.NoError(t, err)
+		}
+		g.arrive(f)
+		require.Zero(t, g.count("waiting"), "it is decided")
 	})
 }

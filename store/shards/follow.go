@@ -55,7 +55,7 @@ func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.D
 		}
 		seen += len(seqs)
 		if len(seqs) > 0 {
-			n, err := former.intake().TakeOut(ctx, following(rule), seqs)
+			n, err := d.leave(ctx, rule, seqs)
 			if taken += n; err != nil {
 				return taken, seen, err
 			}
@@ -69,6 +69,19 @@ func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.D
 			return taken, seen, nil
 		}
 	}
+}
+
+// leave takes tasks out of the former home's line. The new home has to say how many have arrived.
+func (d Databases) leave(ctx context.Context, rule shardmap.Rule, seqs []int64) (int, error) {
+	shard, there := d[rule.Shard]
+	if !there {
+		return 0, fmt.Errorf("database %d, which the tasks follow to, does not answer", rule.Shard)
+	}
+	_, arrived, err := shard.intake().Progress(ctx, following(rule))
+	if err != nil {
+		return 0, err
+	}
+	return d[rule.Former].intake().TakeOut(ctx, following(rule), arrived, seqs)
 }
 
 // ship stores in the new home what has left the former one.
@@ -222,7 +235,7 @@ func (d Databases) Pull(ctx context.Context, rule shardmap.Rule, idents [][16]by
 		return false, err
 	}
 	if len(left.Seqs) > 0 {
-		if _, err := former.intake().TakeOut(ctx, following(rule), left.Seqs); err != nil {
+		if _, err := d.leave(ctx, rule, left.Seqs); err != nil {
 			return false, err
 		}
 		if left, err = former.intake().Remains(ctx, following(rule), idents, rule.Matches); err != nil {

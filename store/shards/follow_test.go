@@ -1,7 +1,9 @@
 package shards_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -137,4 +139,45 @@ func TestANewHomeThatIsSetBackGetsTasksAgain(t *testing.T) {
 	require.NoError(t, d.Follow(t.Context()))
 	require.Equal(t, []string{"a"}, d.pending(t, 1))
 	require.True(t, d.rules(t, 1)[0].Followed)
+}
+
+// Cancels of many hold for tasks where they were listed: none leaves before those that are published are decided.
+func TestAMoveWaitsForPublishedCancels(t *testing.T) {
+	d := open(t, 2)
+	d.due(t, 0, "near", clock+1000)
+	end := int64(2)
+	ends := func(context.Context) (map[shardmap.Partition]int64, error) {
+		return map[shardmap.Partition]int64{{Topic: "in", TopicID: [16]byte{1}}: end}, nil
+	}
+	bound, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := d.MoveBehind(bound, orders, ends)
+	require.ErrorIs(t, err, shards.ErrMoving)
+	require.ErrorContains(t, err, "database 0 has stored in/0 up to offset 1, and 2 is needed")
+	require.Empty(t, d.rules(t, 0))
+	require.Equal(t, []string{"near"}, d.pending(t, 0))
+	end = 1
+	_, err = d.MoveBehind(t.Context(), orders, ends)
+	require.NoError(t, err)
+}
+
+// And where other targets, which have nothing to do with them, have left it since.
+func TestANewHomeThatIsSetBackGetsTasksAgainAfterOthersLeft(t *testing.T) {
+	d := open(t, 2)
+	d.due(t, 0, "a", clock+3_600_000)
+	_, err := d.Move(t.Context(), orders)
+	require.NoError(t, err)
+	for range 3 {
+		require.NoError(t, d.store(t, 1, 0))
+	}
+	_, err = d.Move(t.Context(), shardmap.Rule{Pattern: "bills", Former: 1, Shard: 0})
+	require.NoError(t, err)
+	fresh := open(t, 1)
+	d.Databases[1], d.stores[1] = fresh.Databases[0], fresh.stores[0]
+	require.NoError(t, d.Tend(t.Context()))
+	require.NoError(t, d.Follow(t.Context()))
+	require.Equal(t, []string{"a"}, d.pending(t, 1))
+	for _, r := range d.rules(t, 1) {
+		require.True(t, r.Followed, r.Pattern)
+	}
 }

@@ -283,7 +283,10 @@ func lacks(from, to shardmap.Map, n int) (out []shardmap.Rule) {
 		switch {
 		case !r.Held:
 		case here == nil || !here.Held:
-			left := func(later shardmap.Rule) bool { return later.Held && later.Former == n } // and what had arrived has left since
+			left := func(later shardmap.Rule) bool { // and all that had arrived has left since
+				return later.Held && later.Followed && later.Former == n && (later.Pattern == "*" && later.Parts == 0 ||
+					later.Pattern == r.Pattern && later.Part == r.Part && later.Parts == r.Parts)
+			}
 			switch n {
 			case r.Shard:
 				r.Followed = r.Followed && here == nil && slices.ContainsFunc(from.Rules[i+1:], left)
