@@ -70,8 +70,8 @@ func (in Moves) move(ctx context.Context, tx *sql.Tx, f Following, column string
 }
 
 // TakeOut takes tasks at rest out of the line, with the changes that wait for them, and returns how
-// many. Others stay: those in flight, those that have ended, and runs of timers. arrived is the last
-// number that the other database has stored. This one may have been set back behind that.
+// many. Others stay: those in flight, those that have ended, and runs of timers. arrived is the
+// last number that the other database has stored. This one may have been set back behind that.
 func (in Moves) TakeOut(ctx context.Context, f Following, arrived int64, seqs []int64) (n int, err error) {
 	pieces, err := in.pieces(ctx, seqs)
 	if err != nil {
@@ -90,13 +90,14 @@ func (in Moves) TakeOut(ctx context.Context, f Following, arrived int64, seqs []
 	return n, nil
 }
 
-// pieces cuts tasks into what one transaction takes.
+// pieces cuts tasks, with what waits for them, into what one transaction takes.
 func (in Moves) pieces(ctx context.Context, seqs []int64) (out [][]int64, err error) {
 	type size struct{ seq, bytes int64 }
-	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, v *size) error { return r.Scan(&v.seq, &v.bytes) }, "SELECT seq, LENGTH(body) FROM tasks WHERE seq", seqs, "")
-	bytes := int64(followBytes)
+	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, v *size) error { return r.Scan(&v.seq, &v.bytes) },
+		"SELECT t.seq, LENGTH(t.body) + COALESCE((SELECT SUM(w.size) FROM waiting w WHERE w.ident = t.ident), 0) FROM tasks t WHERE t.seq", seqs, "")
+	bytes := int64(0)
 	for _, v := range rows {
-		if bytes >= followBytes || len(out[len(out)-1]) >= followRows {
+		if len(out) == 0 || bytes+v.bytes > followBytes || len(out[len(out)-1]) >= followRows {
 			out, bytes = append(out, nil), 0
 		}
 		last := len(out) - 1
@@ -276,9 +277,15 @@ func (in Moves) PutBack(ctx context.Context, f Following) (more bool, err error)
 	return more, wrap.Err(err, "putting %d tasks back into the line", len(page))
 }
 
-// Left tells whether something has left that was not put back. tx has the lock of the rules.
-func (in Moves) Left(ctx context.Context, tx *sql.Tx, token string) (bool, error) {
-	_, left, err := tables.One[int64](ctx, tx, "SELECT num FROM leaving WHERE token = ? LIMIT 1"+in.h.Locking(handle.LockShared), []byte(token))
+// Left tells whether something has left that was not put back. tx has the lock of the rules, and has
+// the rule's row from then on: so nothing leaves that nobody has seen.
+func (in Moves) Left(ctx context.Context, tx *sql.Tx, f Following) (bool, error) {
+	if _, err := in.move(ctx, tx, f, "n", false); errors.Is(err, ErrNoMove) {
+		return false, nil
+	} else if err != nil {
+		return false, wrap.Err(err, "locking a rule that is taken back")
+	}
+	_, left, err := tables.One[int64](ctx, tx, "SELECT num FROM leaving WHERE token = ? LIMIT 1"+in.h.Locking(handle.LockShared), []byte(f.Token))
 	return left, wrap.Err(err, "looking for tasks that have left")
 }
 

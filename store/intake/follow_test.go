@@ -272,3 +272,22 @@ func TestWhatWaitsArrivesOnce(t *testing.T) {
 		require.Zero(t, g.count("waiting"), "it is decided")
 	})
 }
+
+// A transaction takes so many bytes, with what waits for its tasks.
+func TestWhatWaitsCountsForATransactionsSize(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		var seqs []int64
+		for i, id := range []string{"a", "b", "c"} {
+			f.do(f.schedule(id))
+			seqs = append(seqs, f.row(id).Seq)
+			key := task.Ident(target, id)
+			for n := range []int{3, 1, 0}[i] {
+				_, err := f.db.ExecContext(f.ctx, "INSERT INTO waiting (seq, ident, report, request) VALUES (?, ?, 0, ?)", 10*i+n+1, key[:], make([]byte, 1<<20))
+				require.NoError(t, err)
+			}
+		}
+		out, err := f.mover().pieces(f.ctx, seqs)
+		require.NoError(t, err)
+		require.Equal(t, [][]int64{seqs[:1], seqs[1:]}, out)
+	})
+}

@@ -122,32 +122,32 @@ func (d Databases) ship(ctx context.Context, rule shardmap.Rule) error {
 // Follow has the tasks of targets that have moved follow them, until none is left in the former
 // home. Any process may do so, several beside each other, and again after one was killed.
 func (d Databases) Follow(ctx context.Context) error {
-	for {
-		maps, err := d.Maps(ctx)
-		if err != nil {
-			return err
-		}
+	for some := false; ; some = true {
+		maps, answer, err := d.copies(ctx)
 		var rule *shardmap.Rule
 		for n, m := range maps {
 			if r := m.Following(); r != nil && (r.Shard == n || r.Former == n) {
 				rule = r
 			}
 		}
-		if rule == nil {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case rule == nil && some: // the others had nothing to do with it
 			return nil
+		case rule == nil:
+			return err
+		case answer[rule.Former].h == nil || answer[rule.Shard].h == nil:
+			return errors.Join(fmt.Errorf("%w: numbers %d and %d", ErrFormerAway, rule.Former, rule.Shard), err)
 		}
-		if d[rule.Former].h == nil || d[rule.Shard].h == nil {
-			return fmt.Errorf("%w: numbers %d and %d", ErrFormerAway, rule.Former, rule.Shard)
-		}
-		shard := maps[rule.Shard]
-		there := find(shard.Rules, rule.Token)
+		there := find(maps[rule.Shard].Rules, rule.Token)
 		if there == nil || !there.Held {
-			return d.Tend(ctx) // it takes the rule
+			return answer.Tend(ctx) // it takes the rule
 		}
-		if err := d.follow(ctx, *there); err != nil {
+		if err := answer.follow(ctx, *there); err != nil {
 			return wrap.Err(err, "having the tasks of %s follow to database %d", rule.Pattern, rule.Shard)
 		}
-		if err := d.Tend(ctx); err != nil {
+		if err := answer.Tend(ctx); err != nil {
 			return err
 		}
 	}
@@ -183,9 +183,9 @@ const takeUpLook = 200 * time.Millisecond
 
 // taken returns how much has left a former home, and -1 if nothing is on the way.
 func (d Databases) taken(ctx context.Context) (int64, error) {
-	maps, err := d.Maps(ctx)
-	if err != nil {
-		return 0, err
+	maps, _, _ := d.copies(ctx)
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
 	}
 	for n, m := range maps {
 		if r := m.Following(); r != nil && r.Former == n {

@@ -181,3 +181,25 @@ func TestANewHomeThatIsSetBackGetsTasksAgainAfterOthersLeft(t *testing.T) {
 		require.True(t, r.Followed, r.Pattern)
 	}
 }
+
+// Tasks follow while a database does not answer that has nothing to do with them.
+func TestTasksFollowWithoutAnotherDatabase(t *testing.T) {
+	d := open(t, 3)
+	d.due(t, 0, "a", clock+3_600_000)
+	rule := orders
+	rule.N, rule.Token = 1, "0123456789abcdef"
+	for _, n := range []int{1, 0} {
+		_, err := d.Databases[n].Announce(t.Context(), rule, 0)
+		require.NoError(t, err)
+	}
+	_, err := d.Databases[0].Leave(t.Context(), rule.Token)
+	require.NoError(t, err)
+	require.NoError(t, d.stores[2].Close())
+	for len(d.pending(t, 1)) == 0 { // the new home takes the rule first
+		require.NoError(t, d.TakeUp(t.Context()))
+	}
+	require.Empty(t, d.pending(t, 0))
+	require.True(t, d.rules(t, 0)[0].Followed)
+	require.True(t, d.rules(t, 1)[0].Followed)
+	require.Error(t, d.Follow(t.Context()), "the third may know more")
+}

@@ -87,8 +87,8 @@ func (d Databases) copies(ctx context.Context) (maps map[int]shardmap.Map, answe
 	return maps, answer, failed
 }
 
-// Moving fails with ErrMoving while a target may leave a database, or its tasks follow. topic is the
-// only target that matters; "": all do. The database itself has to answer.
+// Moving fails with ErrMoving while a target may leave a database, or its tasks follow. topic is
+// the only target that matters; "": all do. The database itself has to answer.
 func (d Databases) Moving(ctx context.Context, n int, topic string) error {
 	maps, _, err := d.copies(ctx)
 	if _, there := maps[n]; !there && err != nil {
@@ -164,13 +164,19 @@ func (d Databases) MoveBehind(ctx context.Context, rule shardmap.Rule, cancels E
 	if err != nil {
 		return rule, err
 	}
-	for n, s := range d {
-		if err := s.Take(ctx, []shardmap.Rule{held}); err != nil {
-			return held, wrap.Err(err, "the targets have moved, and database %d will learn of it", n)
-		}
+	learns := func(n int) error {
+		return wrap.Err(d[n].Take(ctx, []shardmap.Rule{held}), "the targets have moved, and database %d will learn of it", n)
+	}
+	if err := learns(rule.Shard); err != nil { // first: its records of the targets wait
+		return held, err
 	}
 	held.Followed = d.FollowSoon(ctx)
-	return held, nil
+	for n := range d {
+		if n != rule.Shard && n != rule.Former {
+			err = errors.Join(err, learns(n))
+		}
+	}
+	return held, err
 }
 
 func token() string {

@@ -206,7 +206,7 @@ func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
 				}
 			default:
 				if a := m.Announced(); a != nil && a.N == r.N {
-					if left, err := s.intake().Left(ctx, tx, a.Token); err != nil || left {
+					if left, err := s.intake().Left(ctx, tx, following(*a)); err != nil || left {
 						return cmp.Or(err, ErrMoving) // Tend takes it back first
 					}
 				}
@@ -234,7 +234,7 @@ func (s Shards) Withdraw(ctx context.Context, token string) (withdrawn bool, err
 			if withdrawn = rule == nil || !rule.Held; rule == nil || rule.Held {
 				return nil
 			}
-			if some, err := in.Left(ctx, tx, token); err != nil || some {
+			if some, err := in.Left(ctx, tx, following(*rule)); err != nil || some {
 				left = rule
 				return err
 			}

@@ -18,6 +18,8 @@ const (
 	rulesWithin = 30 * time.Second
 	// rulesFirst is how long a scanner waits for the other databases' rules before it begins.
 	rulesFirst = 5 * time.Second
+	// followWithin bounds one look at tasks that follow. The next one goes on.
+	followWithin = 30 * time.Second
 )
 
 // readRules reads the copy of an engine's database, before the API asks that database. Where it
@@ -58,7 +60,11 @@ func (s *Service) tendRules(ctx context.Context) {
 // follow has the tasks of moved targets follow them, and forgets those that did so long ago.
 func (s *Service) follow(ctx context.Context) {
 	all := s.databases()
-	if err := all.TakeUp(ctx); err != nil && ctx.Err() == nil {
+	bound, cancel := context.WithTimeout(ctx, followWithin)
+	defer cancel()
+	if err := all.TakeUp(bound); err != nil && bound.Err() != nil && ctx.Err() == nil {
+		s.log.Info("not all tasks of moved targets have followed yet, going on")
+	} else if err != nil && ctx.Err() == nil {
 		s.log.Warn("the tasks of moved targets do not follow, trying again", zap.Error(err))
 	}
 	if time.Since(s.forgot) < time.Minute {
