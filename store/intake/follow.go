@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
@@ -473,8 +474,12 @@ func (in Moves) Remains(ctx context.Context, f Following, idents [][16]byte, mat
 // ErrUnderWay: a delivery of the targets is under way.
 var ErrUnderWay = errors.New("a delivery is under way")
 
-// AtRest fails with ErrUnderWay if a task of the targets is claimed, or may be. Nobody claims one
-// until the transaction ends. topic is the only target; "": there may be several.
+// asideAhead is longer than a sending without an answer is set aside for.
+const asideAhead = 15 * time.Second
+
+// AtRest fails with ErrUnderWay if a task of the targets is claimed, or may be, or was set aside
+// because its broker has not answered: it would not follow. Nobody claims one until the transaction
+// ends. topic is the only target; "": there may be several.
 func (in Moves) AtRest(ctx context.Context, tx *sql.Tx, topic string, matches func(topic string) bool) error {
 	rows, err := in.h.Slots(ctx, tx)
 	if err != nil {
@@ -511,13 +516,30 @@ func (in Moves) AtRest(ctx context.Context, tx *sql.Tx, topic string, matches fu
 		if err != nil {
 			return fmt.Errorf("looking for what is claimed: %w", err)
 		}
-		for _, topic := range topics {
-			if matches(topic) {
-				return fmt.Errorf("%w: of the target %s", ErrUnderWay, topic)
-			}
+		if topic, some := firstMatching(topics, matches); some {
+			return fmt.Errorf("%w: of the target %s", ErrUnderWay, topic)
 		}
 	}
+	now, err := in.h.TimeIn(ctx, tx)
+	if err != nil {
+		return err
+	}
+	topics, err := tables.Column[string](ctx, tx, "SELECT DISTINCT t.topic FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos <= ? AND t.state = ? AND t.idle <> t.pos"+only,
+		append([]any{now.Add(asideAhead).UnixMilli(), int(task.StateRetry)}, lanes...)...)
+	if err != nil {
+		return fmt.Errorf("looking for what a broker has not answered: %w", err)
+	}
+	if topic, some := firstMatching(topics, matches); some {
+		return fmt.Errorf("%w: its broker has not answered, of the target %s", ErrUnderWay, topic)
+	}
 	return nil
+}
+
+func firstMatching(topics []string, matches func(topic string) bool) (string, bool) {
+	if i := slices.IndexFunc(topics, matches); i >= 0 {
+		return topics[i], true
+	}
+	return "", false
 }
 
 // RunOf returns a target among those that match with an unfinished task whose number is of this

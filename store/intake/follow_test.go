@@ -291,3 +291,58 @@ func TestWhatWaitsCountsForATransactionsSize(t *testing.T) {
 		require.Equal(t, [][]int64{seqs[:1], seqs[1:]}, out)
 	})
 }
+
+// A sending that its broker has not answered would not follow: its target stays until the answer comes.
+func TestATargetWithAnUnansweredSendingIsNotAtRest(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		rests := func(topic string, matches func(string) bool) error {
+			return f.h.Transact(f.ctx, func(tx *sql.Tx) error { return f.mover().AtRest(f.ctx, tx, topic, matches) })
+		}
+		all := func(string) bool { return true }
+		f.do(f.schedule("x", maxAttempts(3)), f.schedule("far"))
+		f.now = f.row("x").Pos
+		f.claim(f.now)
+		f.settle(f.now, f.transition("x", task.StateRetry, nowMillis()+10_000, 1))
+		require.ErrorContains(t, rests(target, all), "its broker has not answered, of the target "+target)
+		require.ErrorIs(t, rests("", all), ErrUnderWay)
+		require.NoError(t, rests("", func(topic string) bool { return topic != target }))
+		_, err := f.db.ExecContext(f.ctx, "UPDATE tasks SET idle = pos")
+		require.NoError(t, err)
+		require.NoError(t, rests(target, all))
+	})
+}
+
+// A rule is taken back while its mover takes tasks out: what leaves is waited for, or it would be in no line.
+func TestARuleIsTakenBackAfterWhatLeaves(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.moves(t)
+		f.do(f.schedule("x"))
+		seq := f.row("x").Seq
+		type answer struct {
+			left bool
+			err  error
+		}
+		answers := make(chan answer, 1)
+		require.NoError(t, f.h.Transact(f.ctx, func(tx *sql.Tx) error {
+			if _, err := f.mover().move(f.ctx, tx, moving, "taken", false); err != nil {
+				return err
+			}
+			go func() {
+				var a answer
+				a.err = f.h.Transact(f.ctx, func(tx *sql.Tx) (err error) {
+					a.left, err = f.mover().Left(f.ctx, tx, moving)
+					return err
+				})
+				answers <- a
+			}()
+			select {
+			case a := <-answers:
+				return fmt.Errorf("it did not wait: %v", a)
+			case <-time.After(100 * time.Millisecond):
+			}
+			_, err := f.mover().takeOut(f.ctx, tx, moving, 0, []int64{seq})
+			return err
+		}))
+		require.Equal(t, answer{left: true}, <-answers)
+	})
+}

@@ -248,8 +248,10 @@ func (d Databases) letGo(ctx context.Context, rule shardmap.Rule) (held shardmap
 		if _, _, err := d.takeOut(ctx, rule, nearAhead); err != nil {
 			return rule, errors.Join(waits, err)
 		}
-		if held, err = d[rule.Former].Leave(ctx, rule.Token); !errors.Is(err, intake.ErrUnderWay) {
-			return held, err
+		if held, err = d[rule.Former].Leave(ctx, rule.Token); err == nil {
+			return held, nil
+		} else if !errors.Is(err, intake.ErrUnderWay) {
+			return held, errors.Join(waits, err)
 		}
 		waits = err
 		if err := loop.Rest(ctx, moveLook); err != nil {
