@@ -278,8 +278,8 @@ func (in Moves) PutBack(ctx context.Context, f Following) (more bool, err error)
 	return more, wrap.Err(err, "putting %d tasks back into the line", len(page))
 }
 
-// Left tells whether something has left that was not put back. tx has the lock of the rules, and has
-// the rule's row from then on: so nothing leaves that nobody has seen.
+// Left tells whether something has left that was not put back. tx has the lock of the rules, and
+// has the rule's row from then on: so nothing leaves that nobody has seen.
 func (in Moves) Left(ctx context.Context, tx *sql.Tx, f Following) (bool, error) {
 	if _, err := in.move(ctx, tx, f, "n", false); errors.Is(err, ErrNoMove) {
 		return false, nil
@@ -366,14 +366,19 @@ func (w arrival) sameSeqs(ctx context.Context, tasks []*task.Task) (map[int64]*t
 		seqs[i] = t.Seq
 	}
 	slices.Sort(seqs)
-	rows, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Replay) },
-		"SELECT seq, slot, pos, state, replay FROM tasks WHERE seq", seqs, w.intake.h.Locking(handle.LockExclusive))
+	scan := func(r *sql.Rows, t *task.Task) error {
+		return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Replay, &t.Topic, &t.ID)
+	}
+	rows, err := tables.FetchIn(ctx, w.tx, scan, "SELECT seq, slot, pos, state, replay, topic, id FROM tasks WHERE seq", seqs, w.intake.h.Locking(handle.LockExclusive))
 	same := make(map[int64]*task.Task, len(rows))
 	for i := range rows {
 		same[rows[i].Seq] = &rows[i]
 	}
 	return same, err
 }
+
+// ErrStranger: two databases count differently, so one of them is of another installation.
+var ErrStranger = errors.New("another task has the number of one that follows its target")
 
 // makeRoom deletes the ended tasks of the identities, from before the targets left this database,
 // and returns the tasks that are to be stored. One that is here already is left out: this database
@@ -390,6 +395,9 @@ func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*ident
 	gone := map[int64]bool{}
 	for _, t := range tasks {
 		if same := bySeq[t.Seq]; same != nil {
+			if same.Topic != t.Topic || same.ID != t.ID && same.ID != task.TakenID(t) && task.TakenID(same) != t.ID {
+				return nil, fmt.Errorf("%w: %d, of %s/%s, which follows, and of %s/%s", ErrStranger, t.Seq, t.Topic, t.ID, same.Topic, same.ID)
+			}
 			if !ended(same) || same.Replay >= t.Replay {
 				continue
 			}

@@ -346,3 +346,21 @@ func TestARuleIsTakenBackAfterWhatLeaves(t *testing.T) {
 		require.Equal(t, answer{left: true}, <-answers)
 	})
 }
+
+// A task never gives way to one of another id.
+func TestAStrangerWithTheNumberOfATask(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.schedule("a"))
+		g.do(g.schedule("b"))
+		require.Equal(t, f.row("a").Seq, g.row("b").Seq)
+		f.takeOut("a")
+		page, err := f.mover().Leavers(f.ctx, moving, 0)
+		require.NoError(t, err)
+		_, err = g.mover().Arrive(g.ctx, moving, page)
+		require.ErrorIs(t, err, ErrStranger)
+		page, err = f.mover().Leavers(f.ctx, moving, 0)
+		require.NoError(t, err)
+		require.Len(t, page, 1, "it is not lost")
+	})
+}
