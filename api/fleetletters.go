@@ -384,8 +384,11 @@ func (f *Fleet) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 	if err := r.check(); err != nil {
 		return out, err
 	}
-	if latest, _ := f.open().Latest(ctx); latest != nil { // a former home alone would cancel nothing
-		f.homes.Learn(latest)
+	several := len(f.members) > 1
+	if several {
+		if latest, _ := f.open().Latest(ctx); latest != nil { // a former home alone would cancel nothing
+			f.homes.Learn(latest)
+		}
 	}
 	among, begin := f.among(r.Topic), 0
 	if r.Cursor != "" {
@@ -403,6 +406,9 @@ func (f *Fleet) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 				ends = time.Now().Add(l.budget(ctx))
 			}
 			return l.cancelMany(ctx, r, ends, func(ctx context.Context) error {
+				if !several {
+					return nil
+				}
 				return f.open().Moving(ctx, m.Number, schemas.TargetName(r.Topic))
 			})
 		})
