@@ -257,9 +257,9 @@ func (d *databases) ruleOf(r MoveTargets) (rule shardmap.Rule, err error) {
 	if r.Former != nil {
 		former = *r.Former
 	}
-	for field, number := range map[string]int{"shard": r.Shard, "former": former} {
+	for i, number := range []int{r.Shard, former} {
 		if numbers := d.numbers(); !slices.Contains(numbers, number) {
-			return rule, wrong(field, strconv.Itoa(number), fmt.Sprintf("is no database of this installation: name one of %v", numbers))
+			return rule, wrong([]string{"shard", "former"}[i], strconv.Itoa(number), fmt.Sprintf("is no database of this installation: name one of %v", numbers))
 		}
 	}
 	rule = shardmap.Rule{Pattern: r.Pattern, Shard: r.Shard}
