@@ -16,7 +16,7 @@ import (
 
 func TestShards(t *testing.T) {
 	first, second := "sqlite:"+t.TempDir()+"/notyet.db", "sqlite:"+t.TempDir()+"/notyet.db"
-	one, both := []string{"NOTYET_MYSQL_DSN=" + first}, []string{"NOTYET_MYSQL_SHARDS=" + first + "," + second}
+	one, both := []string{"NOTYET_MYSQL_DSN=" + first}, []string{"NOTYET_MYSQL_SHARDS=" + first + "," + second, "NOTYET_KAFKA_BROKERS=" + kafkaCluster(t, "one")}
 	run := func(environ []string, args ...string) result { return notyet(t, environ, "", args...) }
 	list := func() (out api.Shards) {
 		t.Helper()
