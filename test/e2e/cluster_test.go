@@ -34,6 +34,7 @@ type cluster struct {
 	binary string
 	dir    string
 	env    []string
+	mu     sync.Mutex // of port and all: tests start processes from several goroutines
 	port   int
 	all    []*proc // that were started
 }
@@ -82,6 +83,8 @@ type proc struct {
 }
 
 func (c *cluster) spawn(name string, args ...string) *proc {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.port++
 	log, err := os.Create(filepath.Join(c.dir, fmt.Sprintf("%s-%d.log", name, c.port)))
 	require.NoError(c.t, err)
