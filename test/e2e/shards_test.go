@@ -81,7 +81,9 @@ func TestTwoDatabases(t *testing.T) {
 		if half := (frozen + thawed) / 2; slices.Contains(own, w.target) && w.due > frozen && w.due < half && w.copies[0].at < thawed {
 			inTime++
 		}
-		if len(w.copies) > 1 && (w.due < killed-2000 || w.due > killed+1000) {
+		// Many arrive long after they are due, because the database did not answer and a scanner was killed.
+		first := slices.MinFunc(w.copies, func(a, b arrival) int { return int(a.at - b.at) }).at
+		if len(w.copies) > 1 && (first < killed-3000 || first > killed+1000) {
 			unexplained++
 		}
 	}

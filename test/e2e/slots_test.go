@@ -20,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/slots"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/test/recordtest"
 )
 
 // TestSlotsChangeUnderLoad: three dispatchers go from 64 slots to 96 and to 48, and one of them is killed in the middle of the first change.
@@ -48,7 +49,7 @@ func TestSlotsChangeUnderLoad(t *testing.T) {
 		r.send(r.actions)
 	}()
 	before := r.slotsOf("later")
-	time.Sleep(time.Until(r.begin.Add(max(3*time.Second, r.span()/8)))) // all timers have run
+	r.timersRan()
 	grown := r.resize(96, func() {
 		r.eventually("some slots are split, not all", time.Minute, func() bool { g := r.growth(); return g.Split > 0 })
 		require.Less(t, r.growth().Whole, 64, "it was over before the kill")
@@ -242,6 +243,16 @@ func (r *resized) planTimers(now int64) {
 	}
 }
 
+// timersRan waits until each timer that is disabled later has run.
+func (r *resized) timersRan() {
+	ran := map[string]bool{}
+	r.read(r.reader([]string{r.topic("ticks")}), time.Minute, func(rec *kgo.Record) bool {
+		timer, _, _ := strings.Cut(recordtest.Header(rec, schemas.HeaderID), "@")
+		ran[timer] = slices.Contains(r.silenced, timer)
+		return !slices.ContainsFunc(r.silenced, func(id string) bool { return !ran[id] })
+	})
+}
+
 // disable disables timers, of which the runs of the next 90 s are stored.
 func (r *resized) disable(timers []string) {
 	for _, id := range timers {
@@ -255,7 +266,7 @@ func (r *resized) resize(to int, meanwhile func()) string {
 	began, before := time.Now(), r.cpu()
 	r.notyet("slots", "set", strconv.Itoa(to))
 	meanwhile()
-	r.eventually(fmt.Sprintf("%d slots", to), time.Minute+time.Duration(r.later)*time.Millisecond, func() bool { g := r.growth(); return g.Settled() && g.Base == to })
+	r.eventually(fmt.Sprintf("%d slots", to), 3*time.Minute+time.Duration(r.later)*time.Millisecond, func() bool { g := r.growth(); return g.Settled() && g.Base == to })
 	took, spent := time.Since(began), 0.0
 	r.changes = append(r.changes, change{began.UnixMilli(), began.Add(took).UnixMilli()})
 	for pid, seconds := range r.cpu() {
