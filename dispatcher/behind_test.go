@@ -216,32 +216,44 @@ func TestACancelThatWaitsForASlotIsDecidedBeforeTheClaim(t *testing.T) {
 	require.Empty(t, orders.copies())
 }
 
-// The producer has a task of which the database forgets even the request. The task's cancel is read again right behind the request, and comes
-// too late: the slot is only taken when the row is there again.
+// The producer has a task of which the database forgets even the request, or has delivered it since. The slot is taken before the request is
+// read again. The task's cancel is read again right behind the request, or later, and comes too late.
 func TestACancelOfWhatAProducerHasAndTheDatabaseLacks(t *testing.T) {
-	f := newFixture(t, 1, "intake", "orders")
-	orders := f.read("orders")
-	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", Group: "scanners", Read: []string{"intake"}})
-	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
-	d.told(f.schedule(ask("orders", "first", time.Now())).Added)
-	f.eventually("the producer knows the topic", func() bool { return orders.count() == 1 })
-	f.eventually("all is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed })
-	before, next := f.slot(0), f.source.Next
-	f.sql("CREATE TABLE backup AS SELECT * FROM tasks")
-	answer := f.mute("orders")
-	request := ask("orders", "a", time.Now())
-	d.told(f.schedule(request).Added)
-	f.eventually("it is with the producer", func() bool { return d.inside(func(in flight.Figures) int { return in.SentTasks }) == 1 })
-	f.commits(f.source.Next)
-	f.setBack("DELETE FROM tasks", "INSERT INTO tasks SELECT * FROM backup", fmt.Sprintf("UPDATE sources SET next_offset = %d", next),
-		fmt.Sprintf("UPDATE slots SET claimed = %d, done = %d", before.Claimed, before.Done))
-	f.eventually("it has seen that", func() bool { return d.trust.copies.Behind() == 1 && d.owned() == 0 })
-	f.source.Next = next
-	told := f.answers(f.schedule(request, cancelRecord("orders", "a")))
-	f.eventually("the cancel is decided", func() bool { told = append(told, f.resolved()...); return len(told) == 1 })
-	require.Equal(t, []schemas.State{schemas.StateTooLate}, told)
-	answer()
-	f.eventually("it arrives", func() bool { return orders.copies()["a"] > 0 })
+	for name, delivered := range map[string]bool{"it has the task": false, "it has delivered the task": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, 1, "intake", "orders")
+			orders := f.read("orders")
+			d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", Group: "scanners", Read: []string{"intake"}})
+			f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
+			d.told(f.schedule(ask("orders", "first", time.Now())).Added)
+			f.eventually("the producer knows the topic", func() bool { return orders.count() == 1 })
+			f.eventually("all is settled", func() bool { s := f.slot(0); return s.Done == s.Claimed })
+			before, next := f.slot(0), f.source.Next
+			f.sql("CREATE TABLE backup AS SELECT * FROM tasks")
+			answer := f.mute("orders")
+			request := ask("orders", "a", time.Now())
+			d.told(f.schedule(request).Added)
+			f.eventually("it is with the producer", func() bool { return d.inside(func(in flight.Figures) int { return in.SentTasks }) == 1 })
+			f.commits(f.source.Next)
+			loads := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Err: kerr.CoordinatorLoadInProgress, Count: -1}) // no slot is taken before a look
+			f.setBack("DELETE FROM tasks", "INSERT INTO tasks SELECT * FROM backup", fmt.Sprintf("UPDATE sources SET next_offset = %d", next),
+				fmt.Sprintf("UPDATE slots SET claimed = %d, done = %d", before.Claimed, before.Done))
+			f.eventually("it has seen that", func() bool { return d.owned() == 0 })
+			if delivered {
+				answer()
+				f.eventually("it has arrived", func() bool { return orders.copies()["a"] > 0 })
+				f.eventually("the answer has come", func() bool { return d.inside(func(in flight.Figures) int { return in.SentTasks }) == 0 })
+			}
+			loads.Remove()
+			f.eventually("the slot is taken", func() bool { return d.trust.copies.Behind() == 1 && d.owned() == 1 })
+			f.source.Next = next
+			told := f.answers(f.schedule(request, cancelRecord("orders", "a")))
+			f.eventually("the cancel is decided", func() bool { told = append(told, f.resolved()...); return len(told) == 1 })
+			require.Equal(t, []schemas.State{schemas.StateTooLate}, told)
+			answer()
+			f.eventually("it arrives", func() bool { return orders.copies()["a"] > 0 })
+		})
+	}
 }
 
 // The same, while the slot goes to another dispatcher: its claims come back with it only once a look has told that no request is lacking.

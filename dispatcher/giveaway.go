@@ -41,8 +41,8 @@ func (o *ownership) giveAway(ctx context.Context, assigned election.Assignment) 
 	if err != nil {
 		return false, err
 	}
-	if asks, err := o.mustAsk(bound, rows); asks || err != nil {
-		return false, err
+	if o.mustAsk(rows) {
+		return false, nil
 	}
 	for epoch, slots := range strays {
 		if err := o.line.Abandon(bound, slots, epoch, o.had(slots)); err != nil {

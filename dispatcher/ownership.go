@@ -28,7 +28,6 @@ type ownership struct {
 	sent    *sendlog.Log
 	waits   map[int]wait  // of the owner loop: for slots that are assigned here, by slot
 	asked   bool          // of the owner loop: for another look at what was committed, because the database has forgotten claims
-	askedAt time.Time     // of the owner loop: when asked was set
 	unsure  bool          // of the owner loop: slots that are being taken were unsure
 	seeing  chan struct{} // holds a token while slots are read and taken in: one reading after the other
 	failed  atomic.Int32  // readings of entries that failed in a row; any loop that finds a slot lost may read
@@ -200,8 +199,8 @@ func (o *ownership) take(ctx context.Context, assigned election.Assignment, miss
 	if err != nil {
 		return err
 	}
-	if asks, err := o.mustAsk(bound, slots); asks || err != nil {
-		return err
+	if o.mustAsk(slots) {
+		return nil
 	}
 	var free []int
 	for _, s := range slots {
@@ -245,25 +244,16 @@ func (o *ownership) rows(ctx context.Context, wanted []int) ([]store.Slot, error
 	return slices.DeleteFunc(slots, func(s store.Slot) bool { _, found := slices.BinarySearch(wanted, s.Slot); return !found }), err
 }
 
-// rereadWithin is how long slots are not taken before the tasks at producers have rows again. The
-// scanners may wait for the slots.
-const rereadWithin = 15 * time.Second
-
 // mustAsk says whether a look at what was committed comes before slots are taken or given away: the
-// database has forgotten claims, and maybe requests as well. Without its row, a task at a producer
-// cannot be put out of reach of the cancel that is read again behind its request.
-func (o *ownership) mustAsk(ctx context.Context, slots []store.Slot) (bool, error) {
+// database has forgotten claims, and maybe requests as well.
+func (o *ownership) mustAsk(slots []store.Slot) bool {
 	before := o.asked
 	o.asked = slices.ContainsFunc(slots, o.flight.Forgotten)
 	if o.asked && !before {
-		o.askedAt = time.Now()
 		o.trust.copies.Ask()
 	}
-	asking, behind := o.trust.copies.Verdict()
-	if o.asked && !asking && behind && time.Since(o.askedAt) < rereadWithin {
-		return o.line.Lacks(ctx, o.flight.WithProducers())
-	}
-	return o.asked && asking, nil
+	asking, _ := o.trust.copies.Verdict()
+	return o.asked && asking
 }
 
 // had is the knowledge here of slots about to be taken or given away. If the database lacks

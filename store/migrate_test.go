@@ -129,6 +129,7 @@ func (f *fixture) undone(version int, undo string) {
 
 // undoneFrom21 has all migrations from the 21st on made again.
 func (f *fixture) undoneFrom21() {
+	f.undone(42, "ALTER TABLE slots DROP COLUMN sent")
 	f.undone(41, "DROP TABLE leaving")
 	f.undone(40, "ALTER TABLE homes DROP COLUMN followed, DROP COLUMN taken, DROP COLUMN arrived")
 	f.undone(39, "DROP TABLE operations")

@@ -173,7 +173,10 @@ func (fl Owning) Had(slots []int) line.Known {
 	reach := fl.clock.Latest() + fl.cfg.Furthest.Milliseconds()
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
-	out := line.Known{Slots: make([]line.Had, len(slots)), Sent: fl.withProducers()}
+	out := line.Known{Slots: make([]line.Had, len(slots))}
+	for _, seq := range slices.Sorted(maps.Keys(fl.stuck)) {
+		out.Sent = append(out.Sent, fl.stuck[seq].asSent())
+	}
 	for _, slot := range slices.Sorted(maps.Keys(fl.delivered)) {
 		out.Sent = append(out.Sent, fl.delivered[slot]...)
 	}
@@ -185,20 +188,6 @@ func (fl Owning) Had(slots []int) line.Known {
 		out.Slots[i] = line.Had{Slot: slot, Pos: had.claimed, Turn: had.turn, Reach: reach}
 	}
 	return out
-}
-
-// WithProducers are tasks that the producers have, and that are out of their slots.
-func (fl Owning) WithProducers() []line.Sent {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	return fl.withProducers()
-}
-
-func (fl *machine) withProducers() (sent []line.Sent) {
-	for _, seq := range slices.Sorted(maps.Keys(fl.stuck)) {
-		sent = append(sent, line.Sent{Seq: seq, Number: fl.stuck[seq].sendNumber()})
-	}
-	return sent
 }
 
 // HeldLater says whether a slot was held here under a later epoch than the database names: the
@@ -336,8 +325,12 @@ func (fl *machine) forgetAnswered(l *ownedSlot) {
 func (fl *machine) keepDelivered(t *Task) {
 	_, stray := fl.strays[t.slot.number]
 	if stray && fl.slots[t.slot.number] == nil && t.content != nil && t.arrived {
-		fl.delivered[t.slot.number] = append(fl.delivered[t.slot.number], line.Sent{Seq: t.seq, Number: t.sendNumber()})
+		fl.delivered[t.slot.number] = append(fl.delivered[t.slot.number], t.asSent())
 	}
+}
+
+func (t *Task) asSent() line.Sent {
+	return line.Sent{Slot: t.slot.number, Seq: t.seq, Number: t.sendNumber()}
 }
 
 // Taking notes slots about to be taken: however the taking ends, the database may call them ours.

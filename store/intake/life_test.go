@@ -405,3 +405,49 @@ func TestWhatProducersHaveIsOutOfReach(t *testing.T) {
 		})
 	}
 }
+
+// The same, if the database has forgotten even the request: it is read again behind the taking, in one batch with its cancel or before.
+func TestWhatProducersHaveIsOutOfReachBeforeItIsReadAgain(t *testing.T) {
+	for name, take := range map[string]func(s *fixture, known line.Known) error{
+		"the slots are taken anew": func(s *fixture, known line.Known) error {
+			_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", known)
+			return err
+		},
+		"the slots are given away": func(s *fixture, known line.Known) error { return s.Abandon(s.ctx, s.allSlots(), s.epoch, known) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *fixture) {
+				offset := s.offset
+				requests := func() []any {
+					return []any{s.schedule("one", in(time.Millisecond)), s.schedule("two", in(time.Millisecond)), s.schedule("free", in(time.Millisecond))}
+				}
+				s.do(requests()...)
+				var known line.Known
+				for _, id := range []string{"one", "two"} {
+					row := s.row(id)
+					known.Sent = append(known.Sent, line.Sent{Slot: row.Slot, Seq: row.Seq, Number: task.SendNumber(0, 1)})
+				}
+				s.restart("DELETE FROM tasks", fmt.Sprintf("UPDATE sources SET next_offset = %d WHERE src = %d", offset, s.source.ID))
+				s.offset = offset
+				require.NoError(t, take(s, known))
+				require.NoError(t, take(s, known), "once more")
+				if name == "the slots are given away" {
+					s.own()
+				}
+				told := map[string]schemas.State{}
+				for _, e := range s.do(append(requests(), s.cancel("one"))...) {
+					told[e.ID] = e.State
+				}
+				require.Equal(t, schemas.StateTooLate, told["one"])
+				require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("two")))
+				require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("free")))
+				require.Empty(t, s.do(s.schedule("two", in(time.Hour))), "it waits for the delivery")
+				s.now += 1000
+				s.claim(s.now)
+				s.settle(s.now)
+				require.Equal(t, []schemas.State{schemas.StateScheduled}, s.resolve())
+				require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("two")))
+			})
+		})
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -46,7 +45,7 @@ func (l Line) Acquire(ctx context.Context, slots []int, epoch int64, owner strin
 		if err != nil {
 			return err
 		}
-		return remember(ctx, tx, before, known, sent)
+		return l.remember(ctx, tx, before, known, sent)
 	})
 	return before, wrap.Err(err, "acquiring %d slots", len(slots))
 }
@@ -59,6 +58,7 @@ type Known struct {
 
 // Sent is an attempt that a producer has, or has delivered.
 type Sent struct {
+	Slot   int // in which it was claimed
 	Seq    int64
 	Number int32 // see task.SendNumber
 }
@@ -68,16 +68,6 @@ func had(known []Known) (out []Had) {
 		out = append(out, k.Slots...)
 	}
 	return out
-}
-
-// Lacks says whether the database has no row of some sent task: it has forgotten the request.
-func (l Line) Lacks(ctx context.Context, sent []Sent) (bool, error) {
-	seqs := map[int64]bool{}
-	for _, one := range sent {
-		seqs[one.Seq] = true
-	}
-	there, err := tables.FetchIn(ctx, l.h.DB, func(r *sql.Rows, seq *int64) error { return r.Scan(seq) }, "SELECT seq FROM tasks WHERE seq", slices.Collect(maps.Keys(seqs)), "")
-	return len(there) < len(seqs), wrap.Err(err, "looking for %d sent tasks", len(seqs))
 }
 
 // lockSent locks the tasks that producers have, before any slot, as all writers do.
@@ -99,8 +89,9 @@ func (l Line) lockSent(ctx context.Context, tx *sql.Tx, known []Known) (sent []t
 }
 
 // remember claims the locked slots as far as is known, and makes retries of their tasks at
-// producers: of pending ones, and of waiting ones with a forgotten attempt.
-func remember(ctx context.Context, tx *sql.Tx, slots []handle.Slot, known []Known, sent []task.Task) error {
+// producers: of pending ones, and of waiting ones with a forgotten attempt. It notes those that the
+// database has forgotten.
+func (l Line) remember(ctx context.Context, tx *sql.Tx, slots []handle.Slot, known []Known, sent []task.Task) error {
 	done := make(map[int]int64, len(slots))
 	for i := range slots {
 		s := &slots[i]
@@ -119,20 +110,36 @@ func remember(ctx context.Context, tx *sql.Tx, slots []handle.Slot, known []Know
 			return err
 		}
 	}
-	numbers := map[int64]int32{}
+	numbers, slotOf := map[int64]int32{}, map[int64]int{}
 	for _, k := range known {
 		for _, one := range k.Sent {
-			numbers[one.Seq] = max(numbers[one.Seq], one.Number)
+			numbers[one.Seq], slotOf[one.Seq] = max(numbers[one.Seq], one.Number), one.Slot
 		}
 	}
 	var seqs []any
 	for _, t := range sent {
+		delete(slotOf, t.Seq)
 		forgotten := t.State <= task.StateReport && task.SendNumber(t.Replay, t.Attempt) < numbers[t.Seq]
 		if to, ours := done[t.Slot]; ours && t.Pos > to && (t.State == task.StateLine || forgotten) {
 			seqs = append(seqs, t.Seq)
 		}
 	}
-	return tables.ExecIn(ctx, tx, "UPDATE tasks SET state = ?, idle = 0 WHERE seq", seqs, int(task.StateRetry))
+	if err := tables.ExecIn(ctx, tx, "UPDATE tasks SET state = ?, idle = 0 WHERE seq", seqs, int(task.StateRetry)); err != nil || len(slotOf) == 0 {
+		return err
+	}
+	now, err := l.h.TimeIn(ctx, tx)
+	for _, s := range slots {
+		forgotten := map[int64]int32{}
+		for seq, slot := range slotOf {
+			if slot == s.Slot {
+				forgotten[seq] = numbers[seq]
+			}
+		}
+		if err == nil && len(forgotten) > 0 {
+			_, err = tx.ExecContext(ctx, "UPDATE slots SET sent = ? WHERE slot = ?", []byte(s.Sent.With(forgotten, now.UnixMilli())), s.Slot)
+		}
+	}
+	return err
 }
 
 // Had is what is known of one slot.
@@ -202,7 +209,7 @@ func (l Line) Abandon(ctx context.Context, slots []int, epoch int64, known ...Kn
 		if _, err = tx.ExecContext(ctx, "UPDATE slots SET owner = ? WHERE slot IN ("+tables.Marks(len(slots))+") AND epoch = ?", append(append([]any{[]byte{}}, tables.Args(slots)...), epoch)...); err != nil {
 			return err
 		}
-		return remember(ctx, tx, rows, known, sent)
+		return l.remember(ctx, tx, rows, known, sent)
 	})
 	return wrap.Err(err, "abandoning %d slots", len(slots))
 }

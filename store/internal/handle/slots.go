@@ -27,6 +27,7 @@ type Slot struct {
 	Done    int64  // every task with pos <= Done is settled
 	Doubt   int64  // a task up to there may have been sent before its owner claimed it: by an earlier owner, or what the database has forgotten
 	Unsure  bool   // the database may have forgotten what the owner has claimed: see Handle.Unsure
+	Sent    SentNotes
 	Change
 }
 
@@ -40,7 +41,14 @@ type Change struct {
 }
 
 // SentOnce: only the owner can have sent a claimed task that was never set aside, and once.
-func (s Slot) SentOnce(pos int64) bool { return pos > s.Doubt && !s.Unsure }
+func (s Slot) SentOnce(t *task.Task) bool {
+	return t.Pos > s.Doubt && !s.Unsure && !s.HasSent(t)
+}
+
+// HasSent: an owner has sent the task, and the database has forgotten that, and its request.
+func (s Slot) HasSent(t *task.Task) bool {
+	return s.Sent.Beyond(t.Seq, task.SendNumber(t.Replay, t.Attempt))
+}
 
 // Changing tells whether the number of slots changes.
 func (c Change) Changing() bool { return c.Base != c.Target }
@@ -86,7 +94,7 @@ type SlotEpoch struct {
 
 // SlotColumns are ScanSlot's columns of slots.
 func (h *Handle) SlotColumns() string {
-	return "slot, epoch, owner, claimed, done, CASE WHEN doubt_epoch = epoch THEN doubt ELSE claimed END, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn"
+	return "slot, epoch, owner, claimed, done, CASE WHEN doubt_epoch = epoch THEN doubt ELSE claimed END, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn, COALESCE(sent, '')"
 }
 
 // Unsure is the condition that a row of the named table slots is unsure: see store/life.go.
@@ -101,7 +109,7 @@ var ErrUnsure = errors.New("the database was started anew, and the dispatchers h
 
 // ScanSlot reads a slot.
 func ScanSlot(r *sql.Rows, s *Slot) error {
-	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Doubt, &s.Unsure, &s.Base, &s.Target, &s.Spread, &s.Moved, &s.MovedHeld, &s.Turn)
+	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Doubt, &s.Unsure, &s.Base, &s.Target, &s.Spread, &s.Moved, &s.MovedHeld, &s.Turn, &s.Sent)
 }
 
 // NextTurn is the turn after those of all rows.
