@@ -23,14 +23,14 @@ import (
 // claim and settle loops call fenced.
 type ownership struct {
 	*shared
-	flight  flight.Owning
-	trust   *trust
-	sent    *sendlog.Log
-	waits   map[int]wait  // of the owner loop: for slots that are assigned here, by slot
-	asked   bool          // of the owner loop: for another look at what was committed, because the database has forgotten claims
-	unsure  bool          // of the owner loop: slots that are being taken were unsure
-	seeing  chan struct{} // holds a token while slots are read and taken in: one reading after the other
-	failed  atomic.Int32  // readings of entries that failed in a row; any loop that finds a slot lost may read
+	flight flight.Owning
+	trust  *trust
+	sent   *sendlog.Log
+	waits  map[int]wait  // of the owner loop: for slots that are assigned here, by slot
+	asked  bool          // of the owner loop: for another look at what was committed, because the database has forgotten claims
+	unsure bool          // of the owner loop: slots that are being taken were unsure
+	seeing chan struct{} // holds a token while slots are read and taken in: one reading after the other
+	failed atomic.Int32  // readings of entries that failed in a row; any loop that finds a slot lost may read
 }
 
 func newOwnership(sh *shared, fl flight.Owning, tr *trust, sent *sendlog.Log) *ownership {
