@@ -43,6 +43,10 @@ func problem(err error) error {
 		return bad(fieldError.Field, fieldError.Value, headerNames.ReplaceAllStringFunc(fieldError.Problem, field))
 	case errors.Is(err, look.ErrNotFound), errors.Is(err, look.ErrNoTimer), errors.Is(err, deadletter.ErrNotFound), errors.Is(err, admin.ErrNoOperation):
 		return huma.Error404NotFound(err.Error())
+	case errors.Is(err, admin.ErrOperationEnded):
+		return huma.Error409Conflict(err.Error())
+	case errors.Is(err, admin.ErrOperations):
+		return huma.ErrorWithHeaders(huma.Error429TooManyRequests(err.Error()), http.Header{"Retry-After": {"5"}})
 	case isOf[*AwayError](err):
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(err.Error()), http.Header{"Retry-After": {"1"}})
 	case errors.Is(err, intake.ErrUnderWay):

@@ -1,16 +1,13 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
 	"strconv"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -18,6 +15,8 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/look"
 )
 
 // Operation is a change of many that the services make by themselves.
@@ -34,11 +33,79 @@ type Operation struct {
 	At      int64           `json:"at"               doc:"when it was asked for, Unix ms"`
 	Changed int64           `json:"changed"          doc:"its last step, Unix ms"`
 	Why     string          `json:"why,omitempty"    doc:"the last error; a running operation tries again"`
+	Request json.RawMessage `json:"request,omitempty" doc:"what was asked for, but of a backfill; absent in lists"`
 }
 
 func newOperation(o admin.Operation) Operation {
 	return Operation{ID: o.ID, What: o.What, State: o.State, Done: o.Done, Total: max(o.Total, o.Done), Result: o.Result, Topic: o.Topic, Timer: o.TaskID,
-		Who: o.Actor().String(), At: o.Created, Changed: o.Changed, Why: o.Why}
+		Who: o.Actor().String(), At: o.Created, Changed: o.Changed, Why: o.Why, Request: asked(o.Request)}
+}
+
+// asked returns a job's request without how far it has come: that names places of tasks.
+func asked(request []byte) json.RawMessage {
+	var j job
+	if len(request) == 0 || json.Unmarshal(request, &j) != nil {
+		return nil
+	}
+	var of any
+	switch {
+	case j.Cancel != nil:
+		j.Cancel.Cursor = ""
+		of = j.Cancel
+	case j.Replay != nil:
+		j.Replay.After, j.Replay.UpTo = 0, 0
+		of = j.Replay
+	case j.Purge != nil:
+		j.Purge.After, j.Purge.UpTo = 0, 0
+		of = j.Purge
+	default: // its from is where it goes on
+		return nil
+	}
+	text, err := json.Marshal(of)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// Figure is a number of an operation's result.
+type Figure struct {
+	Name string
+	N    int64
+}
+
+// shownFigures are the fields of results that people are shown, each with its name.
+var shownFigures = map[string][][2]string{
+	cancelling:  {{"cancelled", "cancelled"}, {"too_late", "too late"}},
+	replaying:   {{"replayed", "replayed"}, {"skipped", "skipped"}},
+	purging:     {{"deleted", "deleted"}},
+	backfilling: {{"made", "made"}, {"existing", "were there"}, {"coming", "still to come"}, {"forgotten", "forgotten"}},
+}
+
+// Figures returns the numbers of the result so far.
+func (o *Operation) Figures() (out []Figure) {
+	var result map[string]any
+	_ = json.Unmarshal(o.Result, &result) // it is ours
+	for _, f := range shownFigures[o.What] {
+		n, _ := result[f[0]].(float64)
+		out = append(out, Figure{f[1], int64(n)})
+	}
+	return out
+}
+
+// Skips counts why letters were skipped, of the last ones of a replay, which the result has.
+func (o *Operation) Skips() map[string]int64 {
+	var result ReplayedMany
+	if o.What != replaying || json.Unmarshal(o.Result, &result) != nil {
+		return nil
+	}
+	out := map[string]int64{}
+	for _, l := range result.Letters {
+		if l.Skipped != "" {
+			out[l.Skipped]++
+		}
+	}
+	return out
 }
 
 // Operations is a page of operations, the latest first. A page can be short or empty without being
@@ -73,33 +140,9 @@ func registerAsync[I, O any, P scoped[I]](s *server, role access.Role, id, path,
 		if err != nil {
 			return nil, err
 		}
-		o, err := s.begin(ctx, j)
+		o, err := s.fleet.begin(ctx, j)
 		return &asyncOutput{http.StatusAccepted, o}, err
 	}, maybeAsync[O](s.huma))
-}
-
-// begin stores the operation of a job, with an entry in the audit log.
-func (s *server) begin(ctx context.Context, j *job) (Operation, error) {
-	request, err := json.Marshal(j)
-	if err != nil {
-		return Operation{}, err
-	}
-	withEntry := func(entry int64) ([]byte, error) {
-		j.Entry = entry
-		return json.Marshal(j)
-	}
-	actor, _ := admin.ActorFrom(ctx)
-	o := admin.Operation{What: j.what(), Topic: j.topic(), TaskID: j.Timer, Tenant: tenantOf(access.From(ctx)), Who: actor.Who, Via: actor.Via, User: actor.User}
-	o.Result, o.Total = []byte("{}"), j.total
-	detail := admin.AuditDetail(map[string]any{"operation": j.what(), "request": string(request)})
-	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "operation", Topic: o.Topic, TaskID: o.TaskID, Detail: detail})
-	o, err = soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
-		return admin.OperationsIn(l.store).Begin(ctx, o, withEntry)
-	})
-	if errors.Is(err, admin.ErrOperations) {
-		return Operation{}, huma.ErrorWithHeaders(huma.Error429TooManyRequests(admin.ErrOperations.Error()), http.Header{"Retry-After": {"5"}})
-	}
-	return newOperation(o), err
 }
 
 // operations are the handlers of requests about operations.
@@ -116,20 +159,8 @@ type listOperationsInput struct {
 func (*listOperationsInput) scope(access.Caller) error { return nil } // it leaves out what is not the caller's
 
 func (s operations) list(ctx context.Context, in *listOperationsInput) (out Operations, err error) {
-	out.Operations = []Operation{}
-	err = s.cursors.page(ctx, "operations", &in.Cursor, &out.Cursor, func() error {
-		below, _ := strconv.ParseInt(in.Cursor, 10, 64) // it is ours, or empty
-		found, err := at(ctx, s.fleet, s.fleet.members[0], inTurn(func(ctx context.Context, l *Local) ([]admin.Operation, error) {
-			return admin.OperationsIn(l.store).List(ctx, below, in.Limit)
-		}))
-		for _, o := range found {
-			if maySee(access.From(ctx), o) {
-				out.Operations = append(out.Operations, newOperation(o))
-			}
-		}
-		if len(found) == in.Limit {
-			out.Cursor = strconv.FormatInt(found[len(found)-1].ID, 10)
-		}
+	err = s.cursors.page(ctx, "operations", &in.Cursor, &out.Cursor, func() (err error) {
+		out, err = s.fleet.operations(ctx, in.Limit, in.Cursor, func(o admin.Operation) bool { return maySee(access.From(ctx), o) })
 		return err
 	})
 	return out, err
@@ -150,9 +181,7 @@ func (in *operationInput) Resolve(ctx huma.Context) (wrong []error) {
 func (in *operationInput) scope(access.Caller) error { return nil } // the handler checks the operation's topic
 
 func (s operations) read(ctx context.Context, id int64) (admin.Operation, error) {
-	o, err := soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
-		return admin.OperationsIn(l.store).Read(ctx, id)
-	})
+	o, err := s.fleet.operation(ctx, id)
 	if err == nil && !maySee(access.From(ctx), o) {
 		err = admin.ErrNoOperation // whether there is one is nobody else's affair
 	}
@@ -172,14 +201,7 @@ func (s operations) stop(ctx context.Context, in *operationInput) (Operation, er
 	if role := roleFor(o.What); !access.From(ctx).May(role) {
 		return Operation{}, huma.Error403Forbidden(access.Beyond(access.From(ctx), role))
 	}
-	ctx = outcome(ctx, &o, admin.OperationStopped)
-	o, err = soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
-		return admin.OperationsIn(l.store).Stop(ctx, in.ID)
-	})
-	if errors.Is(err, admin.ErrOperationEnded) {
-		return Operation{}, huma.Error409Conflict(fmt.Sprintf("the operation has ended (%s): nothing is left to be stopped", cmp.Or(o.State, "it is not running")))
-	}
-	return newOperation(o), err
+	return s.fleet.stopOperation(ctx, &o)
 }
 
 // roleFor is the role that a deed needs.
@@ -254,41 +276,25 @@ func (j *job) topic() string {
 
 func newJob(ctx context.Context) *job { return &job{Reserve: access.From(ctx).Account().Reserve} }
 
-// The requests are checked as those without async are, before the operation exists.
-
 func (s operations) asyncCancelMany(ctx context.Context, in *cancelManyInput) (j *job, err error) {
-	j = newJob(ctx)
 	var none string
-	err = s.cursors.page(ctx, "cancel-many", &in.Body.Cursor, &none, func() error { return in.Body.check() })
-	j.Cancel, j.Counted = &in.Body, in.Body.DryRun
+	err = s.cursors.page(ctx, "cancel-many", &in.Body.Cursor, &none, func() error {
+		j, err = cancelJob(ctx, &in.Body)
+		return err
+	})
 	return j, err
 }
 
 func (s operations) asyncReplay(ctx context.Context, in *replayInput) (*job, error) {
-	j := newJob(ctx)
-	j.Replay = &in.Body
-	return j, s.bound(ctx, &in.Body.LetterFilter, in.Body.All, in.Body.Limit)
+	return s.fleet.replayJob(ctx, &in.Body)
 }
 
 func (s operations) asyncPurge(ctx context.Context, in *purgeInput) (*job, error) {
-	j := newJob(ctx)
-	j.Purge, j.Counted = &in.Body, in.Body.DryRun
-	return j, s.bound(ctx, &in.Body.LetterFilter, in.Body.All, in.Body.Limit)
+	return s.fleet.purgeJob(ctx, &in.Body)
 }
 
-// bound checks a filter, and leaves out the letters of later deaths: nobody has asked for these.
-func (s operations) bound(ctx context.Context, f *LetterFilter, all bool, limit int) error {
-	if limit != 0 {
-		return wrong("limit", strconv.Itoa(limit), "bounds one page, and an operation makes all of them: leave limit out")
-	}
-	if err := guard(*f, all); err != nil {
-		return err
-	}
-	now, err := soon(ctx, s.fleet, s.fleet.members[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
-	if until := f.Until.Millis(); err == nil && (until == 0 || until > now.UnixMilli()) {
-		f.Until = At(now.UnixMilli() + 1)
-	}
-	return err
+func (s operations) asyncBackfill(ctx context.Context, in *backfillInput) (*job, error) {
+	return s.fleet.backfillJob(ctx, in.Topic, in.ID, &in.Body)
 }
 
 // tenantOf is the name that an operation has of a tenant: of a long one the beginning, and a hash.
@@ -301,21 +307,6 @@ func tenantOf(c access.Caller) string {
 }
 
 const mostTenant = 255
-
-func (s operations) asyncBackfill(ctx context.Context, in *backfillInput) (*job, error) {
-	j := newJob(ctx)
-	dry := in.Body
-	dry.DryRun = true
-	would, err := s.fleet.BackfillTimer(context.WithValue(ctx, budgetKey{}, time.Second), in.Topic, in.ID, dry)
-	j.Backfill, j.Target, j.Timer, j.Counted = &in.Body, in.Topic, in.ID, true
-	j.total = int64(would.Made + would.Existing + would.Coming + would.Forgotten)
-	if err == nil && in.Body.To == (Instant{}) { // now is when it was asked for
-		var now time.Time
-		now, err = soon(ctx, s.fleet, s.fleet.of(in.Topic)[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
-		in.Body.To = At(now.UnixMilli())
-	}
-	return j, err
-}
 
 // maybeAsync describes both responses.
 func maybeAsync[O any](h huma.API) option {
@@ -340,4 +331,26 @@ func (c *Client) Operation(ctx context.Context, id int64) (Operation, error) {
 // StopOperation stops a running operation, or returns admin.ErrNoOperation.
 func (c *Client) StopOperation(ctx context.Context, id int64) (Operation, error) {
 	return do[Operation](ctx, c, http.MethodDelete, "/operations/"+strconv.FormatInt(id, 10), nil, admin.ErrNoOperation)
+}
+
+// BeginCancelMany is CancelMany as an operation.
+func (c *Client) BeginCancelMany(ctx context.Context, r CancelMany) (Operation, error) {
+	return post[Operation](ctx, c, "/tasks/cancel-many?async=true", r, nil)
+}
+
+// BeginReplay replays the letters of a filter, all pages of them, as an operation.
+func (c *Client) BeginReplay(ctx context.Context, f letters.Filter) (Operation, error) {
+	filter := newLetterFilter(f)
+	return post[Operation](ctx, c, "/deadletters/replay?async=true", ReplayRequest{LetterFilter: filter, All: !filter.selects()}, nil)
+}
+
+// BeginPurge deletes the letters of a filter, all pages of them, as an operation.
+func (c *Client) BeginPurge(ctx context.Context, f letters.Filter) (Operation, error) {
+	filter := newLetterFilter(f)
+	return post[Operation](ctx, c, "/deadletters/purge?async=true", PurgeRequest{LetterFilter: filter, All: !filter.selects()}, nil)
+}
+
+// BeginBackfill is BackfillTimer as an operation, or returns look.ErrNoTimer.
+func (c *Client) BeginBackfill(ctx context.Context, topic, id string, r Backfill) (Operation, error) {
+	return post[Operation](ctx, c, timerPath(topic, id)+"/backfill?async=true", r, look.ErrNoTimer)
 }

@@ -63,6 +63,21 @@ type targets interface {
 	ChangeTarget(ctx context.Context, topic string, c api.TargetChange) (api.TargetPolicy, error)
 }
 
+// begun shows and stops operations, which are changes of many that the services make.
+type begun interface {
+	Operations(ctx context.Context, limit int, cursor string) (api.Operations, error)
+	Operation(ctx context.Context, id int64) (api.Operation, error)
+	StopOperation(ctx context.Context, id int64) (api.Operation, error)
+}
+
+// beginner begins operations.
+type beginner interface {
+	BeginCancelMany(ctx context.Context, r api.CancelMany) (api.Operation, error)
+	BeginReplay(ctx context.Context, f letters.Filter) (api.Operation, error)
+	BeginPurge(ctx context.Context, f letters.Filter) (api.Operation, error)
+	BeginBackfill(ctx context.Context, topic, id string, r api.Backfill) (api.Operation, error)
+}
+
 // source is the databases (api.Fleet), or a service (api.Client).
 type source interface {
 	tasks
@@ -70,6 +85,8 @@ type source interface {
 	installation
 	timers
 	targets
+	begun
+	beginner
 }
 
 type backend struct {

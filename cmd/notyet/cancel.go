@@ -21,10 +21,12 @@ before the schedule request; with --version it takes effect even then.
 Without --id, cancels all stored tasks that the filter selects, and prints how many. Those that are being delivered,
 or wait for a report or another attempt, are too late; notyet stop ends the attempts of one.
 ` + whereFrom + ` Asks for confirmation on a terminal.
+` + withAsync + `
 
 Examples:
   notyet cancel -t orders --id-prefix customer-17- --dry-run
   notyet cancel -t orders --from 0h --to 24h --yes
+  notyet cancel --tag campaign --async
   notyet cancel -t orders --id 4711 --key 4711
   notyet cancel -t orders --id 4711 --version 3 --json
   notyet cancel -t https://shop.example --id 4711`
@@ -76,12 +78,13 @@ type many struct {
 	All    bool   `group:"Many" help:"Without a filter: really every task."`
 	DryRun bool   `group:"Many" help:"Only count what matches."`
 	Yes    bool   `group:"Many" help:"Do not ask." short:"y"`
+	Async  bool   `group:"Many" help:"Begin an operation, and print its id."`
 }
 
 // alone refuses flags without a meaning beside --id.
 func (m *many) alone() error {
 	if *m != (many{}) {
-		return command.Usage("--id stands beside flags that select many tasks: leave it, or --id-prefix, --tag, --from, --to, --all, --dry-run and --yes, out")
+		return command.Usage("--id stands beside flags that select many tasks: leave it, or --id-prefix, --tag, --from, --to, --all, --dry-run, --yes and --async, out")
 	}
 	return nil
 }
@@ -107,14 +110,17 @@ func (m *many) cancelMany(a *app, t target) error {
 	if selects := r.Topic != "" || r.IDPrefix != "" || r.Tag != "" || r.From != (api.Instant{}) || r.To != (api.Instant{}); selects == m.All {
 		return command.Usage("which? say --id for one task, --topic, --id-prefix, --tag, --from or --to for many, or --all and none of them")
 	}
-	return show(a, t.asking, func(b *backend) (done cancelledMany, err error) {
-		if m.DryRun || !m.Yes && a.isAttended() {
-			if done, err = cancelAll(a, b, r, true); err != nil || m.DryRun {
-				return done, err
+	if m.Async {
+		return a.begin(t.asking, m.DryRun, func(b *backend) (api.Operation, error) {
+			if _, err := m.agreed(a, b, r); err != nil {
+				return api.Operation{}, err
 			}
-			if done.Matched > 0 && !a.confirm(fmt.Sprintf("Cancel %d tasks?", done.Matched)) {
-				return done, command.Usage("nothing was cancelled")
-			}
+			return b.BeginCancelMany(a.Ctx, r)
+		})
+	}
+	return show(a, t.asking, func(b *backend) (cancelledMany, error) {
+		if done, err := m.agreed(a, b, r); err != nil || m.DryRun {
+			return done, err
 		}
 		return cancelAll(a, b, r, false)
 	}, func(done cancelledMany) {
@@ -124,6 +130,20 @@ func (m *many) cancelMany(a *app, t target) error {
 		}
 		fmt.Fprintf(a.Stdout, "cancelled %d, too late %d\n", done.Cancelled, done.TooLate)
 	})
+}
+
+// agreed counts where that is asked for, and asks the person at the terminal.
+func (m *many) agreed(a *app, b *backend, r api.CancelMany) (done cancelledMany, err error) {
+	if !m.DryRun && (m.Yes || !a.isAttended()) {
+		return done, nil
+	}
+	if done, err = cancelAll(a, b, r, true); err != nil || m.DryRun {
+		return done, err
+	}
+	if done.Matched > 0 && !a.confirm(fmt.Sprintf("Cancel %d tasks?", done.Matched)) {
+		return done, command.Usage("nothing was cancelled")
+	}
+	return done, nil
 }
 
 // cancelAll goes on until there is no cursor.

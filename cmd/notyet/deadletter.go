@@ -185,6 +185,7 @@ type deadReplayCmd struct {
 	letterChoice
 	DryRun bool    `help:"Print what would happen, and change nothing."`
 	Rate   float64 `help:"At most this many a second." placeholder:"N"`
+	inBackground
 	letterEdit
 }
 
@@ -201,8 +202,8 @@ func (c *deadReplayCmd) edit() (*api.ReplayEdit, error) {
 	if c.SetTopic == nil && c.SetKey == nil && c.SetValue == nil && len(c.SetHeader) == 0 {
 		return nil, nil
 	}
-	if f := c.letterFilter; len(c.IDs) != 1 || c.All || c.DryRun || c.Rate > 0 || f.Topic+f.TaskID+f.Tag+f.Kind+f.Reason+f.Since+f.Until != "" {
-		return nil, command.Usage("--set-topic, --set-key, --set-value and --set-header are for one letter: name its id, without a filter, --dry-run and --rate")
+	if f := c.letterFilter; len(c.IDs) != 1 || c.All || c.DryRun || c.Async || c.Rate > 0 || f.Topic+f.TaskID+f.Tag+f.Kind+f.Reason+f.Since+f.Until != "" {
+		return nil, command.Usage("--set-topic, --set-key, --set-value and --set-header are for one letter: name its id, without a filter, --dry-run, --async and --rate")
 	}
 	out := &api.ReplayEdit{Key: api.Text{Set: c.SetKey != nil, Text: c.SetKey}, Value: api.Text{Set: c.SetValue != nil, Text: c.SetValue}}
 	if c.SetTopic != nil {
@@ -243,6 +244,7 @@ func (deadReplayCmd) Help() string {
 Each letter is replayed once, in the transaction that marks it: a run that was interrupted is simply started again. A run
 takes what is there when it begins; what dies again meanwhile is left for another one. What was rejected, has been replayed ten times, or has a newer task of its id under way, is skipped. A replayed task is delivered
 with notyet-replay. Exit code 1 when ids were named and not all of them could be replayed.
+` + withAsync + `
 
 Examples:
   notyet deadletter replay 17 18
@@ -277,6 +279,12 @@ func (c *deadReplayCmd) Run(a *app) error {
 	}
 	if len(c.IDs) > 0 {
 		f.Replayed = true // named letters are always tried, and skipped with a reason
+	}
+	if c.Async && c.Rate > 0 {
+		return command.Usage("--rate is for a replay that this command makes: leave it or --async out")
+	}
+	if c.Async {
+		return c.begin(a, c.DryRun, func(b *backend) (api.Operation, error) { return b.BeginReplay(a.Ctx, f) })
 	}
 	b, err := a.backend(c.asking)
 	if err != nil {
@@ -330,11 +338,13 @@ type deadPurgeCmd struct {
 	letterChoice
 	DryRun bool `help:"Only count them."`
 	Yes    bool `help:"Do not ask." short:"y"`
+	inBackground
 }
 
 func (deadPurgeCmd) Help() string {
 	return whereFrom + `
 Purged letters cannot be replayed; export them first if in doubt. Asks for confirmation on a terminal.
+` + withAsync + `
 
 Examples:
   notyet deadletter purge --kind rejected --until 720h
@@ -352,19 +362,26 @@ func (c *deadPurgeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if c.Async {
+		return c.begin(a, c.DryRun, func(b *backend) (api.Operation, error) {
+			if a.isAttended() {
+				if _, err := c.agreed(a, b, f); err != nil {
+					return api.Operation{}, err
+				}
+			}
+			return b.BeginPurge(a.Ctx, f)
+		})
+	}
 	b, err := a.backend(c.asking)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	n, err := b.selected(a.Ctx, f)
+	n, err := c.agreed(a, b, f)
 	if err != nil {
 		return err
 	}
 	if !c.DryRun {
-		if !c.Yes && n > 0 && !a.confirm(fmt.Sprintf("Delete %d dead letters for good?", n)) {
-			return command.Usage("nothing was deleted")
-		}
 		show, end := a.bar(b, "purging", f)
 		n, err = deadletter.Purge(a.Ctx, b, f, show)
 		end()
@@ -381,6 +398,23 @@ func (c *deadPurgeCmd) Run(a *app) error {
 	}
 	fmt.Fprintf(a.Stdout, "%s %d\n", verb, n)
 	return err
+}
+
+// agreed counts the letters, and asks the person at the terminal.
+func (c *deadPurgeCmd) agreed(a *app, b *backend, f letters.Filter) (int64, error) {
+	n, err := b.selected(a.Ctx, f)
+	if err == nil && !c.DryRun && !c.Yes && n > 0 && !a.confirm(fmt.Sprintf("Delete %d dead letters for good?", n)) {
+		err = command.Usage("nothing was deleted")
+	}
+	return n, err
+}
+
+// begin begins an operation, which makes all pages.
+func (c *letterChoice) begin(a *app, dryRun bool, begin func(*backend) (api.Operation, error)) error {
+	if c.Limit != nil {
+		return command.Usage("--limit (-n) is for a change that this command makes: leave it or --async out")
+	}
+	return a.begin(c.asking, dryRun, begin)
 }
 
 // selected returns how many letters a command comes to.

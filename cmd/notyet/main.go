@@ -50,6 +50,7 @@ type cli struct {
 	Shards shardsCmd `cmd:"" help:"Show and change which of several databases has which targets."`
 
 	Deadletter deadletterCmd      `cmd:"" help:"List, replay and delete messages that were given up."`
+	Operations operationsCmd      `cmd:"" help:"Show and stop changes of many that the services go on with by themselves (--async)."`
 	Cluster    clusterCmd         `cmd:"" help:"Show the services that are alive, the slots, and the lag of the intake."`
 	Audit      auditCmd           `cmd:"" help:"Show who changed what."`
 	Intake     intakeCmd          `cmd:"" help:"Show the intake's partitions, and move one that is stuck."`

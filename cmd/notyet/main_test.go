@@ -192,6 +192,14 @@ func TestExitCodes(t *testing.T) {
 		{args: []string{"deadletter", "replay", "1", "2", "--set-value", "x"}, code: 2, stderr: "one letter"},
 		{args: []string{"deadletter", "replay", "1", "--set-header", "x"}, code: 2, stderr: "NAME=VALUE"},
 		{args: []string{"list", "--set", "x"}, code: 2, stderr: "KEY=VALUE"},
+		{args: []string{"operations", "list", "-n", "0"}, code: 2, stderr: "1 to 1000"},
+		{args: []string{"operations", "show", "x"}, code: 2, stderr: "<id>"},
+		{args: []string{"operations", "stop", "1"}, code: 1, stderr: "127.0.0.1:1 (http.addr)"},
+		{args: []string{"cancel", "a", "b", "--async"}, code: 2, stderr: "--id stands beside flags"},
+		{args: []string{"cancel", "-t", "a", "--async", "--dry-run"}, code: 2, stderr: "--dry-run changes nothing"},
+		{args: []string{"deadletter", "replay", "--all", "--async", "--rate", "5"}, code: 2, stderr: "--rate is for"},
+		{args: []string{"deadletter", "replay", "1", "--async", "--set-value", "x"}, code: 2, stderr: "one letter"},
+		{args: []string{"deadletter", "purge", "--all", "--async", "-n", "5"}, code: 2, stderr: "--limit (-n) is for"},
 
 		{args: []string{"token", "new", "a"}, code: 2, stderr: "--role"},
 		{args: []string{"token", "new", "a", "--role", "root"}, code: 2, stderr: "write read, operate or admin"},
@@ -287,6 +295,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		{"dev"}, {"scanner"}, {"dispatcher"}, {"all"}, {"migrate"}, {"config", "check"}, {"config", "print"}, {"schedule"}, {"cancel"}, {"stop"}, {"fire"}, {"get"}, {"list"}, {"forecast"}, {"watch"},
 		{"deadletter", "list"}, {"deadletter", "show"}, {"deadletter", "replay"}, {"deadletter", "purge"}, {"deadletter", "export"},
 		{"intake", "status"}, {"intake", "skip"}, {"intake", "restart"}, {"timer", "set"}, {"timer", "list"}, {"timer", "show"}, {"target", "pause"}, {"target", "resume"}, {"target", "limit"}, {"target", "list"},
+		{"operations", "list"}, {"operations", "show"}, {"operations", "stop"},
 	} {
 		r := notyet(t, nil, "", append(args, "--help")...)
 		require.Equal(t, command.ExitDone, r.code)
@@ -301,6 +310,8 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"notyet sch":                     "schedule",
 		"notyet deadletter re":           "reconcile replay",
+		"notyet operations ":             "get list show stop",
+		"notyet timer backfill --as":     "--async",
 		"notyet get --js":                "--json",
 		"notyet list -t a --htt":         "--http-addr --http-token",
 		"notyet config check --service ": "all dispatcher scanner",

@@ -249,12 +249,14 @@ type timerBackfillCmd struct {
 	To        string `help:"Runs before this instant, in the forms of --from. Default now." placeholder:"TIME"`
 	DryRun    bool   `help:"Only count, and make nothing."`
 	Forgotten bool   `help:"Also make runs of which nobody remembers whether they were made (dispatcher.retention)."`
+	inBackground
 }
 
 func (timerBackfillCmd) Help() string {
 	return `Makes the runs that the timer's expression has in the range and that do not exist, the oldest first. Each is due at once, has the id that it
 would have had, and exists once: runs that are pending or have ended are left alone, runs that were dropped are made. What the timer has
 still to make itself is left to it. A command that was stopped is finished by the same command.
+` + withAsync + `
 ` + whereFrom + `
 Exit code 1 if there is no such timer.
 
@@ -269,6 +271,9 @@ func (c *timerBackfillCmd) Run(a *app) error {
 		return err
 	}
 	r := api.Backfill{From: from, To: to, DryRun: c.DryRun, Forgotten: c.Forgotten}
+	if c.Async {
+		return a.begin(c.asking, c.DryRun, func(b *backend) (api.Operation, error) { return b.BeginBackfill(a.Ctx, c.Topic, c.ID, r) })
+	}
 	return show(a, c.asking, func(b *backend) (backfilled, error) {
 		done := backfilled{DryRun: c.DryRun}
 		for {

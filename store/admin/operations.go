@@ -70,7 +70,7 @@ const (
 
 var (
 	// ErrOperations: the tenant has as many running operations as it may.
-	ErrOperations = errors.New("10 operations are running for you: wait until one has ended, or stop one with DELETE")
+	ErrOperations = errors.New("10 operations are running for you: wait until one has ended, or stop one")
 	// ErrNoOperation: there is no operation with the id.
 	ErrNoOperation = errors.New("there is no operation with this id")
 	// ErrOperationEnded: the operation does not run any more, or another process makes the step.

@@ -1,0 +1,192 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/letters"
+)
+
+// Operations are in the first database. Commands that have the databases themselves read, begin and
+// stop them as the handlers do, with the same audit and limits.
+
+// Operations returns a page of operations, the latest first.
+func (f *Fleet) Operations(ctx context.Context, limit int, cursor string) (Operations, error) {
+	return f.operations(ctx, limit, cursor, func(admin.Operation) bool { return true })
+}
+
+// operations leaves out what the caller may not see.
+func (f *Fleet) operations(ctx context.Context, limit int, cursor string, sees func(admin.Operation) bool) (Operations, error) {
+	out := Operations{Operations: []Operation{}}
+	below, _ := strconv.ParseInt(cursor, 10, 64) // it is ours, or empty
+	found, err := at(ctx, f, f.members[0], inTurn(func(ctx context.Context, l *Local) ([]admin.Operation, error) {
+		return admin.OperationsIn(l.store).List(ctx, below, limit)
+	}))
+	for _, o := range found {
+		if sees(o) {
+			out.Operations = append(out.Operations, newOperation(o))
+		}
+	}
+	if len(found) > 0 && len(found) == limit {
+		out.Cursor = strconv.FormatInt(found[len(found)-1].ID, 10)
+	}
+	return out, err
+}
+
+// Operation returns one operation, or admin.ErrNoOperation.
+func (f *Fleet) Operation(ctx context.Context, id int64) (Operation, error) {
+	o, err := f.operation(ctx, id)
+	return newOperation(o), err
+}
+
+func (f *Fleet) operation(ctx context.Context, id int64) (admin.Operation, error) {
+	return soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
+		return admin.OperationsIn(l.store).Read(ctx, id)
+	})
+}
+
+// StopOperation stops a running operation, or returns admin.ErrNoOperation or
+// admin.ErrOperationEnded.
+func (f *Fleet) StopOperation(ctx context.Context, id int64) (Operation, error) {
+	o, err := f.operation(ctx, id)
+	if err != nil {
+		return Operation{}, err
+	}
+	return f.stopOperation(ctx, &o)
+}
+
+func (f *Fleet) stopOperation(ctx context.Context, o *admin.Operation) (Operation, error) {
+	ctx = outcome(ctx, o, admin.OperationStopped)
+	stopped, err := soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
+		return admin.OperationsIn(l.store).Stop(ctx, o.ID)
+	})
+	if errors.Is(err, admin.ErrOperationEnded) {
+		err = fmt.Errorf("%w (%s): nothing is left to be stopped", admin.ErrOperationEnded, cmp.Or(stopped.State, "it is not running"))
+	}
+	return newOperation(stopped), err
+}
+
+// BeginCancelMany is CancelMany as an operation.
+func (f *Fleet) BeginCancelMany(ctx context.Context, r CancelMany) (Operation, error) {
+	j, err := cancelJob(ctx, &r)
+	if err != nil {
+		return Operation{}, err
+	}
+	return f.begin(ctx, j)
+}
+
+// BeginReplay replays the letters of a filter, all pages of them, as an operation.
+func (f *Fleet) BeginReplay(ctx context.Context, w letters.Filter) (Operation, error) {
+	filter := newLetterFilter(w)
+	j, err := f.replayJob(ctx, &ReplayRequest{LetterFilter: filter, All: !filter.selects()})
+	if err != nil {
+		return Operation{}, err
+	}
+	return f.begin(ctx, j)
+}
+
+// BeginPurge deletes the letters of a filter, all pages of them, as an operation.
+func (f *Fleet) BeginPurge(ctx context.Context, w letters.Filter) (Operation, error) {
+	filter := newLetterFilter(w)
+	j, err := f.purgeJob(ctx, &PurgeRequest{LetterFilter: filter, All: !filter.selects()})
+	if err != nil {
+		return Operation{}, err
+	}
+	return f.begin(ctx, j)
+}
+
+// BeginBackfill is BackfillTimer as an operation.
+func (f *Fleet) BeginBackfill(ctx context.Context, topic, id string, r Backfill) (Operation, error) {
+	j, err := f.backfillJob(ctx, topic, id, &r)
+	if err != nil {
+		return Operation{}, err
+	}
+	return f.begin(ctx, j)
+}
+
+// begin stores the operation of a job, with an entry in the audit log.
+func (f *Fleet) begin(ctx context.Context, j *job) (Operation, error) {
+	request, err := json.Marshal(j)
+	if err != nil {
+		return Operation{}, err
+	}
+	withEntry := func(entry int64) ([]byte, error) {
+		j.Entry = entry
+		return json.Marshal(j)
+	}
+	actor, _ := admin.ActorFrom(ctx)
+	o := admin.Operation{What: j.what(), Topic: j.topic(), TaskID: j.Timer, Tenant: tenantOf(access.From(ctx)), Who: actor.Who, Via: actor.Via, User: actor.User}
+	o.Result, o.Total = []byte("{}"), j.total
+	detail := admin.AuditDetail(map[string]any{"operation": j.what(), "request": string(request)})
+	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "operation", Topic: o.Topic, TaskID: o.TaskID, Detail: detail})
+	o, err = soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
+		return admin.OperationsIn(l.store).Begin(ctx, o, withEntry)
+	})
+	if errors.Is(err, admin.ErrOperations) {
+		err = admin.ErrOperations // all that there is to say
+	}
+	return newOperation(o), err
+}
+
+// The requests are checked as those without async are, before the operation exists.
+
+func cancelJob(ctx context.Context, r *CancelMany) (*job, error) {
+	j := newJob(ctx)
+	j.Cancel, j.Counted = r, r.DryRun
+	return j, r.check()
+}
+
+func (f *Fleet) replayJob(ctx context.Context, r *ReplayRequest) (*job, error) {
+	j := newJob(ctx)
+	j.Replay = r
+	return j, f.bound(ctx, &r.LetterFilter, r.All, r.Limit)
+}
+
+func (f *Fleet) purgeJob(ctx context.Context, r *PurgeRequest) (*job, error) {
+	j := newJob(ctx)
+	j.Purge, j.Counted = r, r.DryRun
+	return j, f.bound(ctx, &r.LetterFilter, r.All, r.Limit)
+}
+
+// mostIDs is how many letters a request names, as its schema says.
+const mostIDs = 1000
+
+// bound checks a filter, and leaves out the letters of later deaths: nobody has asked for these.
+func (f *Fleet) bound(ctx context.Context, w *LetterFilter, all bool, limit int) error {
+	if limit != 0 {
+		return wrong("limit", strconv.Itoa(limit), "bounds one page, and an operation makes all of them: leave limit out")
+	}
+	if len(w.IDs) > mostIDs {
+		return wrong("ids", "", fmt.Sprintf("are more than %d: name fewer, or set a filter", mostIDs))
+	}
+	if err := guard(*w, all); err != nil {
+		return err
+	}
+	now, err := soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
+	if until := w.Until.Millis(); err == nil && (until == 0 || until > now.UnixMilli()) {
+		w.Until = At(now.UnixMilli() + 1)
+	}
+	return err
+}
+
+func (f *Fleet) backfillJob(ctx context.Context, topic, id string, r *Backfill) (*job, error) {
+	j := newJob(ctx)
+	dry := *r
+	dry.DryRun = true
+	would, err := f.BackfillTimer(context.WithValue(ctx, budgetKey{}, time.Second), topic, id, dry)
+	j.Backfill, j.Target, j.Timer, j.Counted = r, topic, id, true
+	j.total = int64(would.Made + would.Existing + would.Coming + would.Forgotten)
+	if err == nil && r.To == (Instant{}) { // now is when it was asked for
+		var now time.Time
+		now, err = soon(ctx, f, f.of(topic)[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
+		r.To = At(now.UnixMilli())
+	}
+	return j, err
+}
