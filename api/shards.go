@@ -118,7 +118,7 @@ func (f *Fleet) Shards(ctx context.Context) (Shards, error) {
 	}
 	out.Version = latest.InForce()
 	for _, r := range latest.Rules {
-		if r.Held {
+		if r.Held && !r.Removes() {
 			out.Rules = append(out.Rules, newShardRule(r))
 		}
 	}

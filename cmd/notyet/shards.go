@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/shards"
 )
 
@@ -23,6 +25,8 @@ type shardsCmd struct {
 	Add   shardsAddCmd   `cmd:"" help:"Take a database into the installation."`
 	Move  shardsMoveCmd  `cmd:"" help:"Have targets live in another database."`
 	Drain shardsDrainCmd `cmd:"" help:"Move all targets of a database to the first one."`
+
+	Remove shardsRemoveCmd `cmd:"" help:"Remove a drained database from the installation."`
 }
 
 type shardsListCmd struct{ asking }
@@ -122,7 +126,7 @@ type shardsDrainCmd struct {
 
 func (shardsDrainCmd) Help() string {
 	return whereFrom + `
-The targets move to database 0, under the conditions of notyet shards move. The database keeps their history, and its entry in mysql.shards stays.
+The targets move to database 0, under the conditions of notyet shards move. The database keeps their history, and its entry in mysql.shards stays until notyet shards remove.
 
 Example:
   notyet shards drain 1`
@@ -133,6 +137,74 @@ func (c *shardsDrainCmd) Run(a *app) error {
 		return command.Usage("database 0 has the targets without a rule, and cannot be drained")
 	}
 	return a.moveTargets(c.asking, api.MoveTargets{Shard: 0, Pattern: "*", Former: &c.Shard}, c.Wait)
+}
+
+type shardsRemoveCmd struct {
+	asking
+	Shard  int  `arg:"" help:"Number of the last entry in mysql.shards, counted from 0." name:"n"`
+	Forget bool `help:"Remove it although it still has history: ended tasks, dead letters, tasks that have left." name:"forget-history"`
+}
+
+func (shardsRemoveCmd) Help() string {
+	return `Removes the last database, drained before, from the installation, for good. It is refused while the database has a target, something unfinished, or history. Ended tasks, and what a restored database would get again, go after dispatcher.retention. The audit log of the database is not shown any more. All databases must answer. Run it with the entry, then take the entry out of mysql.shards and restart the services: until then they warn of it. Keep the database as long as you may restore another one from before; then run this again.
+
+Example:
+  notyet shards remove 1`
+}
+
+// removed is the output of shards remove.
+type removed struct {
+	Shard int `json:"shard"`
+}
+
+func (c *shardsRemoveCmd) Run(a *app) error {
+	cfg, err := a.Load(c.Settings, c.Servers, config.Sources{Defaults: command.Quiet, Require: []string{"mysql.dsn"}})
+	if err != nil {
+		return err
+	}
+	switch last := cfg.Databases() - 1; {
+	case c.Shard == 0:
+		return command.Usage("database 0 has the targets without a rule, and cannot be removed")
+	case c.Shard < 0 || c.Shard > last:
+		return command.Usage("database %d is no entry of mysql.shards, which has 0 to %d: the entry is needed until the database is removed", c.Shard, last)
+	case c.Shard < last:
+		return command.Usage("database %d is not the last one, and the numbers are places in mysql.shards: remove %d first", c.Shard, last)
+	}
+	if err := removeShard(a.Ctx, cfg, c.Shard, c.Forget); err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.JSON(removed{c.Shard})
+	}
+	fmt.Fprintf(a.Stdout, "database %d: removed; take its entry out of mysql.shards, and restart the services\n", c.Shard)
+	return nil
+}
+
+// removeShard removes database n, the last one. It may be done again.
+func removeShard(ctx context.Context, cfg *config.Config, n int, forget bool) error {
+	all, home := shards.Databases{}, ""
+	for k := range cfg.Databases() {
+		st, err := service.OpenStore(ctx, cfg.Shard(k), zap.NewNop())
+		if err != nil {
+			return ofDatabase(cfg, k, err)
+		}
+		defer func() { _ = st.Close() }()
+		if k == 0 {
+			if home, err = st.Installation(ctx); err != nil {
+				return ofDatabase(cfg, k, err)
+			}
+		}
+		all[k] = shards.New(st)
+		err = service.Joined(ctx, home, st, k, cfg.Databases())
+		if number, of, _ := all[k].Number(ctx); errors.Is(err, shards.ErrRemoved) && k == n && number == k && of == home {
+			err = nil // begun before
+		}
+		if err != nil {
+			return ofDatabase(cfg, k, err)
+		}
+	}
+	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "remove database", Detail: admin.AuditDetail(map[string]any{"shard": n, "forget_history": forget})})
+	return all.Remove(ctx, n, forget)
 }
 
 type shardsAddCmd struct {
@@ -199,6 +271,13 @@ func addShard(ctx context.Context, cfg *config.Config, n int) (slots int, err er
 	if err != nil {
 		return 0, err
 	}
+	if st, err := service.OpenStore(ctx, cfg.Shard(n), zap.NewNop()); err == nil { // it need not have tables yet
+		_, _, err = shards.New(st).Number(ctx)
+		_ = st.Close()
+		if errors.Is(err, shards.ErrRemoved) { // before the first one says that there are several
+			return 0, ofDatabase(cfg, n, fmt.Errorf("%w; name an empty one", shards.ErrRemoved))
+		}
+	}
 	known := func() error {
 		for k := range n {
 			if err := joined[k].KnownToAll(ctx, n); err != nil {
@@ -231,5 +310,8 @@ func addShard(ctx context.Context, cfg *config.Config, n int) (slots int, err er
 		return 0, ofDatabase(cfg, n, err)
 	}
 	open = append(open, st)
-	return slots, shards.New(st).Join(ctx, n, home, stand)
+	if err := shards.New(st).Join(ctx, n, home, stand); err != nil {
+		return slots, err
+	}
+	return slots, joined[0].Join(ctx, 0, home, shards.Stand{}) // somebody may have removed another one meanwhile
 }

@@ -82,4 +82,31 @@ func TestShards(t *testing.T) {
 	all := list().Shards
 	require.Len(t, all, 2)
 	require.True(t, all[0].Up && all[1].Up)
+
+	for _, bad := range []string{"0", "2", "-1"} {
+		require.Equal(t, command.ExitUsage, run(both, "shards", "remove", bad).code, bad)
+	}
+	three := []string{both[0] + ",sqlite:" + t.TempDir() + "/notyet.db", both[1]}
+	r = run(three, "shards", "remove", "1")
+	require.Equal(t, command.ExitUsage, r.code)
+	require.Contains(t, r.stderr, "remove 2 first")
+	for range 2 {
+		r = run(both, "shards", "remove", "1")
+		require.Equal(t, command.ExitDone, r.code, r.stderr)
+		require.Contains(t, r.stdout, "database 1: removed; take its entry out of mysql.shards")
+	}
+	require.Contains(t, run(both, "list").stderr, "the database was removed from the installation: take entry 1 out of mysql.shards")
+	require.Contains(t, run(both, "shards", "add", "1").stderr, "the database was removed from the installation")
+	require.Equal(t, command.ExitFailed, run([]string{"NOTYET_MYSQL_DSN=" + second}, "list").code)
+	r = run(one, "shards", "list", "--json") // with one entry again
+	require.Equal(t, command.ExitDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, `"version": 3`)
+	require.NotContains(t, r.stdout, `"missing"`)
+	require.Contains(t, run(one, "audit", "list", "--json").stdout, `"remove database"`)
+	both[0] = "NOTYET_MYSQL_SHARDS=" + first + ",sqlite:" + t.TempDir() + "/notyet.db"
+	for _, does := range []string{"add", "remove"} { // another database
+		r = run(both, "shards", does, "1")
+		require.Equal(t, command.ExitDone, r.code, r.stderr)
+	}
+	require.Equal(t, command.ExitDone, run(one, "list").code)
 }

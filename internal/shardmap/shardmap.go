@@ -34,6 +34,13 @@ type Rule struct {
 	Followed bool
 }
 
+// Removal returns the rule by which a database without targets leaves the installation. Its number
+// may come again, for another database.
+func Removal(n int) Rule { return Rule{Pattern: "*", Former: n, Shard: n} }
+
+// Removes reports whether the rule is that a database leaves the installation.
+func (r Rule) Removes() bool { return r.Former == r.Shard }
+
 // Partition is one of an intake topic. A topic made anew has another id, and a cut at its begin.
 type Partition struct {
 	Topic     string
@@ -98,7 +105,9 @@ func (m *Map) Homes(target string) []int {
 	home := Home
 	homes := []int{home}
 	for _, r := range m.Rules {
-		if r.Held && r.Former == home && r.Matches(target) {
+		if r.Held && r.Removes() {
+			homes = slices.DeleteFunc(homes, func(n int) bool { return n == r.Shard && n != home })
+		} else if r.Held && r.Former == home && r.Matches(target) {
 			home = r.Shard
 			homes = slices.DeleteFunc(homes, func(n int) bool { return n == home })
 			homes = slices.Insert(homes, 0, home)
@@ -150,7 +159,9 @@ func (m *Map) steps() (n int) {
 func (m *Map) Plan(rule Rule) (out []Rule) {
 	formers := []int{Home}
 	for _, r := range m.Rules {
-		if r.Held && !slices.Contains(formers, r.Shard) {
+		if r.Held && r.Removes() {
+			formers = slices.DeleteFunc(formers, func(n int) bool { return n == r.Shard })
+		} else if r.Held && !slices.Contains(formers, r.Shard) {
 			formers = append(formers, r.Shard)
 		}
 	}
@@ -178,6 +189,24 @@ func (m *Map) moved(rule Rule) bool {
 		}
 	}
 	return false
+}
+
+// Left reports whether all targets that the i-th rule brought to its database have left it since,
+// with their tasks.
+func (m *Map) Left(i int) bool {
+	r := m.Rules[i]
+	return slices.ContainsFunc(m.Rules[i+1:], func(later Rule) bool {
+		return later.Held && later.Followed && later.Former == r.Shard && (later.Pattern == "*" && later.Parts == 0 ||
+			later.Pattern == r.Pattern && later.Part == r.Part && later.Parts == r.Parts)
+	})
+}
+
+// Gone reports whether one of the i-th rule's databases has left the installation since.
+func (m *Map) Gone(i int) bool {
+	r := m.Rules[i]
+	return slices.ContainsFunc(m.Rules[i:], func(later Rule) bool {
+		return later.Held && later.Removes() && (later.Shard == r.Shard || later.Shard == r.Former)
+	})
 }
 
 // InForce returns how many rules are in force.

@@ -95,3 +95,29 @@ func TestPlan(t *testing.T) {
 	require.True(t, to("*", 1).Matches("https://shop.example:8443"), "all, also origins")
 	require.False(t, to("https:*", 1).Matches("https://shop.example:8443"))
 }
+
+// A database that has left is nobody's home, nor a former one, until another one has its number.
+func TestARemoval(t *testing.T) {
+	rule := func(pattern string, former, shard int) Rule {
+		return Rule{Pattern: pattern, Former: former, Shard: shard, Held: true, Followed: true, Cuts: cut(10)}
+	}
+	m := Map{Rules: []Rule{rule("orders", 0, 1), rule("*", 1, 0)}}
+	require.True(t, m.Left(0))
+	require.False(t, m.Left(1))
+	require.False(t, m.Gone(0))
+	require.Equal(t, []int{0, 1}, m.Homes("orders"))
+	removal := Removal(1)
+	m.Rules = append(m.Rules, removal)
+	require.Equal(t, []int{0, 1}, m.Homes("orders"), "it is announced only")
+	require.True(t, m.Announced().Removes())
+	m.Rules[2].Held, m.Rules[2].Followed = true, true
+	require.True(t, m.Gone(0) && m.Gone(1))
+	require.Equal(t, []int{0}, m.Homes("orders"))
+	shard, decided := m.At("orders", part, 20)
+	require.Equal(t, []any{0, true}, []any{shard, decided})
+	require.Empty(t, m.Plan(Rule{Pattern: "*", Shard: 0}))
+	require.Len(t, m.Plan(Rule{Pattern: "orders", Shard: 1}), 1)
+	m.Rules = append(m.Rules, rule("orders", 0, 1))
+	require.Equal(t, []int{1, 0}, m.Homes("orders"))
+	require.False(t, m.Gone(3) || m.Left(3))
+}

@@ -26,7 +26,7 @@ var ErrOneOfSeveral = handle.ErrOneOfSeveral
 var ErrOtherShard = errors.New("the database is another one than mysql.shards says")
 
 // Number returns the database's number in its installation, and the id of the installation's first
-// database. Before Join the number is -1.
+// database. Before Join the number is -1. With ErrRemoved it returns what they were.
 func (s Shards) Number(ctx context.Context) (number int, home string, err error) {
 	number, home, err = numberIn(ctx, s.h.DB)
 	return number, home, wrap.Err(err, "reading which database of its installation this is")
@@ -41,6 +41,13 @@ func numberIn(ctx context.Context, q dialect.Querier) (number int, home string, 
 		return -1, "", fmt.Errorf("%s is no number: %w", handle.ShardNumber, err)
 	}
 	of, err := tables.ReadMeta(ctx, q, shardHome)
+	if err != nil {
+		return -1, "", err
+	}
+	gone, err := tables.ReadMeta(ctx, q, shardRemoved)
+	if err == nil && len(gone) > 0 {
+		err = ErrRemoved
+	}
 	return number, string(of), err
 }
 
@@ -80,7 +87,7 @@ func (s Shards) Join(ctx context.Context, number int, home string, from Stand) e
 		case err != nil:
 			return err
 		case was == number && of == home:
-			return nil
+			return noteJoined(ctx, tx)
 		case was >= 0:
 			return fmt.Errorf("%w: it is number %d of the installation whose first database is %s", ErrOtherShard, was, of)
 		}
@@ -110,8 +117,15 @@ func (s Shards) Join(ctx context.Context, number int, home string, from Stand) e
 				return err
 			}
 		}
-		return nil
+		return noteJoined(ctx, tx)
 	})
+}
+
+// noteJoined notes up to which rule the database knew the installation when it joined, or was last
+// joined by another one: no removal from before concerns it. See alone.
+func noteJoined(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, "UPDATE meta SET value = (SELECT COALESCE(MAX(n), 0) FROM homes) WHERE name = ?", []byte(handle.ShardNumber))
+	return err
 }
 
 // begin copies where the installation stands. Later rules come by Tend.

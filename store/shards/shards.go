@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
@@ -95,6 +94,9 @@ func (s Shards) Announce(ctx context.Context, rule shardmap.Rule, known int64) (
 		return nil, err
 	}
 	err = s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
+		if _, _, err := numberIn(ctx, tx); err != nil { // it was removed
+			return err
+		}
 		if stored, err = readStored(ctx, tx); err != nil || find(m.Rules, rule.Token) != nil {
 			return err
 		}
@@ -165,9 +167,15 @@ func (s Shards) Leave(ctx context.Context, token string) (held shardmap.Rule, er
 		if held = *rule; held.Held {
 			return nil
 		}
-		held.Held, held.Followed = true, false
+		held.Held, held.Followed = true, rule.Removes()
 		if err := s.intake().AtRest(ctx, tx, rule.Literal(), rule.Matches); err != nil {
 			return err
+		}
+		if rule.Removes() {
+			if err := hold(ctx, tx, held); err != nil {
+				return err
+			}
+			return markRemoved(ctx, tx)
 		}
 		if held.Cuts, err = readStored(ctx, tx); err != nil {
 			return err
@@ -204,6 +212,9 @@ func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
 				if err := hold(ctx, tx, r); err != nil {
 					return err
 				}
+				if err := learnRemoval(ctx, tx, r); err != nil {
+					return err
+				}
 			default:
 				if a := m.Announced(); a != nil && a.N == r.N {
 					if left, err := s.intake().Left(ctx, tx, following(*a)); err != nil || left {
@@ -214,6 +225,9 @@ func (s Shards) Take(ctx context.Context, all []shardmap.Rule) error {
 					return err
 				}
 				if err := insertRule(ctx, tx, r, 0); err != nil {
+					return err
+				}
+				if err := learnRemoval(ctx, tx, r); err != nil {
 					return err
 				}
 			}
@@ -276,25 +290,22 @@ func (s Shards) announcedFor(ctx context.Context, token string) (int64, bool, er
 
 // lacks returns the rules that database n lacks, and those whose tasks have all followed. The new
 // home itself says when they have: where it does not know so any more, it was set back, and they
-// follow once more.
+// follow once more. To or from a database that was removed since, nothing follows.
 func lacks(from, to shardmap.Map, n int) (out []shardmap.Rule) {
 	for i, r := range from.Rules {
-		here := find(to.Rules, r.Token)
+		here, gone := find(to.Rules, r.Token), from.Gone(i)
 		switch {
 		case !r.Held:
 		case here == nil || !here.Held:
-			left := func(later shardmap.Rule) bool { // and all that had arrived has left since
-				return later.Held && later.Followed && later.Former == n && (later.Pattern == "*" && later.Parts == 0 ||
-					later.Pattern == r.Pattern && later.Part == r.Part && later.Parts == r.Parts)
-			}
-			switch n {
-			case r.Shard:
-				r.Followed = r.Followed && here == nil && slices.ContainsFunc(from.Rules[i+1:], left)
-			case r.Former:
+			switch {
+			case gone:
+			case n == r.Shard: // has all that had arrived left since?
+				r.Followed = r.Followed && here == nil && from.Left(i)
+			case n == r.Former:
 				r.Followed = false // what had left is here again
 			}
 			out = append(out, r)
-		case r.Followed && !here.Followed && n != r.Shard && n != r.Former:
+		case r.Followed && !here.Followed && (gone || n != r.Shard && n != r.Former):
 			out = append(out, r)
 		}
 	}

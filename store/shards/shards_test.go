@@ -38,16 +38,21 @@ type databases struct {
 func open(t *testing.T, n int) *databases {
 	d := &databases{Databases: shards.Databases{}}
 	for i := range n {
-		cfg := store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db", Clock: func() time.Time { return time.UnixMilli(1_700_000_000_000).Add(d.ahead) }}
-		if os.Getenv("NOTYET_MYSQL_DSN") != "" {
-			cfg.DSN = mysqltest.Fresh(t)
-		}
-		st := migrated(t, cfg)
+		st := d.one(t)
 		src, err := intake.New(st).Source(t.Context(), "in", [16]byte{1}, 0, 0)
 		require.NoError(t, err)
 		d.stores, d.sources, d.Databases[i] = append(d.stores, st), append(d.sources, src), shards.New(st)
 	}
 	return d
+}
+
+// one makes an empty database.
+func (d *databases) one(t *testing.T) *store.Store {
+	cfg := store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db", Clock: func() time.Time { return time.UnixMilli(1_700_000_000_000).Add(d.ahead) }}
+	if os.Getenv("NOTYET_MYSQL_DSN") != "" {
+		cfg.DSN = mysqltest.Fresh(t)
+	}
+	return migrated(t, cfg)
 }
 
 func (d *databases) store(t *testing.T, n int, mapped int64, changes ...task.Change) error {

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/notyet/notyet/store"
@@ -15,6 +16,8 @@ import (
 func Joined(ctx context.Context, home string, st *store.Store, k, databases int) error {
 	number, of, err := shards.New(st).Number(ctx)
 	switch {
+	case errors.Is(err, shards.ErrRemoved):
+		return fmt.Errorf("%w: take entry %d out of mysql.shards, and restart", shards.ErrRemoved, k)
 	case err != nil:
 		return err
 	case number >= 0 && databases == 1:

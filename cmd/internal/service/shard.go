@@ -188,8 +188,9 @@ func (s *Service) runEngine(ctx context.Context, sh *shard) (err error) {
 	return err
 }
 
-// watch shows whether the database answers. It ends the engine where the database turns out to be
-// another installation's, once the first database has said which installation this is.
+// watch shows whether the database answers. It ends the engine where the database was removed from
+// the installation, or turns out to be another one's, once the first database has said which
+// installation this is.
 func (e *Engine) watch(ctx context.Context) (foreign error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -203,6 +204,13 @@ func (e *Engine) watch(ctx context.Context) (foreign error) {
 			up = 1
 		}
 		e.shard.up.Set(up)
+		if e.shard.number > 0 && err == nil {
+			if _, _, gone := shards.New(e.store).Number(bound); errors.Is(gone, shards.ErrRemoved) {
+				foreign = gone
+				end()
+				return
+			}
+		}
 		home := e.process.home()
 		if known || err != nil || home == nil {
 			return

@@ -276,3 +276,37 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, status)
 	require.Contains(t, text, "shard is no database of this installation: name one of [0 1]")
 }
+
+// A database is removed while the service works. The service works on for the others, says which entry is too many, and answers without it.
+func TestADatabaseIsRemovedWhileTheServiceWorks(t *testing.T) {
+	cfg, dirs := twoDatabases(t)
+	s := start(t, cfg)
+	s.until("both work", func(status int, checks map[string]string) bool {
+		return status == http.StatusOK && checks["dispatcher shard 0"] == "ok" && checks["dispatcher shard 1"] == "ok" && checks["scanner shard 0"] == "ok" && checks["scanner shard 1"] == "ok"
+	})
+	for _, body := range []string{`{"pattern":"orders","shard":1}`, `{"pattern":"*","former":1,"shard":0}`} {
+		require.Eventually(t, func() bool {
+			status, _ := s.post("/api/v1/shards/moves", body)
+			return status == http.StatusOK
+		}, time.Minute, 100*time.Millisecond)
+	}
+	all := shards.Databases{}
+	for k, dir := range dirs {
+		st, err := store.Open(t.Context(), store.Config{DSN: "sqlite:" + dir + "/notyet.db"}, zap.NewNop())
+		require.NoError(t, err)
+		defer func() { _ = st.Close() }()
+		all[k] = shards.New(st)
+	}
+	require.Eventually(t, func() bool { return all.Remove(t.Context(), 1, true) == nil }, time.Minute, 100*time.Millisecond)
+	s.until("the entry is named", func(status int, checks map[string]string) bool {
+		return status == http.StatusOK && strings.Contains(checks["mysql shard 1"], "the database was removed from the installation: take entry 1 out of mysql.shards") && checks["scanner shard 0"] == "ok"
+	})
+	status, text := s.post("/api/v1/tasks?wait=30s", `{"topic":"orders","id":"a","delay":"1h","value":"v"}`)
+	require.Equal(t, http.StatusOK, status, text)
+	require.Eventually(t, func() bool {
+		_, text = s.get("/api/v1/tasks?topic=orders")
+		return !strings.Contains(text, `"missing"`) && strings.Contains(text, `"id":"a"`)
+	}, 30*time.Second, 100*time.Millisecond, text)
+	status, text = s.post("/api/v1/shards/moves", `{"pattern":"orders","shard":1}`)
+	require.NotEqual(t, http.StatusOK, status, text)
+}
