@@ -1,0 +1,340 @@
+package intake
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// TakeOut takes tasks at rest out of the line, with the changes that wait for them, and returns how
+// many. Others stay: those in flight, those that have ended, and runs of timers. arrived is the
+// last number that the other database has stored. This one may have been set back behind that.
+func (in Moves) TakeOut(ctx context.Context, f Following, arrived int64, seqs []int64) (n int, err error) {
+	pieces, err := in.pieces(ctx, seqs)
+	if err != nil {
+		return 0, fmt.Errorf("reading how large %d tasks are: %w", len(seqs), err)
+	}
+	for _, part := range pieces {
+		out := 0
+		err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
+			out, err = in.takeOut(ctx, tx, f, arrived, part)
+			return err
+		})
+		if n += out; err != nil {
+			return n, fmt.Errorf("taking %d tasks out of the line: %w", len(part), err)
+		}
+	}
+	return n, nil
+}
+
+// pieces cuts tasks, with what waits for them, into what one transaction takes.
+func (in Moves) pieces(ctx context.Context, seqs []int64) (out [][]int64, err error) {
+	type size struct{ seq, bytes int64 }
+	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, v *size) error { return r.Scan(&v.seq, &v.bytes) },
+		"SELECT t.seq, LENGTH(t.body) + COALESCE((SELECT SUM(w.size) FROM waiting w WHERE w.ident = t.ident), 0) FROM tasks t WHERE t.seq", seqs, "")
+	bytes := int64(0)
+	for _, v := range rows {
+		if len(out) == 0 || bytes+v.bytes > followBytes || len(out[len(out)-1]) >= followRows {
+			out, bytes = append(out, nil), 0
+		}
+		last := len(out) - 1
+		out[last], bytes = append(out[last], v.seq), bytes+v.bytes
+	}
+	return out, err
+}
+
+func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, arrived int64, seqs []int64) (int, error) {
+	now, err := in.h.TimeIn(ctx, tx)
+	if err != nil {
+		return 0, err
+	}
+	last, err := in.move(ctx, tx, f, "taken", false)
+	if err != nil {
+		return 0, err
+	}
+	last = max(last, arrived)
+	slices.Sort(seqs)
+	rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
+		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE seq", seqs, " ORDER BY seq"+in.h.Locking(handle.LockExclusive))
+	if err != nil {
+		return 0, err
+	}
+	set := handle.SlotSet{}
+	for _, t := range rows {
+		set.Add(t.Slot)
+	}
+	slots, err := in.h.LockSlotsThere(ctx, tx, set, handle.LockShared)
+	if err != nil {
+		return 0, err
+	}
+	rows = slices.DeleteFunc(rows, func(t task.Task) bool {
+		s, there := slots[t.Slot]
+		return !there || s.Unsure || s.HasSent(&t) || task.IsRun(t.Seq) || !t.AtRest(t.Phase(s.Claimed, s.Done))
+	})
+	if len(rows) == 0 {
+		return 0, nil
+	}
+	slices.SortFunc(rows, func(a, b task.Task) int { // the nearest come first
+		return cmp.Or(cmp.Compare(task.HeldSince(a.Pos), task.HeldSince(b.Pos)), cmp.Compare(a.Seq, b.Seq))
+	})
+	waiting, err := in.takeWaiting(ctx, tx, rows)
+	if err != nil {
+		return 0, err
+	}
+	var left []leaver
+	gone := make([]int64, 0, len(rows))
+	for i := range rows {
+		t := &rows[i]
+		gone = append(gone, t.Seq)
+		left = append(append(left, leaver{Task: t}), waiting[task.Ident(t.Topic, t.ID)]...)
+	}
+	if err := deleteTasks(ctx, tx, gone); err != nil {
+		return 0, err
+	}
+	if err := insertLeavers(ctx, tx, f, last, now.UnixMilli(), left); err != nil {
+		return 0, err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE homes SET taken = ? WHERE n = ?", last+int64(len(left)), f.N)
+	return len(rows), err
+}
+
+// takeWaiting takes the changes that wait for tasks out of their table, in the order of arrival.
+func (in Moves) takeWaiting(ctx context.Context, tx *sql.Tx, rows []task.Task) (map[[16]byte][]leaver, error) {
+	keys := tables.Idents(rows, func(t task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
+	slices.SortFunc(keys, compareKeys)
+	found, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, w *leaver) error { return r.Scan(&w.Seq, &w.Ident, &w.Report, &w.Request) },
+		"SELECT seq, ident, report, request FROM waiting WHERE ident", keys, " ORDER BY arrived"+in.h.Locking(handle.LockExclusive))
+	if err != nil {
+		return nil, fmt.Errorf("reading what waits for %d tasks: %w", len(rows), err)
+	}
+	out, seqs := map[[16]byte][]leaver{}, make([]int64, 0, len(found))
+	for _, w := range found {
+		key := [16]byte(w.Ident)
+		out[key], seqs = append(out[key], w), append(seqs, w.Seq)
+	}
+	slices.Sort(seqs)
+	return out, tables.ExecIn(ctx, tx, "DELETE FROM waiting WHERE seq", seqs)
+}
+
+func insertLeavers(ctx context.Context, tx *sql.Tx, f Following, last, now int64, left []leaver) error {
+	rows := make([]Leaver, len(left))
+	for i, l := range left {
+		var b bytes.Buffer
+		if err := gob.NewEncoder(&b).Encode(l); err != nil { // not JSON: names may be any bytes
+			return fmt.Errorf("encoding what leaves: %w", err)
+		}
+		rows[i] = Leaver{last + int64(i) + 1, b.Bytes()}
+	}
+	return tables.Pieces(rows, func(l Leaver) int { return len(l.data) }, func(part []Leaver) error {
+		a := make([]any, 0, 4*len(part))
+		for _, l := range part {
+			a = append(a, []byte(f.Token), l.Num, now, l.data)
+		}
+		_, err := tx.ExecContext(ctx, "INSERT INTO leaving (token, num, at, data) VALUES "+strings.Repeat(",(?,?,?,?)", len(part))[1:], a...)
+		return err
+	})
+}
+
+// Leavers reads some of what has left behind a number, in order.
+func (in Moves) Leavers(ctx context.Context, f Following, after int64) (out []Leaver, err error) {
+	rows, err := in.h.DB.QueryContext(ctx, "SELECT num, data FROM leaving WHERE token = ? AND num > ? ORDER BY num LIMIT ?", []byte(f.Token), after, followRows)
+	if err != nil {
+		return nil, fmt.Errorf("reading what has left: %w", err)
+	}
+	defer rows.Close()
+	for bytes := 0; bytes < followBytes && rows.Next(); {
+		var l Leaver
+		if err := rows.Scan(&l.Num, &l.data); err != nil {
+			return nil, err
+		}
+		out, bytes = append(out, l), bytes+len(l.data)
+	}
+	return out, rows.Err()
+}
+
+// PutBack puts a page of what has left back into the line, while the rule is only announced. False:
+// nothing is left to put back.
+func (in Moves) PutBack(ctx context.Context, f Following) (more bool, err error) {
+	page, err := in.Leavers(ctx, f, 0)
+	if err != nil || len(page) == 0 {
+		return false, err
+	}
+	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
+		held, err := in.move(ctx, tx, f, "held", false)
+		if err != nil || held != 0 {
+			more = false
+			return err
+		}
+		more = true
+		nums := make([]int64, len(page))
+		for i, l := range page {
+			nums[i] = l.Num
+		}
+		there, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, n *int64) error { return r.Scan(n) }, "SELECT num FROM leaving WHERE num", nums, " AND token = ?"+in.h.Locking(handle.LockExclusive), []byte(f.Token))
+		if err != nil {
+			return err
+		}
+		rest := slices.DeleteFunc(slices.Clone(page), func(l Leaver) bool { return !slices.Contains(there, l.Num) }) // another one was quicker
+		if _, err := in.admit(ctx, tx, rest); err != nil {
+			return err
+		}
+		return tables.ExecIn(ctx, tx, "DELETE FROM leaving WHERE token = ? AND num", nums, []byte(f.Token))
+	})
+	return more, wrap.Err(err, "putting %d tasks back into the line", len(page))
+}
+
+// Left tells whether something has left that was not put back. tx has the lock of the rules, and
+// has the rule's row from then on: so nothing leaves that nobody has seen.
+func (in Moves) Left(ctx context.Context, tx *sql.Tx, f Following) (bool, error) {
+	if _, err := in.move(ctx, tx, f, "n", false); errors.Is(err, ErrNoMove) {
+		return false, nil
+	} else if err != nil {
+		return false, wrap.Err(err, "locking a rule that is taken back")
+	}
+	_, left, err := tables.One[int64](ctx, tx, "SELECT num FROM leaving WHERE token = ? LIMIT 1"+in.h.Locking(handle.LockShared), []byte(f.Token))
+	return left, wrap.Err(err, "looking for tasks that have left")
+}
+
+// Remains is what a database still has of some identities whose targets have left it.
+type Remains struct {
+	Seqs  []int64 // of tasks that have not ended
+	Wait  bool    // changes wait for some of them
+	Taken int64   // the last number that has left
+}
+
+// Remains looks for what is left of identities with a matching target. Where nothing is, nothing
+// comes back: all of it has a number up to Taken.
+func (in Moves) Remains(ctx context.Context, f Following, idents [][16]byte, matches func(topic string) bool) (out Remains, err error) {
+	keys := tables.Idents(idents, func(id [16]byte) [16]byte { return id })
+	slices.SortFunc(keys, compareKeys)
+	// Waiting changes come first: they may become tasks.
+	waiting, err := tables.FetchIn(ctx, in.h.Reads(), scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE ident", keys, "")
+	if err != nil {
+		return out, fmt.Errorf("looking for what waits for tasks that follow: %w", err)
+	}
+	out.Wait = slices.ContainsFunc(waiting, func(h waitingChange) bool { return h.of(matches) })
+	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Topic) },
+		"SELECT t.seq, t.topic FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.ident", keys, "")
+	if err != nil {
+		return out, fmt.Errorf("looking for tasks that follow: %w", err)
+	}
+	for _, t := range rows {
+		if matches(t.Topic) {
+			out.Seqs = append(out.Seqs, t.Seq)
+		}
+	}
+	out.Taken, _, err = in.Progress(ctx, f)
+	return out, err
+}
+
+// ErrUnderWay: a delivery of the targets is under way.
+var ErrUnderWay = errors.New("a delivery is under way")
+
+// asideAhead is longer than a sending without an answer is set aside for.
+const asideAhead = 15 * time.Second
+
+// AtRest fails with ErrUnderWay if a task of the targets is claimed, or may be, or was set aside
+// because its broker has not answered: it would not follow. Nobody claims one until the transaction
+// ends. topic is the only target; "": there may be several.
+func (in Moves) AtRest(ctx context.Context, tx *sql.Tx, topic string, matches func(topic string) bool) error {
+	rows, err := in.h.Slots(ctx, tx)
+	if err != nil {
+		return err
+	}
+	set := handle.SlotSet{}
+	for _, s := range rows {
+		set.Add(s.Slot)
+	}
+	slots, err := in.h.LockSlots(ctx, tx, set, handle.LockShared)
+	if err != nil {
+		return err
+	}
+	only, lanes := "", []any(nil)
+	if topic != "" {
+		key, err := in.h.LaneKeyIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, lane := range key.Lanes(topic) {
+			lanes = append(lanes, int64(lane))
+		}
+		only = " AND lane IN (" + tables.Marks(len(lanes)) + ")"
+	}
+	for _, s := range rows {
+		s := slots[s.Slot]
+		if s.Unsure {
+			return fmt.Errorf("%w: the dispatchers have not compared their slots with the database yet", ErrUnderWay)
+		}
+		if s.Claimed <= s.Done {
+			continue
+		}
+		topics, err := tables.Column[string](ctx, tx, "SELECT DISTINCT topic FROM tasks WHERE slot = ? AND pos > ? AND pos <= ?"+only, append([]any{s.Slot, s.Done, s.Claimed}, lanes...)...)
+		if err != nil {
+			return fmt.Errorf("looking for what is claimed: %w", err)
+		}
+		if topic, some := firstMatching(topics, matches); some {
+			return fmt.Errorf("%w: of the target %s", ErrUnderWay, topic)
+		}
+	}
+	now, err := in.h.TimeIn(ctx, tx)
+	if err != nil {
+		return err
+	}
+	topics, err := tables.Column[string](ctx, tx, "SELECT DISTINCT t.topic FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos <= ? AND t.state = ? AND t.idle <> t.pos"+only,
+		append([]any{now.Add(asideAhead).UnixMilli(), int(task.StateRetry)}, lanes...)...)
+	if err != nil {
+		return fmt.Errorf("looking for what a broker has not answered: %w", err)
+	}
+	if topic, some := firstMatching(topics, matches); some {
+		return fmt.Errorf("%w: its broker has not answered, of the target %s", ErrUnderWay, topic)
+	}
+	return nil
+}
+
+func firstMatching(topics []string, matches func(topic string) bool) (string, bool) {
+	if i := slices.IndexFunc(topics, matches); i >= 0 {
+		return topics[i], true
+	}
+	return "", false
+}
+
+// RunOf returns a target among those that match with an unfinished task whose number is of this
+// database alone: a run of a timer, or a letter replayed with changes. "": there is none.
+func (in Moves) RunOf(ctx context.Context, matches func(topic string) bool) (string, error) {
+	topics, err := tables.Column[string](ctx, in.h.Reads(), "SELECT DISTINCT t.topic FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.seq >= ? AND t.seq < ? AND t.pos > s.done",
+		task.Seq(task.RunSource, 0), task.Seq(task.RunSource+1, 0))
+	for _, topic := range topics {
+		if matches(topic) {
+			return topic, nil
+		}
+	}
+	return "", wrap.Err(err, "looking for runs of timers")
+}
+
+// RetireLeft deletes what left for another database before an instant, and has arrived there, a
+// piece at a time.
+func (in Moves) RetireLeft(ctx context.Context, before int64) (int, error) {
+	tokens, err := tables.Column[[]byte](ctx, in.h.Reads(), "SELECT DISTINCT token FROM leaving")
+	for _, token := range tokens {
+		var nums []int64
+		nums, err = tables.Column[int64](ctx, in.h.Reads(), "SELECT num FROM leaving WHERE token = ? AND at < ? AND NOT EXISTS (SELECT 1 FROM homes WHERE token = ? AND followed = 0) ORDER BY num LIMIT ?", token, before, token, tables.MaxRows)
+		if err != nil || len(nums) == 0 {
+			continue
+		}
+		_, err = in.h.Exec(ctx, "DELETE FROM leaving WHERE token = ? AND num IN ("+tables.Ints(nums)+")", token)
+		return len(nums), wrap.Err(err, "deleting what has left for another database")
+	}
+	return 0, wrap.Err(err, "looking for what has left for another database")
+}
