@@ -41,6 +41,9 @@ func newOperation(o admin.Operation) Operation {
 		Who: o.Actor().String(), At: o.Created, Changed: o.Changed, Why: o.Why, Request: asked(o.Request)}
 }
 
+// Running reports whether the services are still at it.
+func (o Operation) Running() bool { return o.State == admin.OperationRuns }
+
 // asked returns a job's request without how far it has come: that names places of tasks.
 func asked(request []byte) json.RawMessage {
 	var j job
@@ -83,7 +86,7 @@ var shownFigures = map[string][][2]string{
 }
 
 // Figures returns the numbers of the result so far.
-func (o *Operation) Figures() (out []Figure) {
+func (o Operation) Figures() (out []Figure) {
 	var result map[string]any
 	_ = json.Unmarshal(o.Result, &result) // it is ours
 	for _, f := range shownFigures[o.What] {
@@ -94,7 +97,7 @@ func (o *Operation) Figures() (out []Figure) {
 }
 
 // Skips counts why letters were skipped, of the last ones of a replay, which the result has.
-func (o *Operation) Skips() map[string]int64 {
+func (o Operation) Skips() map[string]int64 {
 	var result ReplayedMany
 	if o.What != replaying || json.Unmarshal(o.Result, &result) != nil {
 		return nil

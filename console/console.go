@@ -45,7 +45,9 @@ func Mount(mux *http.ServeMux, version string) {
 		"GET /deadletter":   c.letter,
 		"POST /deadletter":  c.editLetter,
 		"POST /deadletters": c.changeLetters,
-		"GET /replayed":     c.replayed,
+		"GET /operations":   c.operations,
+		"GET /operation":    c.operation,
+		"POST /operations":  c.stopOperation,
 		"GET /cluster":      c.cluster,
 		"GET /audit":        c.audit,
 

@@ -90,20 +90,6 @@ type confirmation struct {
 // replaced is a setting that a change is about. With equal values it stays.
 type replaced struct{ What, Was, Becomes string }
 
-// progressBar shows how far a change of many has come, and goes on with it.
-type progressBar struct {
-	What, Name           string
-	Path                 string
-	Stop                 string // where to look when it is stopped
-	Done, Total, Percent int64
-	Again                []field // of the continuing form
-}
-
-func newProgressBar(b progressBar) view {
-	b.Percent = min(100, b.Done*100/max(b.Total, 1))
-	return view{page: "progress", title: b.What, data: b}
-}
-
 // confirmed tells whether the form of a confirmation was sent. An address alone confirms nothing.
 func confirmed(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.PostFormValue("confirmed") != ""

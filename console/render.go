@@ -72,16 +72,16 @@ type section struct {
 
 var sections = []section{
 	{Path: "/", Name: "Overview"}, {Path: "/find", Name: "Find"}, {Path: "/targets", Name: "Targets"}, {Path: "/timers", Name: "Timers"},
-	{Path: "/deadletters", Name: "Dead letters"}, {Path: "/cluster", Name: "Cluster"}, {Path: "/audit", Name: "Audit"},
+	{Path: "/deadletters", Name: "Dead letters"}, {Path: "/operations", Name: "Operations"}, {Path: "/cluster", Name: "Cluster"}, {Path: "/audit", Name: "Audit"},
 }
 
 // ages are of the pages that can become old. A walk through many tasks is not repeated by itself.
 var ages = map[string]string{
-	"overview": "live", "task": "live", "targets": "live", "timer": "live", "cluster": "live", "replayed": "live",
+	"overview": "live", "task": "live", "targets": "live", "timer": "live", "cluster": "live", "operations": "live", "operation": "live",
 	"find": "still", "timers": "still", "deadletters": "still", "deadletter": "still", "audit": "still",
 }
 
-var sectionOf = map[string]string{"/task": "/find", "/timer": "/timers", "/deadletter": "/deadletters", "/replayed": "/deadletters"}
+var sectionOf = map[string]string{"/task": "/find", "/timer": "/timers", "/deadletter": "/deadletters", "/operation": "/operations"}
 
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v view) {
 	if v.to != "" {

@@ -316,7 +316,7 @@ func (c *Console) runTimer(r *http.Request, f timerForm) (view, error) {
 	return view{to: back, outcome: &out}, nil
 }
 
-// backfillTimer counts the missing runs of a range, and then makes them.
+// backfillTimer counts the missing runs of a range, and then has them made.
 func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
 	from, err := instant(r, "from")
 	if err == nil && from == (api.Instant{}) {
@@ -326,21 +326,21 @@ func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
 	if err := cmp.Or(err, errTo); err != nil {
 		return view{}, err
 	}
-	back, request := timerPath(f.Topic, f.ID), api.Backfill{From: from, To: to, DryRun: !confirmed(r)}
+	path, back := timerAPI(f.Topic, f.ID)+"/backfill", timerPath(f.Topic, f.ID)
+	if confirmed(r) {
+		return c.begin(r, path, api.Backfill{From: from, To: to})
+	}
 	var done api.Backfilled
-	if _, err := c.inside.call(r.Context(), http.MethodPost, timerAPI(f.Topic, f.ID)+"/backfill", request, &done); err != nil {
+	if _, err := c.inside.call(r.Context(), http.MethodPost, path, api.Backfill{From: from, To: to, DryRun: true}, &done); err != nil {
 		return view{}, err
 	}
 	n := func(what string, n int) string { return what + " " + digits(int64(n)) }
-	text := n(map[bool]string{true: "Made", false: "Would make"}[confirmed(r)], done.Made) + " · " + n("were there", done.Existing) + " · " + n("still to come", done.Coming) + " · " + n("forgotten", done.Forgotten)
+	text := n("Would make", done.Made) + " · " + n("were there", done.Existing) + " · " + n("still to come", done.Coming) + " · " + n("forgotten", done.Forgotten)
 	if done.BeforeSet > 0 {
 		text += " · " + n("from before the timer was set", done.BeforeSet)
 	}
 	if done.Next > 0 {
-		text += ". Its time ended at " + utc(done.Next) + ": the same again goes on"
-	}
-	if confirmed(r) {
-		return view{to: back, outcome: &outcome{Text: text + "."}}, nil
+		text += ". The count ends at " + utc(done.Next)
 	}
 	return view{page: "confirm", title: timerActions["backfill"], data: confirmation{What: timerActions["backfill"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: text + ".",
 		Fields: []field{{"do", "backfill"}, {"topic", f.Topic}, {"id", f.ID}, {"from", written(from)}, {"to", written(to)}}}}, nil

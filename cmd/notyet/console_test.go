@@ -35,6 +35,19 @@ func (d *dev) post(t *testing.T, path string, fields ...string) string {
 	return string(text)
 }
 
+// operate sends the form of a change of many, and loads the operation's page until it has ended.
+func (d *dev) operate(t *testing.T, path string, fields ...string) (text string) {
+	t.Helper()
+	text = d.post(t, path, fields...)
+	id := regexp.MustCompile(`<h1>Operation (\d+)<`).FindStringSubmatch(text)
+	require.NotNil(t, id, text)
+	require.Eventually(t, func() bool {
+		text = d.page(t, "/operation?id="+id[1])
+		return !strings.Contains(text, ">running</span>")
+	}, time.Minute, 20*time.Millisecond)
+	return text
+}
+
 func (d *dev) page(t *testing.T, path string) string {
 	t.Helper()
 	resp, err := http.Get("http://" + d.http + path) //nolint:noctx // a test's
@@ -128,10 +141,10 @@ func TestConsoleCancelsByTag(t *testing.T) {
 	question := d.page(t, "/find?do=cancel&tag=campaign")
 	require.Contains(t, question, "3 tasks now")
 	require.Contains(t, question, "tag campaign")
-	require.Contains(t, d.post(t, "/find", "do", "cancel", "tag", "campaign"), "Cancelled 3 · too late 0")
+	require.Contains(t, d.operate(t, "/find", "do", "cancel", "tag", "campaign"), "Cancelled 3 · too late 0")
 	require.Contains(t, d.cmd(t, "get", "mails", "a").stdout, "cancelled")
 	require.Contains(t, d.cmd(t, "get", "mails", "other").stdout, "pending")
-	require.Contains(t, d.page(t, "/audit?what=cancel+many"), "campaign")
+	require.Contains(t, d.page(t, "/audit?what=operation"), "campaign")
 	resp, err := http.PostForm("http://"+d.http+"/find", url.Values{"do": {"cancel"}, "confirmed": {"yes"}}) //nolint:noctx // a test's
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -149,7 +162,7 @@ func TestConsoleMakesRuns(t *testing.T) {
 	require.Contains(t, d.page(t, "/timer?do=run&topic=orders&id=hourly"), "Make this run")
 	require.Contains(t, d.post(t, "/timer", "do", "run", "topic", "orders", "id", "hourly"), "it is due now")
 	from := time.Now().Add(-150 * time.Minute).UTC().Format(time.RFC3339)
-	require.Regexp(t, "Made [23] · were there 0", d.post(t, "/timer", "do", "backfill", "topic", "orders", "id", "hourly", "from", from))
+	require.Regexp(t, "Made [23] · were there 0", d.operate(t, "/timer", "do", "backfill", "topic", "orders", "id", "hourly", "from", from))
 	require.Eventually(t, func() bool { return strings.Count(d.page(t, "/timer?topic=orders&id=hourly"), ">delivered") >= 2 }, time.Minute, 20*time.Millisecond)
 	require.Regexp(t, "Would make 0 · were there [23]", d.page(t, "/timer?do=backfill&topic=orders&id=hourly&from="+url.QueryEscape(from)))
 	r := d.cmd(t, "timer", "backfill", "orders", "hourly", "--from", "150m", "--dry-run")
@@ -206,7 +219,7 @@ func TestConsoleTimers(t *testing.T) {
 	require.Contains(t, d.page(t, "/timers"), "No timer is like that")
 }
 
-func TestConsoleReplaysAndPurgesAPageAtATime(t *testing.T) {
+func TestConsoleReplaysAndPurges(t *testing.T) {
 	d := startDev(t)
 	for _, id := range []string{"a", "b", "c"} { // too late, so that they die
 		require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", id, "--at", "2020-01-01T00:00:00Z", "--max-lateness", "1s", "--value", id).code)
@@ -216,10 +229,10 @@ func TestConsoleReplaysAndPurgesAPageAtATime(t *testing.T) {
 	}
 	asked := d.post(t, "/deadletters", "do", "replay", "topic", "orders", "confirmed", "")
 	require.Contains(t, asked, "3 dead letters now")
-	done := d.post(t, "/deadletters", "do", "replay", "topic", "orders", "total", "3")
+	done := d.operate(t, "/deadletters", "do", "replay", "topic", "orders")
 	require.Contains(t, done, "Replayed 3 · skipped 0")
 	first(t, d.kafka, "orders")
-	done = d.post(t, "/deadletters", "do", "purge", "topic", "orders", "replayed", "on", "total", "3")
+	done = d.operate(t, "/deadletters", "do", "purge", "topic", "orders", "replayed", "on")
 	require.Contains(t, done, "Deleted 3")
 	require.Contains(t, d.page(t, "/deadletters?replayed=on"), "No dead letter is like that")
 	require.Contains(t, d.page(t, "/audit"), "purge")

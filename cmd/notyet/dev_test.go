@@ -264,8 +264,8 @@ func TestDeadLetters(t *testing.T) {
 	var said replayed
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &said))
 	require.Equal(t, replayed{Replayed: 1, Reasons: map[string]int64{}}, replayed{Replayed: said.Replayed, Skipped: said.Skipped, Reasons: said.Reasons})
-	outcome := "/replayed?at=1700000000000&done=1&task_id=" + found[0].TaskID
-	require.Eventually(t, func() bool { return regexpIn(d.page(t, outcome), "Replayed 1 · skipped 0 · died again 1<") }, time.Minute, 20*time.Millisecond)
+	again := "/api/v1/deadletters/count?died_again_since=1700000000000&task_id=" + found[0].TaskID
+	require.Eventually(t, func() bool { return strings.Contains(d.page(t, again), `"count":1`) }, time.Minute, 20*time.Millisecond)
 	r = d.cmd(t, "deadletter", "replay", id, "4242")
 	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.stdout, "it has been replayed already")

@@ -1,5 +1,5 @@
-// The pages are whole without this script. It says how old a page is and refreshes it in place, shows
-// a timer's runs while it is typed, and goes on with work that is done in pages.
+// The pages are whole without this script. It says how old a page is and refreshes it in place, and
+// shows a timer's runs while it is typed.
 "use strict";
 
 const refreshEvery = 5000, oldAfter = 15000;
@@ -128,12 +128,6 @@ if (form) {
       } catch { /* the runs are shown before the timer is set, too */ }
     }, 300);
   });
-}
-
-const more = document.querySelector("form[data-go-on]");
-if (more) {
-  const going = setTimeout(() => more.requestSubmit(), 300);
-  document.getElementById("stop").addEventListener("click", () => clearTimeout(going));
 }
 
 // A question that came with a form too large for an address would be asked for again by Back.

@@ -1,7 +1,9 @@
 package browser
 
 import (
+	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +31,8 @@ func pages(t *testing.T, s *stack) map[string]string {
 		timerPage("shop.orders", "report"):   "Europe/Berlin",
 		"/deadletters":                       "shop.dead",
 		"/deadletter?id=" + s.firstLetter(t): "Died",
+		"/operations":                        "cancel-many",
+		"/operation?id=1":                    "Cancelled",
 		"/cluster":                           "Claimed up to",
 		"/audit":                             "shop.paused",
 	}
@@ -52,6 +56,11 @@ func fill(t *testing.T, s *stack) {
 	require.Equal(t, 200, s.call(t, "PATCH", "/targets/shop.paused", fields{"paused": true}, nil))
 	require.Less(t, s.call(t, "PUT", "/timers/shop.orders/report?wait=5s", fields{"cron": "30 9 * * mon-fri", "timezone": "Europe/Berlin"}, nil), 300)
 	s.dead(t, "shop.dead", 3)
+	require.Equal(t, 202, s.call(t, "POST", "/tasks/cancel-many?async=true", fields{"id_prefix": hostile + "none"}, nil))
+	require.Eventually(t, func() bool {
+		var o struct{ State string }
+		return s.call(t, "GET", "/operations/1", fields{}, &o) == 200 && o.State == "done"
+	}, bound, 10*time.Millisecond)
 }
 
 // Every page, for every role, on a screen and on a phone, bright and dark: it shows what it is for, fits its width, and the browser has
@@ -223,7 +232,7 @@ func TestTimersAreSet(t *testing.T) {
 	p.sees("No timer is like that.")
 }
 
-// Replays and deletes in pages go on by themselves, with a bar.
+// Replays and deletes are operations, which go on by themselves.
 func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
 	s := startStack(t)
 	p := newTab(t, s.base, "")
@@ -238,7 +247,7 @@ func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
 	p.click("#purge")
 	p.sees("5")
 	p.click("#confirm")
-	p.sees("Deleted 5 dead letters.")
+	p.seesIn("#result", "Deleted 5")
 	require.Zero(t, s.letters(t, "shop.dead"))
 
 	s.dead(t, "shop.again", 2)
@@ -246,8 +255,56 @@ func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
 	p.click("#replay")
 	p.click("#confirm")
 	p.sees("Replayed 2 · skipped 0")
-	p.open("/audit?what=replay")
+	p.open("/audit?what=operation")
 	p.seesIn("#audit", "shop.again")
+}
+
+// The page of an operation is refreshed in place to its end. A click stops one, also without a script.
+func TestOperationsAreShownAndStopped(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	for i := range 60 { // more than a refresh is away
+		s.schedule(t, "shop.many", fmt.Sprint("many-", i), nil)
+	}
+	begin := func(id string) {
+		p.open("/find?topic=shop.many&q=" + id)
+		p.click("#cancel-many")
+		p.click("#confirm")
+		p.sees("Cancel these tasks", "All operations")
+	}
+	begin("many-")
+	p.seesIn("#operation .state", "done")
+	p.seesIn("#result", "Cancelled 60")
+	require.EqualValues(t, 60, eval[float64](p, `document.querySelector("#operation progress").value`))
+	require.Equal(t, "operation 1", eval[string](p, `document.querySelector("#operation progress").getAttribute("aria-label")`))
+	p.click("#back")
+	p.sees("To come")
+	p.click(`nav a[href="/operations"]`)
+	p.seesIn("#operations", "60 of 60")
+
+	require.Less(t, s.call(t, "PUT", "/timers/shop.runs/often?wait=5s", fields{"cron": "* * * * * *", "value": "v"}, nil), 300)
+	slow := func(hours time.Duration) string { // 9,000 runs
+		var o struct{ ID int }
+		from := time.Now().Add(-hours * time.Hour)
+		require.Equal(t, 202, s.call(t, "POST", "/timers/shop.runs/often/backfill?async=true", fields{"from": from, "to": from.Add(150 * time.Minute)}, &o))
+		return fmt.Sprint("/operations/", o.ID)
+	}
+	first := slow(6)
+	p.open(strings.Replace(first, "s/", "?id=", 1))
+	p.seesIn("#operation .state", "running")
+	eval[any](p, `void (window.same = document.querySelector("#operation progress"))`)
+	require.Equal(t, 200, s.call(t, "DELETE", first, fields{}, nil))
+	p.seesIn("#operation .state", "stopped")
+	require.True(t, eval[bool](p, `same.isConnected && !document.querySelector("#operation button")`), "in place")
+	for i := range time.Duration(3) {
+		slow(12 + 6*i)
+	}
+	p.withoutScripts()
+	p.open("/operations")
+	p.click("#operations button")
+	p.seesIn("#outcome", "Stopped")
+	p.seesIn("#operation .state", "stopped")
 }
 
 // Without a mouse: everything can be reached with Tab, and what has the focus can be seen.

@@ -72,7 +72,8 @@ func TestJobsAtNightTakeFewClicks(t *testing.T) {
 		p.click("#backfill")
 		p.sees("Would make 1")
 		p.click("#confirm")
-		p.seesIn("#outcome", "Made 1")
+		p.seesIn("#result", "Made 1")
+		p.open(timerPage("shop.reports", "nightly"))
 		p.seesIn("#last", "delivered")
 	})
 	job(4, func() { // a campaign is cancelled by its tag
@@ -82,7 +83,7 @@ func TestJobsAtNightTakeFewClicks(t *testing.T) {
 		p.click("#cancel-many")
 		p.sees("2 tasks now")
 		p.click("#confirm")
-		p.seesIn("#outcome", "Cancelled 2 · too late 0")
+		p.seesIn("#result", "Cancelled 2 · too late 0")
 		require.Equal(t, "pending", s.state(t, "shop.mails", "mail-3"))
 	})
 	p.open(taskPage("shop.mails", "mail-3")) // from the task, its target
