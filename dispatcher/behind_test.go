@@ -19,6 +19,7 @@ import (
 	"github.com/notyet/notyet/dispatcher/flight"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/line"
 	"github.com/notyet/notyet/test/recordtest"
 )
@@ -247,7 +248,10 @@ func TestACancelOfWhatAProducerHasAndTheDatabaseLacks(t *testing.T) {
 			loads.Remove()
 			f.eventually("the slot is taken", func() bool { return d.trust.copies.Behind() == 1 && d.owned() == 1 })
 			f.source.Next = next
-			told := f.answers(f.schedule(request, cancelRecord("orders", "a")))
+			told := f.answers(f.again(request, cancelRecord("orders", "a")))
+			undecided, err := intake.New(f.store).Undecided(t.Context(), 10)
+			require.NoError(t, err)
+			require.Zero(t, undecided)
 			f.eventually("the cancel is decided", func() bool { told = append(told, f.resolved()...); return len(told) == 1 })
 			require.Equal(t, []schemas.State{schemas.StateTooLate}, told)
 			answer()

@@ -137,6 +137,8 @@ func (fl Owning) SlotsRead(slots []store.Slot, before Known) (unsure []Unsure) {
 		l := fl.slots[s.Slot]
 		switch {
 		case l == nil || l != h.slot || l.releasing && s.Epoch == l.epoch && s.Owner == "": // it is being given back: see Released
+		case s.Epoch < l.epoch:
+			fl.abandonOurs(l, "the database was set back: it has forgotten that the slot was taken")
 		case s.Epoch != l.epoch || s.Owner != fl.cfg.MemberID:
 			fl.abandon(l, "the database says that it is not ours")
 		case s.Claimed < h.claimed || s.Done < h.done:

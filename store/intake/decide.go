@@ -72,7 +72,7 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 	// Unless the task is surely sent once, another record of it may follow, as from the next
 	// owner's memory, after later uses of the id. So such a report waits for the owner, and so does
 	// one behind another report.
-	if c.Report != nil && phase == task.InFlight && id.queue.reports == 0 && id.now.State == task.StateLine && w.slots[id.now.Slot].SentOnce(id.now) {
+	if c.Report != nil && phase == task.InFlight && id.queue.reports == 0 && id.now.State == task.StateLine && w.slots[id.now.Slot].SentOnce(id.now.Pos) {
 		phase = task.SentOnce
 	}
 	began := time.Now()
@@ -82,6 +82,9 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 		return false
 	}
 	id.now = v.Next
+	if id.now != id.before && w.keepSent(id.now) && id.now.Due > w.now { // it was fired
+		id.now.Due, id.now.Pos = w.now, w.now
+	}
 	w.merged.bytes += v.Cost
 	if v.ToldTooLate {
 		w.taken = append(w.taken, id.now.Seq)

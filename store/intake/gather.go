@@ -103,7 +103,7 @@ func inOrder(a, b *identity) int { return slices.Compare(a.key[:], b.key[:]) }
 func compareKeys(a, b any) int { return slices.Compare(a.([]byte), b.([]byte)) }
 
 // splitFresh decides the common case before any lock: unknown identities, scheduled once. A second
-// request depends on the slot: see asKnown.
+// request depends on the slot: see nowUnsure.
 func (w *work) splitFresh(list *[]*identity) error {
 	rest := (*list)[:0]
 	for _, id := range *list {

@@ -81,7 +81,7 @@ func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, arrived in
 	}
 	rows = slices.DeleteFunc(rows, func(t task.Task) bool {
 		s, there := slots[t.Slot]
-		return !there || s.Unsure || s.HasSent(&t) || task.IsRun(t.Seq) || !t.AtRest(t.Phase(s.Claimed, s.Done))
+		return !there || s.Unsure || task.IsRun(t.Seq) || !t.AtRest(t.Phase(s.Claimed, s.Done))
 	})
 	if len(rows) == 0 {
 		return 0, nil

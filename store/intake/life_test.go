@@ -2,6 +2,7 @@ package intake
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -419,13 +420,13 @@ func TestWhatProducersHaveIsOutOfReachBeforeItIsReadAgain(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
 				offset := s.offset
 				requests := func() []any {
-					return []any{s.schedule("one", in(time.Millisecond)), s.schedule("two", in(time.Millisecond)), s.schedule("free", in(time.Millisecond))}
+					return []any{s.schedule("one", in(time.Millisecond)), s.schedule("two", in(time.Millisecond)), s.schedule("free", in(time.Millisecond)), s.schedule("fired", in(time.Hour)), s.schedule("reported", in(time.Millisecond), wantReport)}
 				}
 				s.do(requests()...)
 				var known line.Known
-				for _, id := range []string{"one", "two"} {
+				for id, attempts := range map[string]int{"one": 1, "two": 1, "fired": 1, "reported": 2} {
 					row := s.row(id)
-					known.Sent = append(known.Sent, line.Sent{Slot: row.Slot, Seq: row.Seq, Number: task.SendNumber(0, 1)})
+					known.Sent = append(known.Sent, line.Sent{Slot: row.Slot, Seq: row.Seq, Number: task.SendNumber(0, attempts)})
 				}
 				s.restart("DELETE FROM tasks", fmt.Sprintf("UPDATE sources SET next_offset = %d WHERE src = %d", offset, s.source.ID))
 				s.offset = offset
@@ -434,19 +435,33 @@ func TestWhatProducersHaveIsOutOfReachBeforeItIsReadAgain(t *testing.T) {
 				if name == "the slots are given away" {
 					s.own()
 				}
+				again := s.batch(append(requests(), s.cancel("one"))...)
+				for i := range again.Changes {
+					again.Changes[i].Again = true
+				}
 				told := map[string]schemas.State{}
-				for _, e := range s.do(append(requests(), s.cancel("one"))...) {
+				for _, e := range s.apply(again) {
 					told[e.ID] = e.State
 				}
 				require.Equal(t, schemas.StateTooLate, told["one"])
 				require.Equal(t, schemas.StateTooLate, s.answer(s.cancel("two")))
 				require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("free")))
+				require.Equal(t, schemas.StateTooLate, s.answer(s.fire("fired")))
 				require.Empty(t, s.do(s.schedule("two", in(time.Hour))), "it waits for the delivery")
+				undecided, err := s.Undecided(s.ctx, math.MaxInt64)
+				require.NoError(t, err)
+				require.Zero(t, undecided)
+				for _, id := range []string{"one", "two", "fired", "reported"} {
+					require.Equal(t, task.StateRetry, s.row(id).State, id)
+				}
 				s.now += 1000
 				s.claim(s.now)
-				s.settle(s.now)
+				reported := s.row("reported")
+				s.settle(s.now, s.transition("reported", task.StateReport, s.now+60_000, 1))
+				require.Equal(t, "waiting_retry", s.state("fired"), "it is sent again when it is due, because nobody has read the fire yet")
 				require.Equal(t, []schemas.State{schemas.StateScheduled}, s.resolve())
 				require.Equal(t, schemas.StateCancelled, s.answer(s.cancel("two")))
+				require.Equal(t, schemas.StateSucceeded, s.answer(s.about(reported, 1, schemas.StatusOK)))
 			})
 		})
 	}

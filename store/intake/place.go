@@ -52,26 +52,50 @@ func (w *work) lockSlots(ctx context.Context, list []*identity) error {
 // placeFresh places new tasks under the lock: it stores late ones, and moves others whose place was
 // claimed meanwhile right behind claimed. None is delayed: tasks are released by due.
 func (w *work) placeFresh(ctx context.Context) error {
-	moves := map[int][]int64{}
+	moves, sent := map[int][]int64{}, []int64(nil)
 	for _, t := range w.fresh {
+		if w.keepSent(t) {
+			sent = append(sent, t.Seq)
+		}
 		if claimed := w.slots[t.Slot].Claimed; t.Pos <= claimed {
 			t.Pos = claimed + 1
 			moves[t.Slot] = append(moves[t.Slot], t.Seq)
 		}
-		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
-		w.applied.opened(t.Seq, 1, len(t.Body))
+		w.placed(t)
 	}
 	for slot, seqs := range moves {
 		if err := tables.ExecIn(ctx, w.tx, "UPDATE tasks SET pos = ? WHERE seq", seqs, w.slots[slot].Claimed+1); err != nil {
 			return fmt.Errorf("placing late tasks: %w", err)
 		}
 	}
+	if err := keepTaken(ctx, w.tx, sent); err != nil {
+		return err
+	}
 	for _, t := range w.late {
+		w.keepSent(t)
 		t.Pos = max(t.Due, w.slots[t.Slot].Claimed+1)
-		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
-		w.applied.opened(t.Seq, 1, len(t.Body))
+		w.placed(t)
 	}
 	return w.insertTasks(ctx, w.late)
+}
+
+// keepSent makes a new task one that is to be sent again, if the owner of its slot has sent it, and
+// the database has forgotten that and its request.
+func (w *work) keepSent(t *task.Task) bool {
+	if t == nil || t.State != task.StateLine || !w.slots[t.Slot].Sent.Have(t) {
+		return false
+	}
+	t.State = task.StateRetry
+	return true
+}
+
+func (w *work) placed(t *task.Task) {
+	due := t.Due
+	if t.State != task.StateLine {
+		due = t.Pos // of the next attempt
+	}
+	w.applied.Added = append(w.applied.Added, handle.NewPlace(t.Slot, t.Pos, t.Seq, due))
+	w.applied.opened(t.Seq, 1, len(t.Body))
 }
 
 // moved tells whether a task has ended with nothing changed but its place, state and attempts, as

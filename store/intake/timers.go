@@ -192,7 +192,7 @@ func (w *work) writeTimers(ctx context.Context) error {
 	}
 	var gone []int64
 	for _, t := range w.timers.pending {
-		switch slot := w.slots[t.Slot]; w.asKnown(&t, t.Phase(slot.Claimed, slot.Done)) {
+		switch slot := w.slots[t.Slot]; w.nowUnsure(&t, t.Phase(slot.Claimed, slot.Done)) {
 		case task.Pending:
 			gone = append(gone, t.Seq)
 			w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(&t))

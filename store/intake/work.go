@@ -55,25 +55,19 @@ func (w *work) phase(id *identity) task.Phase {
 	case id.now == nil:
 		return task.Ended
 	case id.now == id.before:
-		return w.asKnown(id.now, id.now.Phase(w.slots[id.now.Slot].Claimed, w.slots[id.now.Slot].Done))
+		return w.nowUnsure(id.now, id.now.Phase(w.slots[id.now.Slot].Claimed, w.slots[id.now.Slot].Done))
 	case id.now.Slot == task.OutOfLine:
 		return task.Ended
 	case id.now.State != task.StateLine:
-		return w.asKnown(id.now, task.Between)
+		return w.nowUnsure(id.now, task.Between)
 	}
-	return w.asKnown(id.now, task.Pending)
+	return w.nowUnsure(id.now, task.Pending)
 }
 
-// asKnown is the phase of an unclaimed task with regard to what the database may have forgotten: it
-// is Unsure if its slot is, and in flight if its slot's owner has sent it. Recoveries have proofs.
-func (w *work) asKnown(t *task.Task, ph task.Phase) task.Phase {
-	slot := w.slots[t.Slot]
-	switch {
-	case ph != task.Pending && ph != task.Between || w.intake.evidence != nil:
-	case slot.Unsure:
+// nowUnsure makes an unclaimed task's phase Unsure, if the slot is. Recoveries are always sure.
+func (w *work) nowUnsure(t *task.Task, ph task.Phase) task.Phase {
+	if (ph == task.Pending || ph == task.Between) && w.slots[t.Slot].Unsure && w.intake.evidence == nil {
 		return task.Unsure
-	case slot.HasSent(t):
-		return task.InFlight
 	}
 	return ph
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -124,19 +125,43 @@ func (l Line) remember(ctx context.Context, tx *sql.Tx, slots []handle.Slot, kno
 			seqs = append(seqs, t.Seq)
 		}
 	}
-	if err := tables.ExecIn(ctx, tx, "UPDATE tasks SET state = ?, idle = 0 WHERE seq", seqs, int(task.StateRetry)); err != nil || len(slotOf) == 0 {
+	if err := tables.ExecIn(ctx, tx, "UPDATE tasks SET state = ?, idle = 0 WHERE seq", seqs, int(task.StateRetry)); err != nil {
 		return err
 	}
-	now, err := l.h.TimeIn(ctx, tx)
-	for _, s := range slots {
-		forgotten := map[int64]int32{}
-		for seq, slot := range slotOf {
-			if slot == s.Slot {
-				forgotten[seq] = numbers[seq]
-			}
+	forgotten := map[int]map[int64]int32{} // numbers by slot and seq
+	for seq, slot := range slotOf {
+		if forgotten[slot] == nil {
+			forgotten[slot] = map[int64]int32{}
 		}
-		if err == nil && len(forgotten) > 0 {
-			_, err = tx.ExecContext(ctx, "UPDATE slots SET sent = ? WHERE slot = ?", []byte(s.Sent.With(forgotten, now.UnixMilli())), s.Slot)
+		forgotten[slot][seq] = numbers[seq]
+	}
+	return l.note(ctx, tx, slots, forgotten, slices.Collect(maps.Keys(slotOf)))
+}
+
+// note notes, in locked slots, the tasks that the database has forgotten, and leaves out old notes.
+func (l Line) note(ctx context.Context, tx *sql.Tx, slots []handle.Slot, forgotten map[int]map[int64]int32, seqs []int64) error {
+	there, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, seq *int64) error { return r.Scan(seq) }, "SELECT seq FROM tasks WHERE seq", seqs, "")
+	if err == nil && len(there) > 0 { // stored since they were to be locked
+		err = handle.ErrClaimed
+	}
+	if err != nil {
+		return fmt.Errorf("looking once more for %d tasks that producers have: %w", len(seqs), err)
+	}
+	if len(slots) == 0 {
+		return nil
+	}
+	numbers := make([]any, len(slots))
+	for i, s := range slots {
+		numbers[i] = s.Slot
+	}
+	rows, err := tables.Fetch(ctx, tx, func(r *sql.Rows, s *handle.Slot) error { return r.Scan(&s.Slot, &s.Sent) }, "SELECT slot, COALESCE(sent, '') FROM slots WHERE slot IN ("+tables.Marks(len(slots))+")", numbers...)
+	if err != nil {
+		return fmt.Errorf("reading what was sent and forgotten: %w", err)
+	}
+	now, err := l.h.TimeIn(ctx, tx)
+	for _, s := range rows {
+		if notes := s.Sent.With(forgotten[s.Slot], now.UnixMilli()); err == nil && notes != s.Sent {
+			_, err = tx.ExecContext(ctx, "UPDATE slots SET sent = ? WHERE slot = ?", []byte(notes), s.Slot)
 		}
 	}
 	return err

@@ -201,6 +201,9 @@ func (w *world) sample(ctx context.Context) {
 		}
 		for _, s := range slots {
 			now := history.SlotSample{Slot: s.Slot, Epoch: s.Epoch, Owner: s.Owner, Claimed: s.Claimed, Done: s.Done}
+			if s.GivenUp() { // soon it is gone, or made anew
+				now = history.SlotSample{Slot: s.Slot, Gone: true}
+			}
 			if now != last[s.Slot] {
 				last[s.Slot] = now
 				now.At = time.Now().UnixMilli()

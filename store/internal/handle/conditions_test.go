@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/notyet/notyet/task"
 )
 
 // A slot is held by an owner, and under this epoch: neither an earlier nor a later one.
@@ -29,10 +27,9 @@ func TestASlotIsIdleWhereItsOwnerHasIt(t *testing.T) {
 
 // What a slot's row says of it, at each edge.
 func TestWhatARowOfASlotSays(t *testing.T) {
-	require.True(t, Slot{Doubt: 7}.SentOnce(&task.Task{Pos: 8}))
-	require.False(t, Slot{Doubt: 7}.SentOnce(&task.Task{Pos: 7}), "a task up to there may have been sent before")
-	require.False(t, Slot{Doubt: 7, Unsure: true}.SentOnce(&task.Task{Pos: 8}))
-	require.False(t, Slot{Doubt: 7, Sent: SentNotes("").With(map[int64]int32{3: 1}, 0)}.SentOnce(&task.Task{Seq: 3, Pos: 8}), "it was sent before the database forgot it")
+	require.True(t, Slot{Doubt: 7}.SentOnce(8))
+	require.False(t, Slot{Doubt: 7}.SentOnce(7), "a task up to there may have been sent before")
+	require.False(t, Slot{Doubt: 7, Unsure: true}.SentOnce(8))
 
 	still := Change{Base: 4, Target: 4, Spread: 4}
 	for _, c := range []struct {

@@ -6,12 +6,14 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"github.com/notyet/notyet/task"
 )
 
 // SentNotes are notes in a slot's row of attempts that were sent, while the database had forgotten
-// their tasks. The scanner stores such a task again, and nobody may cancel or replace it then: it
-// counts as claimed until it is. Each note has the task's seq, the attempt's number and the time of
-// the note, and they are in the order of seq.
+// their tasks. The scanner stores such a task again, as one that is to be sent again: nobody may
+// cancel or replace it. Each note has the task's seq, the attempt's number and the time of the
+// note, and they are in the order of seq.
 type SentNotes string
 
 const sentNote = 8 + 4 + 8
@@ -26,14 +28,14 @@ func (n SentNotes) at(i int) (seq int64, number int32, noted int64) {
 	return int64(binary.BigEndian.Uint64(b)), int32(binary.BigEndian.Uint32(b[8:])), int64(binary.BigEndian.Uint64(b[12:]))
 }
 
-// Beyond tells whether an attempt of a task was sent whose number is beyond the one given.
-func (n SentNotes) Beyond(seq int64, number int32) bool {
-	i := sort.Search(n.len(), func(i int) bool { s, _, _ := n.at(i); return s >= seq })
+// Have tells whether an attempt of a task was sent that its row does not know of.
+func (n SentNotes) Have(t *task.Task) bool {
+	i := sort.Search(n.len(), func(i int) bool { seq, _, _ := n.at(i); return seq >= t.Seq })
 	if i == n.len() {
 		return false
 	}
-	s, noted, _ := n.at(i)
-	return s == seq && noted > number
+	seq, number, _ := n.at(i)
+	return seq == t.Seq && number > task.SendNumber(t.Replay, t.Attempt)
 }
 
 // With adds attempts, by seq, and leaves out old notes. now is in Unix ms.

@@ -21,13 +21,13 @@ import (
 // Slot is one line of tasks, with the two offsets that move along it.
 type Slot struct {
 	Slot    int
-	Epoch   int64  // of the assignment under which it was taken; a higher one fences a lower one
-	Owner   string // member id; empty when it is free
-	Claimed int64  // every task with pos <= Claimed is the owner's
-	Done    int64  // every task with pos <= Done is settled
-	Doubt   int64  // a task up to there may have been sent before its owner claimed it: by an earlier owner, or what the database has forgotten
-	Unsure  bool   // the database may have forgotten what the owner has claimed: see Handle.Unsure
-	Sent    SentNotes
+	Epoch   int64     // of the assignment under which it was taken; a higher one fences a lower one
+	Owner   string    // member id; empty when it is free
+	Claimed int64     // every task with pos <= Claimed is the owner's
+	Done    int64     // every task with pos <= Done is settled
+	Doubt   int64     // a task up to there may have been sent before its owner claimed it: by an earlier owner, or what the database has forgotten
+	Unsure  bool      // the database may have forgotten what the owner has claimed: see Handle.Unsure
+	Sent    SentNotes // of LockSlots alone
 	Change
 }
 
@@ -41,14 +41,7 @@ type Change struct {
 }
 
 // SentOnce: only the owner can have sent a claimed task that was never set aside, and once.
-func (s Slot) SentOnce(t *task.Task) bool {
-	return t.Pos > s.Doubt && !s.Unsure && !s.HasSent(t)
-}
-
-// HasSent: an owner has sent the task, and the database has forgotten that, and its request.
-func (s Slot) HasSent(t *task.Task) bool {
-	return s.Sent.Beyond(t.Seq, task.SendNumber(t.Replay, t.Attempt))
-}
+func (s Slot) SentOnce(pos int64) bool { return pos > s.Doubt && !s.Unsure }
 
 // Changing tells whether the number of slots changes.
 func (c Change) Changing() bool { return c.Base != c.Target }
@@ -94,7 +87,7 @@ type SlotEpoch struct {
 
 // SlotColumns are ScanSlot's columns of slots.
 func (h *Handle) SlotColumns() string {
-	return "slot, epoch, owner, claimed, done, CASE WHEN doubt_epoch = epoch THEN doubt ELSE claimed END, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn, COALESCE(sent, '')"
+	return "slot, epoch, owner, claimed, done, CASE WHEN doubt_epoch = epoch THEN doubt ELSE claimed END, " + h.Unsure("slots") + ", base, target, spread, moved, moved_held, turn"
 }
 
 // Unsure is the condition that a row of the named table slots is unsure: see store/life.go.
@@ -108,8 +101,14 @@ func (h *Handle) Unsure(table string) string {
 var ErrUnsure = errors.New("the database was started anew, and the dispatchers have not compared their slots with it yet")
 
 // ScanSlot reads a slot.
-func ScanSlot(r *sql.Rows, s *Slot) error {
-	return r.Scan(&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Doubt, &s.Unsure, &s.Base, &s.Target, &s.Spread, &s.Moved, &s.MovedHeld, &s.Turn, &s.Sent)
+func ScanSlot(r *sql.Rows, s *Slot) error { return r.Scan(s.columns()...) }
+
+func scanNotedSlot(r *sql.Rows, s *Slot) error {
+	return r.Scan(append([]any{&s.Sent}, s.columns()...)...)
+}
+
+func (s *Slot) columns() []any {
+	return []any{&s.Slot, &s.Epoch, &s.Owner, &s.Claimed, &s.Done, &s.Doubt, &s.Unsure, &s.Base, &s.Target, &s.Spread, &s.Moved, &s.MovedHeld, &s.Turn}
 }
 
 // NextTurn is the turn after those of all rows.
@@ -198,7 +197,7 @@ func (h *Handle) LockSlotsThere(ctx context.Context, tx *sql.Tx, set SlotSet, cl
 	if len(slots) == 0 {
 		return nil, nil
 	}
-	rows, err := tables.Fetch(ctx, tx, ScanSlot, "SELECT "+h.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") ORDER BY slot"+h.Locking(clause), tables.Args(slots)...)
+	rows, err := tables.Fetch(ctx, tx, scanNotedSlot, "SELECT COALESCE(sent, ''), "+h.SlotColumns()+" FROM slots WHERE slot IN ("+tables.Marks(len(slots))+") ORDER BY slot"+h.Locking(clause), tables.Args(slots)...)
 	if err != nil {
 		return nil, fmt.Errorf("locking %d slots: %w", len(slots), err)
 	}
