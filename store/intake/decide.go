@@ -82,8 +82,8 @@ func (w *work) decideOne(id *identity, c task.Change, queued bool) (decided bool
 		return false
 	}
 	id.now = v.Next
-	if id.now != id.before && w.keepSent(id.now) && id.now.Due > w.now { // it was fired
-		id.now.Due, id.now.Pos = w.now, w.now
+	if id.now != id.before {
+		w.keepSent(id.now)
 	}
 	w.merged.bytes += v.Cost
 	if v.ToldTooLate {
