@@ -306,9 +306,6 @@ func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 			break
 		}
 	}
-	if of := f.of(topic); err == nil && f.homes.Following(schemas.TargetName(topic)) && len(of) > 1 { // the former home has tasks yet
-		_, err = at(ctx, f, of[1], func(ctx context.Context, l *Local) (TargetPolicy, error) { return l.changeTarget(ctx, 0, topic, c) })
-	}
 	return out, err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -106,50 +105,6 @@ func (a Admin) SetPolicyBy(ctx context.Context, version int64, topic string, now
 		return err
 	})
 	return out, wrap.Err(err, "storing the policy of a target")
-}
-
-// StoredPolicies are those of matching targets that restrict something, as they were stored, by
-// topic.
-func (a Admin) StoredPolicies(ctx context.Context, tx *sql.Tx, matches func(topic string) bool) (all []Policy, err error) {
-	err = a.h.ColdIn(ctx, tx, "targets").Order("topic").Find(&all).Error
-	all = slices.DeleteFunc(all, func(p Policy) bool { return p.Open() || !matches(p.Topic) })
-	return all, wrap.Err(err, "reading the policies of targets that move")
-}
-
-// AdoptPolicies gives matching targets the policies of another database, and no others.
-func (a Admin) AdoptPolicies(ctx context.Context, matches func(topic string) bool, all []Policy) error {
-	return wrap.Err(a.h.Transact(ctx, func(tx *sql.Tx) error {
-		here, err := a.StoredPolicies(ctx, tx, matches)
-		if err != nil || slices.Equal(here, all) {
-			return err
-		}
-		now, err := a.h.TimeIn(ctx, tx)
-		if err != nil {
-			return err
-		}
-		if err := a.DropPolicies(ctx, tx, slices.Concat(here, all)); err != nil {
-			return err
-		}
-		for _, p := range all {
-			if err := a.roomForPolicy(ctx, tx, now.UnixMilli()); err != nil {
-				return err
-			}
-			if err := a.h.ColdIn(ctx, tx, "targets").Create(&p).Error; err != nil {
-				return err
-			}
-		}
-		return nil
-	}), "storing the policies of targets that move")
-}
-
-// DropPolicies deletes policies.
-func (a Admin) DropPolicies(ctx context.Context, tx *sql.Tx, all []Policy) error {
-	for _, p := range all {
-		if err := a.h.ColdIn(ctx, tx, "targets").Where("topic = ?", []byte(p.Topic)).Delete(nil).Error; err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // roomForPolicy makes room for one more row: it forgets an open one without any held task.

@@ -214,7 +214,7 @@ func (d Databases) follow(ctx context.Context, rule shardmap.Rule) error {
 			return err
 		}
 		if seen == 0 && waiting == "" {
-			return errors.Join(d[rule.Shard].Followed(ctx, rule.Token, false), d[rule.Former].Followed(ctx, rule.Token, true))
+			return errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
 		}
 		if err := loop.Rest(ctx, followRest); err != nil {
 			return err

@@ -69,7 +69,7 @@ func TestTasksFollowAfterTheirMoverHasDied(t *testing.T) {
 		_, err := d.Databases[n].Announce(t.Context(), rule, 0)
 		require.NoError(t, err)
 	}
-	_, err := d.Databases[0].Leave(t.Context(), rule.Token, nil)
+	_, err := d.Databases[0].Leave(t.Context(), rule.Token)
 	require.NoError(t, err)
 	require.NoError(t, d.Tend(t.Context()))
 	_, err = d.Move(t.Context(), shardmap.Rule{Pattern: "bills", Former: 0, Shard: 2})
@@ -192,7 +192,7 @@ func TestTasksFollowWithoutAnotherDatabase(t *testing.T) {
 		_, err := d.Databases[n].Announce(t.Context(), rule, 0)
 		require.NoError(t, err)
 	}
-	_, err := d.Databases[0].Leave(t.Context(), rule.Token, nil)
+	_, err := d.Databases[0].Leave(t.Context(), rule.Token)
 	require.NoError(t, err)
 	require.NoError(t, d.stores[2].Close())
 	for len(d.pending(t, 1)) == 0 { // the new home takes the rule first

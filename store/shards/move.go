@@ -3,7 +3,6 @@ package shards
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -147,14 +146,10 @@ func (d Databases) MoveBehind(ctx context.Context, rule shardmap.Rule, cancels E
 	if err := d.Movable(ctx, rule); err != nil { // before anybody waits
 		return rule, err
 	}
-	policies, err := d.bringPolicies(ctx, rule)
-	if err != nil {
-		return rule, err
-	}
 	rule.N, rule.Token = len(maps[rule.Former].Rules)+1, token()
 	bound, cancel := context.WithTimeout(ctx, moveFor)
 	defer cancel()
-	held, asked, err := d.move(bound, rule, maps[rule.Former].Version, policies, cancels)
+	held, asked, err := d.move(bound, rule, maps[rule.Former].Version, cancels)
 	if err != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveFor)
 		defer cancel()
@@ -164,7 +159,7 @@ func (d Databases) MoveBehind(ctx context.Context, rule shardmap.Rule, cancels E
 		if gone, undo := d.withdraw(after, rule); undo != nil || gone {
 			return rule, errors.Join(err, undo)
 		}
-		held, err = former.Leave(after, rule.Token, nil) // it is in force nevertheless
+		held, err = former.Leave(after, rule.Token) // it is in force nevertheless
 	}
 	if err != nil {
 		return rule, err
@@ -184,26 +179,6 @@ func (d Databases) MoveBehind(ctx context.Context, rule shardmap.Rule, cancels E
 	return held, err
 }
 
-// policiesHeard is longer than dispatchers take to hear of a policy.
-const policiesHeard = 2 * time.Second
-
-// bringPolicies has the new home and its dispatchers know the pauses and limits of the targets
-// before the targets come, and returns them.
-func (d Databases) bringPolicies(ctx context.Context, rule shardmap.Rule) (all []admin.Policy, err error) {
-	h := d[rule.Former].h
-	err = h.Transact(ctx, func(tx *sql.Tx) error {
-		all, err = admin.New(h.Ref()).StoredPolicies(ctx, tx, rule.Matches)
-		return err
-	})
-	if err == nil {
-		err = admin.New(d[rule.Shard].h.Ref()).AdoptPolicies(ctx, rule.Matches, all)
-	}
-	if err == nil && len(all) > 0 {
-		err = loop.Rest(ctx, policiesHeard)
-	}
-	return all, err
-}
-
 func token() string {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -213,7 +188,7 @@ func token() string {
 // move is the move itself. known is the version of the rules in the former home from before: while
 // the new home is asked, somebody may take its announcement back, and asks the former one first.
 // asked: the rule may be announced in the former home.
-func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64, policies []admin.Policy, cancels Ends) (held shardmap.Rule, asked bool, err error) {
+func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64, cancels Ends) (held shardmap.Rule, asked bool, err error) {
 	former := d[rule.Former]
 	if rule.Former != shardmap.Home { // that one is asked below
 		if _, err := d[shardmap.Home].Announce(ctx, rule, 0); err != nil {
@@ -241,7 +216,7 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64, po
 	}
 	resting, cancel := context.WithTimeout(ctx, restFor)
 	defer cancel()
-	held, err = d.letGo(resting, rule, policies)
+	held, err = d.letGo(resting, rule)
 	return held, true, err
 }
 
@@ -265,7 +240,7 @@ func (d Databases) storedBy(ctx context.Context, n int, passed map[shardmap.Part
 
 // letGo has the former home let the targets go, once their next tasks have left its line and no
 // delivery is under way.
-func (d Databases) letGo(ctx context.Context, rule shardmap.Rule, policies []admin.Policy) (held shardmap.Rule, err error) {
+func (d Databases) letGo(ctx context.Context, rule shardmap.Rule) (held shardmap.Rule, err error) {
 	for waits := error(nil); ; {
 		if err := d.Movable(ctx, rule); err != nil {
 			return rule, errors.Join(waits, err)
@@ -273,7 +248,7 @@ func (d Databases) letGo(ctx context.Context, rule shardmap.Rule, policies []adm
 		if _, _, err := d.takeOut(ctx, rule, nearAhead); err != nil {
 			return rule, errors.Join(waits, err)
 		}
-		if held, err = d[rule.Former].Leave(ctx, rule.Token, policies); err == nil {
+		if held, err = d[rule.Former].Leave(ctx, rule.Token); err == nil {
 			return held, nil
 		} else if !errors.Is(err, intake.ErrUnderWay) {
 			return held, errors.Join(waits, err)
@@ -332,6 +307,7 @@ func (d Databases) Movable(ctx context.Context, rule shardmap.Rule) error {
 		{"a timer: delete it, and set it again once the target has moved", func() (string, error) { return timerOf(ctx, look.New(h.Ref()), rule) }},
 		{"a run of a timer, or a letter replayed with changes, that has not ended: wait for it, or cancel it", func() (string, error) { return d[rule.Former].intake().RunOf(ctx, rule.Matches) }},
 		{"a dead letter that can be replayed: replay or purge it", func() (string, error) { return letterOf(ctx, letters.New(h.Ref()), rule) }},
+		{"a pause or a limit: resume it, and set it again once the target has moved", func() (string, error) { return policyOf(ctx, admin.New(h.Ref()), rule) }},
 	} {
 		if topic, err := of.find(); err != nil {
 			return err
@@ -377,6 +353,16 @@ func letterOf(ctx context.Context, ls letters.Letters, rule shardmap.Rule) (stri
 		}
 		f.After = page.Next
 	}
+}
+
+func policyOf(ctx context.Context, a admin.Admin, rule shardmap.Rule) (string, error) {
+	all, err := a.Policies(ctx)
+	for _, p := range all {
+		if rule.Matches(p.Topic) && !p.Open() {
+			return p.Topic, err
+		}
+	}
+	return "", err
 }
 
 // Tend brings the copies together: each takes the rules of the others. An announcement from long

@@ -104,7 +104,7 @@ func (d Databases) comeToRemoval(ctx context.Context, rule shardmap.Rule, known 
 	if err != nil {
 		return err
 	}
-	_, err = d[rule.Former].Leave(ctx, rule.Token, nil)
+	_, err = d[rule.Former].Leave(ctx, rule.Token)
 	return err
 }
 

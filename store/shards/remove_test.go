@@ -130,6 +130,7 @@ func TestADatabaseThatIsNeededStays(t *testing.T) {
 		why          string
 	}{
 		"a task":            {2, 1, func(t *testing.T, d *databases) { d.has(t, 1, "a") }, "it has tasks that have not ended: run notyet shards drain 1 --wait"},
+		"a pause":           {2, 1, func(t *testing.T, d *databases) { d.pause(t, 1) }, "in database 1, the target slow has a pause or a limit"},
 		"a later database":  {3, 1, func(t *testing.T, d *databases) { d.toAndFro(t, 2) }, "database 2 is behind it, and the numbers are places in mysql.shards: remove that one first"},
 		"a running service": {2, 1, func(t *testing.T, d *databases) { d.serve(t, 0, 3) }, "services are alive that know databases behind it: host-1"},
 		"a running operation": {2, 1, func(t *testing.T, d *databases) {
@@ -161,6 +162,11 @@ func TestADatabaseThatIsNeededStays(t *testing.T) {
 	d := joined(t, 2)
 	require.Error(t, d.Remove(t.Context(), 0, true))
 	require.Error(t, d.Remove(t.Context(), 2, true))
+}
+
+func (d *databases) pause(t *testing.T, n int) {
+	_, err := admin.New(d.stores[n]).SetPolicy(t.Context(), "slow", 1, func(p admin.Policy) admin.Policy { p.Paused = true; return p })
+	require.NoError(t, err)
 }
 
 func (d *databases) serve(t *testing.T, n, databases int) {
@@ -217,7 +223,7 @@ func TestARemovalThatWasKilled(t *testing.T) {
 		for i, step := range []func() error{
 			func() error { _, err := d.Databases[0].Announce(t.Context(), rule, 0); return err },
 			func() error { _, err := d.Databases[1].Announce(t.Context(), rule, 0); return err },
-			func() error { _, err := d.Databases[1].Leave(t.Context(), rule.Token, nil); return err },
+			func() error { _, err := d.Databases[1].Leave(t.Context(), rule.Token); return err },
 			func() error { return d.Tend(t.Context()) },
 		} {
 			if i <= killed {

@@ -11,11 +11,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
-	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -159,9 +157,8 @@ var ErrWithdrawn = errors.New("the move was taken back meanwhile, because it too
 
 // Leave brings an announced rule into force, from what this database has stored on: it is the one
 // that the targets leave, and has decided all their records before. It returns the rule. It fails
-// with intake.ErrUnderWay while a task of the targets is claimed here, and with ErrMoving if their
-// policies are not those that the new home has.
-func (s Shards) Leave(ctx context.Context, token string, policies []admin.Policy) (held shardmap.Rule, err error) {
+// with intake.ErrUnderWay while a task of the targets is claimed here.
+func (s Shards) Leave(ctx context.Context, token string) (held shardmap.Rule, err error) {
 	err = s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
 		rule := find(m.Rules, token)
 		if rule == nil {
@@ -171,11 +168,6 @@ func (s Shards) Leave(ctx context.Context, token string, policies []admin.Policy
 			return nil
 		}
 		held.Held, held.Followed = true, rule.Removes()
-		if now, err := admin.New(s.h.Ref()).StoredPolicies(ctx, tx, rule.Matches); err != nil {
-			return err
-		} else if !rule.Removes() && !slices.Equal(now, policies) {
-			return fmt.Errorf("%w: a pause or a limit of the targets has changed meanwhile", ErrMoving)
-		}
 		if err := s.intake().AtRest(ctx, tx, rule.Literal(), rule.Matches); err != nil {
 			return err
 		}
@@ -274,23 +266,12 @@ func (s Shards) Withdraw(ctx context.Context, token string) (withdrawn bool, err
 	}
 }
 
-// Followed notes that nothing of a rule's targets is left in their former database. left: this is
-// that one, and needs their policies no more.
-func (s Shards) Followed(ctx context.Context, token string, left bool) error {
+// Followed notes that nothing of a rule's targets is left in their former database.
+func (s Shards) Followed(ctx context.Context, token string) error {
 	return wrap.Err(s.change(ctx, func(tx *sql.Tx, m shardmap.Map) error {
 		rule := find(m.Rules, token)
 		if rule == nil || !rule.Held {
 			return ErrWithdrawn
-		}
-		if left && !rule.Followed {
-			a := admin.New(s.h.Ref())
-			all, err := a.StoredPolicies(ctx, tx, rule.Matches)
-			if err == nil {
-				err = a.DropPolicies(ctx, tx, all)
-			}
-			if err != nil {
-				return err
-			}
 		}
 		_, err := tx.ExecContext(ctx, "UPDATE homes SET followed = 1 WHERE n = ?", rule.N)
 		return err
