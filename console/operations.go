@@ -70,9 +70,11 @@ type operationData struct {
 	Name  string // what it is about
 	Back  string // where its tasks or letters are
 	Place string // the text of that link
-	Again int64  // letters that were replayed and died again
 	Skips []string
-	Good  bool // all that was asked for is done
+	Again int64 // letters that were replayed and died again
+
+	Uncounted bool // Again is not known
+	Good      bool // all that was asked for is done
 }
 
 // operation shows how far one has come, and what became of it.
@@ -87,8 +89,14 @@ func (c *Console) operation(r *http.Request) (view, error) {
 	}
 	d := operationData{operation: newOperation(r, o)}
 	skips := o.Skips()
+	told := int64(0)
 	for _, reason := range slices.Sorted(maps.Keys(skips)) {
-		d.Skips = append(d.Skips, "skipped "+digits(skips[reason])+": "+reason)
+		d.Skips, told = append(d.Skips, "skipped "+digits(skips[reason])+": "+reason), told+skips[reason]
+	}
+	for _, f := range o.Figures() {
+		if f.Name == "skipped" && f.N > told { // the result has the last letters alone
+			d.Skips = append(d.Skips, "skipped "+digits(f.N-told)+" before: why is not known any more")
+		}
 	}
 	switch o.What {
 	case "backfill":
@@ -104,9 +112,8 @@ func (c *Console) operation(r *http.Request) (view, error) {
 			f.Until = api.Instant{}
 		}
 		d.Name, d.Back, d.Place = f.String(), f.page(), "Dead letters"
-		if d.Again, err = c.diedAgain(r.Context(), o, f); err != nil {
-			return view{}, err
-		}
+		d.Again, err = c.diedAgain(r.Context(), o, f)
+		d.Uncounted = err != nil // there may be too many letters since
 	}
 	d.Good = d.isGood()
 	return view{page: "operation", title: "Operation " + strconv.FormatInt(o.ID, 10), data: d}, nil
@@ -114,12 +121,12 @@ func (c *Console) operation(r *http.Request) (view, error) {
 
 // isGood says that nothing was left out.
 func (d *operationData) isGood() bool {
-	if d.State != "done" || d.Again > 0 {
+	if d.State != "done" || d.Again > 0 || d.Uncounted {
 		return false
 	}
 	for i, f := range d.Figures() {
 		switch {
-		case f.Name == "too late" && f.N > 0, f.Name == "skipped" && f.N > 0, f.Name == "replayed" && i == 0 && f.N == 0:
+		case f.Name == "too late" && f.N > 0, f.Name == "skipped" && f.N > 0, f.Name == "forgotten" && f.N > 0, f.Name == "replayed" && i == 0 && f.N == 0:
 			return false
 		}
 	}

@@ -120,7 +120,7 @@ func (m *Map) Homes(target string) []int {
 func (m *Map) At(target string, p Partition, offset int64) (shard int, decided bool) {
 	home := Home
 	for _, r := range m.Rules {
-		if r.Former != home || !r.Matches(target) {
+		if r.Former != home || r.Removes() || !r.Matches(target) {
 			continue
 		}
 		if !r.Held {
@@ -227,6 +227,17 @@ func (m *Map) Following() *Rule {
 		}
 	}
 	return nil
+}
+
+// Moves reports whether a target may leave its database, or its tasks follow. "": any target. A
+// database that leaves the installation has no targets.
+func (m *Map) Moves(target string) bool {
+	for _, r := range []*Rule{m.Announced(), m.Following()} {
+		if r != nil && !r.Removes() && (target == "" || r.Matches(target)) {
+			return true
+		}
+	}
+	return false
 }
 
 // Announced returns the rule to be decided; nil: there is none.

@@ -110,6 +110,10 @@ func TestARemoval(t *testing.T) {
 	m.Rules = append(m.Rules, removal)
 	require.Equal(t, []int{0, 1}, m.Homes("orders"), "it is announced only")
 	require.True(t, m.Announced().Removes())
+	require.False(t, m.Moves("") || m.Moves("orders"))
+	between := Map{Rules: []Rule{m.Rules[0], {Pattern: "*", Former: 1, Shard: 0, Held: true, Followed: true, Cuts: cut(20)}, removal}}
+	at, known := between.At("orders", part, 15)
+	require.Equal(t, []any{1, true}, []any{at, known}, "no removal decides a record")
 	m.Rules[2].Held, m.Rules[2].Followed = true, true
 	require.True(t, m.Gone(0) && m.Gone(1))
 	require.Equal(t, []int{0}, m.Homes("orders"))

@@ -236,8 +236,8 @@ func (a Operations) Stop(ctx context.Context, id int64) (out Operation, err erro
 		case out.State != OperationRuns:
 			return ErrOperationEnded
 		}
-		out.State, out.Changed, out.Lease = OperationStopped, now.UnixMilli(), 0
-		if err := a.h.ColdIn(ctx, tx, "operations").Select("state", "changed", "lease").Updates(&out).Error; err != nil {
+		out.State, out.Changed, out.Lease, out.Why = OperationStopped, now.UnixMilli(), 0, "" // nobody tries again
+		if err := a.h.ColdIn(ctx, tx, "operations").Select("state", "changed", "lease", "why").Updates(&out).Error; err != nil {
 			return err
 		}
 		_, err = a.h.Audit(ctx, tx, out.Done)

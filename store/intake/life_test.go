@@ -350,15 +350,18 @@ func TestLifeOfAServer(t *testing.T) {
 	}
 }
 
+// takings are how an owner may tell the database what its producers have.
+var takings = map[string]func(s *fixture, known line.Known) error{
+	"the slots are taken anew": func(s *fixture, known line.Known) error {
+		_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", known)
+		return err
+	},
+	"the slots are given away": func(s *fixture, known line.Known) error { return s.Abandon(s.ctx, s.allSlots(), s.epoch, known) },
+}
+
 // What a producer has cannot be cancelled, wherever the database has its row; what nobody has can, and what has ended stays as it is.
 func TestWhatProducersHaveIsOutOfReach(t *testing.T) {
-	for name, take := range map[string]func(s *fixture, known line.Known) error{
-		"the slots are taken anew": func(s *fixture, known line.Known) error {
-			_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", known)
-			return err
-		},
-		"the slots are given away": func(s *fixture, known line.Known) error { return s.Abandon(s.ctx, s.allSlots(), s.epoch, known) },
-	} {
+	for name, take := range takings {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
 				var known line.Known
@@ -409,13 +412,7 @@ func TestWhatProducersHaveIsOutOfReach(t *testing.T) {
 
 // The same, if the database has forgotten even the request: it is read again behind the taking, in one batch with its cancel or before.
 func TestWhatProducersHaveIsOutOfReachBeforeItIsReadAgain(t *testing.T) {
-	for name, take := range map[string]func(s *fixture, known line.Known) error{
-		"the slots are taken anew": func(s *fixture, known line.Known) error {
-			_, err := s.Acquire(s.ctx, s.allSlots(), s.epoch+1, "me", known)
-			return err
-		},
-		"the slots are given away": func(s *fixture, known line.Known) error { return s.Abandon(s.ctx, s.allSlots(), s.epoch, known) },
-	} {
+	for name, take := range takings {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *fixture) {
 				offset := s.offset

@@ -95,10 +95,8 @@ func (d Databases) Moving(ctx context.Context, n int, topic string) error {
 		return err
 	}
 	for _, m := range maps {
-		for _, r := range []*shardmap.Rule{m.Announced(), m.Following()} {
-			if r != nil && (topic == "" || r.Matches(topic)) {
-				return ErrMoving
-			}
+		if m.Moves(topic) {
+			return ErrMoving
 		}
 	}
 	return nil

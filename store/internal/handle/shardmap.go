@@ -115,10 +115,8 @@ func Elsewhere(ctx context.Context, h *Handle, tx *sql.Tx) (func(target string) 
 		return nil, err
 	}
 	return func(target string) (string, error) {
-		for _, r := range []*shardmap.Rule{m.Announced(), m.Following()} {
-			if r != nil && r.Matches(target) {
-				return "", ErrMoving
-			}
+		if m.Moves(target) {
+			return "", ErrMoving
 		}
 		if home := m.Home(target); home != own {
 			return fmt.Sprintf("its target lives in database %d by now: schedule it there", home), nil
