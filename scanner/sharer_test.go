@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,8 +86,10 @@ func TestRequestsFindTheirTasksWhileTargetsMove(t *testing.T) {
 	}
 	const behind = 400 // tasks that are there at any time
 	stop, sent := make(chan struct{}), make(chan int)
+	var reached atomic.Int64
 	go func() {
 		for i := 0; ; i++ {
+			reached.Store(int64(i))
 			n := i
 			select {
 			case <-stop:
@@ -109,7 +112,7 @@ func TestRequestsFindTheirTasksWhileTargetsMove(t *testing.T) {
 		}
 	}()
 	moves := 0
-	for moves < 12 {
+	for moves < 12 || reached.Load() < 3*behind {
 		for _, rule := range []shardmap.Rule{{Pattern: "a", Former: 0, Shard: 1}, {Pattern: "*", Former: 0, Shard: 1}, {Pattern: "*", Former: 1, Shard: 0}} {
 			_, err := dbs.Move(t.Context(), rule)
 			require.NoError(t, err)

@@ -134,9 +134,9 @@ func TestBackAndReloadSendNothing(t *testing.T) {
 	before := changes()
 	p.do(chromedp.Reload())
 	p.seesIn("#outcome", "cancelled")
-	eval[any](p, "void history.back()")
+	p.back()
 	p.seesIn("#question", "Cancel this task")
-	eval[any](p, "void history.back()")
+	p.back()
 	p.seesIn("#task-state", "cancelled")
 	p.lacks("Answer:")
 
@@ -149,7 +149,7 @@ func TestBackAndReloadSendNothing(t *testing.T) {
 	p.seesIn("#outcome", "timer_set")
 	p.do(chromedp.Reload())
 	p.seesIn("#outcome", "timer_set")
-	eval[any](p, "void history.back()")
+	p.back()
 	p.sees("Set a timer")
 	require.Equal(t, before+1, changes(), "the timer was set once")
 }

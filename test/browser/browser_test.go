@@ -144,6 +144,12 @@ func (p *tab) text() string {
 	return text
 }
 
+// back is the browser's own button. A script's history.back may end the page before the script has answered.
+func (p *tab) back() {
+	p.Helper()
+	p.do(chromedp.NavigateBack())
+}
+
 // open goes to a page of the console, and expects it to be found.
 func (p *tab) open(path string) {
 	p.Helper()
