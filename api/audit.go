@@ -19,7 +19,7 @@ type AuditEntry struct {
 	Who   string          `json:"who"             doc:"name of the token; jwt: and the name of a caller whom the issuer in http.jwt knows; user@host of a command that works on the database itself; not signed in: of callers who were refused"`
 	Via   string          `json:"via"             doc:"api or cli"`
 	User  string          `json:"user,omitempty"  doc:"of a command that used a token: user@host, as it says"`
-	What  string          `json:"what"            doc:"schedule, cancel, stop, fire, replay, purge, reconcile, sign-in refused, …"`
+	What  string          `json:"what"            doc:"schedule, cancel, stop, fire, replay, purge, operation, reconcile, sign-in refused, …"`
 	Topic string          `json:"topic,omitempty" doc:"target topic; absent: several"`
 	Task  string          `json:"task,omitempty"  doc:"id of the task; absent: several, or not known before Kafka had the request"`
 	Count int64           `json:"count"           doc:"how many were changed; of a request that goes through Kafka, how many it asks to change"`

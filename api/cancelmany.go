@@ -51,7 +51,7 @@ func (r *CancelMany) check() error {
 		return wrong("id_prefix", r.IDPrefix, "stands beside another id-prefix: send one of them")
 	}
 	r.IDPrefix = cmp.Or(r.IDPrefix, r.Prefix)
-	if err := checkTag(r.Tag); err != nil {
+	if err := cmp.Or(checkTag(r.Tag), checkTopic(r.Topic)); err != nil {
 		return err
 	}
 	switch {

@@ -128,7 +128,7 @@ var bounds = map[string][2]any{
 const goDuration = `^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 
 // sharedBy maps fields and parameters other than headers to parts of the AsyncAPI document.
-var sharedBy = map[string]string{"since": "instant", "until": "instant", "to": "instant", "from": "instant", "at": "instant", "task_id": "id", "died_again_since": "instant"}
+var sharedBy = map[string]string{"since": "instant", "until": "instant", "to": "instant", "from": "instant", "at": "instant", "task_id": "id", "died_again_since": "instant", "died_again_until": "instant"}
 
 // describeRefusals narrows the fields of bodies and the parameters of all operations.
 func (s *server) describeRefusals() error {

@@ -65,7 +65,7 @@ func (f *Fleet) StopOperation(ctx context.Context, id int64) (Operation, error) 
 func (f *Fleet) stopOperation(ctx context.Context, o *admin.Operation) (Operation, error) {
 	ctx = outcome(ctx, o, admin.OperationStopped)
 	stopped, err := soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
-		return admin.OperationsIn(l.store).Stop(ctx, o.ID)
+		return admin.OperationsIn(l.store).Stop(ctx, o.ID, func(result []byte) int64 { return changes(o.What, result) })
 	})
 	if errors.Is(err, admin.ErrOperationEnded) {
 		err = fmt.Errorf("%w (%s): nothing is left to be stopped", admin.ErrOperationEnded, cmp.Or(stopped.State, "it is not running"))
@@ -137,22 +137,37 @@ func (f *Fleet) begin(ctx context.Context, j *job) (Operation, error) {
 
 // The requests are checked as those without async are, before the operation exists.
 
+// errDry is of a dry run: it needs no operation, which would look like the deed.
+var errDry = wrong("dry_run", "true", "changes nothing, so no operation is needed: leave it or async out")
+
+func notDry(dry bool) error {
+	if dry {
+		return errDry
+	}
+	return nil
+}
+
 func cancelJob(ctx context.Context, r *CancelMany) (*job, error) {
 	j := newJob(ctx)
-	j.Cancel, j.Counted = r, r.DryRun
-	return j, r.check()
+	j.Cancel = r
+	return j, cmp.Or(notDry(r.DryRun), r.check())
 }
 
 func (f *Fleet) replayJob(ctx context.Context, r *ReplayRequest) (*job, error) {
 	j := newJob(ctx)
 	j.Replay = r
-	return j, f.bound(ctx, &r.LetterFilter, r.All, r.Limit)
+	return j, cmp.Or(notDry(r.DryRun), f.bound(ctx, &r.LetterFilter, r.All, r.Limit))
 }
 
 func (f *Fleet) purgeJob(ctx context.Context, r *PurgeRequest) (*job, error) {
 	j := newJob(ctx)
-	j.Purge, j.Counted = r, r.DryRun
-	return j, f.bound(ctx, &r.LetterFilter, r.All, r.Limit)
+	j.Purge = r
+	return j, cmp.Or(notDry(r.DryRun), f.bound(ctx, &r.LetterFilter, r.All, r.Limit))
+}
+
+// time is that of the first database.
+func (f *Fleet) time(ctx context.Context) (time.Time, error) {
+	return soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
 }
 
 // mostIDs is how many letters a request names, as its schema says.
@@ -169,7 +184,7 @@ func (f *Fleet) bound(ctx context.Context, w *LetterFilter, all bool, limit int)
 	if err := guard(*w, all); err != nil {
 		return err
 	}
-	now, err := soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
+	now, err := f.time(ctx)
 	if until := w.Until.Millis(); err == nil && (until == 0 || until > now.UnixMilli()) {
 		w.Until = At(now.UnixMilli() + 1)
 	}
@@ -177,6 +192,9 @@ func (f *Fleet) bound(ctx context.Context, w *LetterFilter, all bool, limit int)
 }
 
 func (f *Fleet) backfillJob(ctx context.Context, topic, id string, r *Backfill) (*job, error) {
+	if err := notDry(r.DryRun); err != nil {
+		return nil, err
+	}
 	j := newJob(ctx)
 	dry := *r
 	dry.DryRun = true

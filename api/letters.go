@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -159,6 +160,7 @@ func (h letterHandlers) list(ctx context.Context, in *listLettersInput) (out Let
 type Count struct {
 	Count  int64  `json:"count"`
 	Cursor string `json:"cursor,omitempty" doc:"there was no time for more: give it back and add what is answered; absent: all are counted"`
+	At     int64  `json:"at,omitempty"     doc:"when the count began, by the first database's clock, Unix ms: until of a request about these letters and no later ones"`
 	Partial
 }
 
@@ -169,6 +171,8 @@ type countInput struct {
 	Cursor string `query:"cursor" doc:"that of the answer before" maxLength:"1000"`
 	// DiedAgainSince is the At of a replay's first page.
 	DiedAgainSince Instant `query:"died_again_since" doc:"the at of a replay's first page: count only the letters that were replayed then or later, and whose tasks have died again"`
+	// DiedAgainUntil is a moment after the replay's last page.
+	DiedAgainUntil Instant `query:"died_again_until" doc:"with died_again_since: a moment after the replay's last page, so that later replays do not count"`
 }
 
 func (in *countInput) scope(c access.Caller) error { return withinLetters(c, in.Topic) }
@@ -178,8 +182,13 @@ func (h letterHandlers) countPage(ctx context.Context, in *countInput) (out Coun
 		if err := checkTag(in.Tag); err != nil {
 			return err
 		}
+		if now, err := h.fleet.time(ctx); err == nil {
+			out.At = now.UnixMilli()
+		}
 		if since := in.DiedAgainSince.Millis(); since > 0 {
-			out.Count, out.Missing, err = h.fleet.countDiedAgain(ctx, in.store(0, 0), since)
+			f := in.store(0, 0)
+			f.Settled = in.DiedAgainUntil.Millis()
+			out.Count, out.Missing, err = h.fleet.countDiedAgain(ctx, f, since)
 			return err
 		}
 		after, _ := strconv.ParseInt(in.Cursor, 10, 64) // it is ours, or empty
@@ -264,7 +273,7 @@ func (h letterHandlers) purge(ctx context.Context, in *purgeInput) (out deadlett
 
 // guard refuses a request with a mistake, and one without a filter and without all.
 func guard(f LetterFilter, all bool) error {
-	if err := checkTag(f.Tag); err != nil {
+	if err := cmp.Or(checkTag(f.Tag), checkTopic(f.Topic)); err != nil {
 		return err
 	}
 	if f.selects() != all {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -25,7 +26,7 @@ type Operation struct {
 	What    string          `json:"what"             doc:"cancel-many, replay, purge or backfill"`
 	State   string          `json:"state"            doc:"running; done; failed: why says the reason; stopped" enum:"running,done,failed,stopped"`
 	Done    int64           `json:"done"             doc:"tasks, dead letters or runs that it has come to"`
-	Total   int64           `json:"total"            doc:"how many there are, as counted at the beginning"`
+	Total   int64           `json:"total"            doc:"how many there are, as counted at the beginning; 0: not counted to the end"`
 	Result  json.RawMessage `json:"result,omitempty" doc:"what the request without async answers, of all that was done so far; of a replay the letters are the last 100"`
 	Topic   string          `json:"topic,omitempty"  doc:"target topic; absent: several"`
 	Timer   string          `json:"timer,omitempty"  doc:"of a backfill"`
@@ -33,11 +34,14 @@ type Operation struct {
 	At      int64           `json:"at"               doc:"when it was asked for, Unix ms"`
 	Changed int64           `json:"changed"          doc:"its last step, Unix ms"`
 	Why     string          `json:"why,omitempty"    doc:"the last error; a running operation tries again"`
-	Request json.RawMessage `json:"request,omitempty" doc:"what was asked for, but of a backfill; absent in lists"`
+	Request json.RawMessage `json:"request,omitempty" doc:"what was asked for; absent in lists"`
 }
 
 func newOperation(o admin.Operation) Operation {
-	return Operation{ID: o.ID, What: o.What, State: o.State, Done: o.Done, Total: max(o.Total, o.Done), Result: o.Result, Topic: o.Topic, Timer: o.TaskID,
+	if o.Total > 0 {
+		o.Total = max(o.Total, o.Done) // a step under way came to more
+	}
+	return Operation{ID: o.ID, What: o.What, State: o.State, Done: o.Done, Total: o.Total, Result: o.Result, Topic: o.Topic, Timer: o.TaskID,
 		Who: o.Actor().String(), At: o.Created, Changed: o.Changed, Why: o.Why, Request: asked(o.Request)}
 }
 
@@ -61,8 +65,8 @@ func asked(request []byte) json.RawMessage {
 	case j.Purge != nil:
 		j.Purge.After, j.Purge.UpTo = 0, 0
 		of = j.Purge
-	default: // its from is where it goes on
-		return nil
+	default:
+		of = j.Backfill
 	}
 	text, err := json.Marshal(of)
 	if err != nil {
@@ -82,7 +86,12 @@ var shownFigures = map[string][][2]string{
 	cancelling:  {{"cancelled", "cancelled"}, {"too_late", "too late"}},
 	replaying:   {{"replayed", "replayed"}, {"skipped", "skipped"}},
 	purging:     {{"deleted", "deleted"}},
-	backfilling: {{"made", "made"}, {"existing", "were there"}, {"coming", "still to come"}, {"forgotten", "forgotten"}},
+	backfilling: {{"made", "made"}, {"existing", "were there"}, {"coming", "still to come"}, {"forgotten", "forgotten"}, {"before_set", "from before it was set"}},
+}
+
+// changes counts what an operation has changed so far: the first figure of each.
+func changes(what string, result []byte) int64 {
+	return Operation{What: what, Result: result}.Figures()[0].N
 }
 
 // Figures returns the numbers of the result so far.
@@ -120,7 +129,7 @@ type Operations struct {
 
 // Async lets a request be made as an operation.
 type Async struct {
-	Async bool `query:"async" doc:"answer 202 with an operation, which goes on by itself, also after a restart of any service: GET /api/v1/operations/{id} shows it, DELETE stops it"`
+	Async bool `query:"async" doc:"answer 202 with an operation, which goes on by itself, also after a restart of any service: GET /api/v1/operations/{id} shows it, DELETE stops it; a dry run is answered at once"`
 }
 
 func (a Async) isAsync() bool { return a.Async }
@@ -135,12 +144,16 @@ type asyncOutput struct {
 // it.
 func registerAsync[I, O any, P scoped[I]](s *server, role access.Role, id, path, summary string, handler func(context.Context, *I) (O, error), begin func(context.Context, *I) (*job, error)) {
 	registerOutput[I, asyncOutput, P](s, role, id, http.MethodPost, path, summary, func(ctx context.Context, in *I) (*asyncOutput, error) {
-		if a, _ := any(in).(interface{ isAsync() bool }); !a.isAsync() {
+		var j *job
+		err := errDry
+		if a, _ := any(in).(interface{ isAsync() bool }); a.isAsync() {
+			j, err = begin(ctx, in)
+		}
+		switch {
+		case errors.Is(err, errDry):
 			out, err := handler(ctx, in)
 			return &asyncOutput{http.StatusOK, out}, err
-		}
-		j, err := begin(ctx, in)
-		if err != nil {
+		case err != nil:
 			return nil, err
 		}
 		o, err := s.fleet.begin(ctx, j)
@@ -246,8 +259,11 @@ type job struct {
 	// the result has also what was changed by a step that was not stored.
 	Entry int64 `json:"entry,omitempty"`
 
-	Counts    int    `json:"counts,omitempty"`
-	CountFrom string `json:"count_from,omitempty"`
+	Counts       int    `json:"counts,omitempty"`
+	CountFrom    string `json:"count_from,omitempty"`
+	CountedSoFar int64  `json:"counted_so_far,omitempty"`
+
+	Next Instant `json:"next,omitzero"` // where a backfill goes on; zero: at its from
 
 	total int64
 }

@@ -328,7 +328,7 @@ var allowedOf = map[string]any{
 	"backoff": "exponential:1s:10m", "every": "90s", "cron": "*/5 9-17 * * MON-FRI", "timezone": "Europe/Berlin", "jitter": "10s", "key": "k", "key_base64": "AP8=", "value": nil,
 	"value_base64": "AP8=", "headers": []any{map[string]any{"key": "a", "value": nil}}, "id_prefix": "a", "reason": "no", "task_id": "a", "ids": []any{1}, "intake": "in.a",
 	"wait": "1ms", "step": "1h", "cursor": nil, "after": 1, "up_to": 1, "id-prefix": "a", "who": "me", "what": "cancel", "slots": 2, "rate": 0.001, "task": "a", "limit": nil,
-	"all": nil, "kind": nil, "died_again_since": "2026-09-21T14:13:20Z", "like": "orders", "shard": 0, "former": 0, "pattern": "orders", "part": "1/2",
+	"all": nil, "kind": nil, "died_again_since": "2026-09-21T14:13:20Z", "died_again_until": "2026-09-21T14:13:20Z", "like": "orders", "shard": 0, "former": 0, "pattern": "orders", "part": "1/2",
 }
 
 // beside is what a field needs, or may not have, beside it: by operation and field; "" in a value takes a field away.

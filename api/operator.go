@@ -51,7 +51,7 @@ const (
 	holdEvery = time.Second
 	// endWithin bounds the storing of a step.
 	endWithin = 5 * time.Second
-	// countSteps is how many steps count. Then the total is what was counted.
+	// countSteps is how many steps count. Then the total stays unknown.
 	countSteps = 15
 )
 
@@ -87,16 +87,17 @@ func (o *Operator) next(ctx context.Context) bool {
 		return false
 	}
 	state, err := o.step(ctx, db, op)
-	if errors.Is(err, admin.ErrOperationEnded) {
-		return true // it was stopped
-	}
 	if op.Why = ""; err != nil && ctx.Err() == nil {
 		op.Why = err.Error()
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
 	end = outcome(admin.WithActor(end, op.Actor()), op, state)
-	if failed := db.EndStep(end, op, state); failed != nil && !errors.Is(failed, admin.ErrOperationEnded) {
+	failed := db.EndStep(end, op, state)
+	if errors.Is(failed, admin.ErrOperationEnded) {
+		return true // it was stopped
+	}
+	if failed != nil {
 		o.log.Warn("the step of an operation cannot be stored, and will be made again", zap.Int64("operation", op.ID), zap.Error(failed))
 		return false
 	}
@@ -130,19 +131,20 @@ func (o *Operator) step(ctx context.Context, db admin.Operations, op *admin.Oper
 	}
 	changing := admin.Noted(admin.WithActor(access.With(ctx, caller), op.Actor()), o.entry(&j))
 	ended, err := o.work(context.WithValue(changing, budgetKey{}, stepFor), &j, op)
-	if err == nil {
-		err = o.correct(ctx, db, &j, op)
+	stopped := errors.Is(context.Cause(ctx), admin.ErrOperationEnded)
+	if err == nil || stopped {
+		err = o.correct(context.WithoutCancel(ctx), db, &j, op)
 	}
-	if cause := context.Cause(ctx); errors.Is(cause, admin.ErrOperationEnded) {
-		return "", cause
-	}
+	op.Entry, op.Changes = j.Entry, changes(op.What, op.Result)
 	if request, failed := json.Marshal(&j); failed == nil {
 		op.Request = request
 	}
-	op.Total = max(op.Total, op.Done)
+	if op.Total > 0 {
+		op.Total = max(op.Total, op.Done)
+	}
 	var status huma.StatusError
 	switch {
-	case err == nil && ended:
+	case err == nil && ended && !stopped:
 		op.Total = op.Done
 		return admin.OperationDone, nil
 	case err != nil && errors.As(problem(err), &status) && status.GetStatus() < http.StatusInternalServerError:
@@ -163,6 +165,8 @@ func (o *Operator) entry(j *job) int64 {
 func (o *Operator) correct(ctx context.Context, db admin.Operations, j *job, op *admin.Operation) error {
 	n := int64(0)
 	if entry := o.entry(j); entry > 0 && j.Counted {
+		ctx, cancel := context.WithTimeout(ctx, endWithin)
+		defer cancel()
 		var err error
 		if n, err = db.AuditCount(ctx, entry); err != nil {
 			return err
@@ -217,6 +221,7 @@ func (o *Operator) work(ctx context.Context, j *job, op *admin.Operation) (ended
 func (o *Operator) count(ctx context.Context, j *job, op *admin.Operation) error {
 	var n int64
 	var next string
+	var missing []int
 	var err error
 	if j.Cancel != nil {
 		r := *j.Cancel
@@ -226,7 +231,7 @@ func (o *Operator) count(ctx context.Context, j *job, op *admin.Operation) error
 		}
 		var out CancelledMany
 		out, err = o.fleet.CancelMany(ctx, r)
-		n, next = out.Matched, out.Cursor
+		n, next, missing = out.Matched, out.Cursor, out.Missing
 	} else {
 		f := LetterFilter{}
 		var after int64
@@ -238,17 +243,20 @@ func (o *Operator) count(ctx context.Context, j *job, op *admin.Operation) error
 		if j.CountFrom != "" {
 			after, _ = strconv.ParseInt(j.CountFrom, 10, 64) // it is ours
 		}
-		n, after, _, err = o.fleet.countInTurn(ctx, f.store(0, after))
+		n, after, missing, err = o.fleet.countInTurn(ctx, f.store(0, after))
 		if after > 0 {
 			next = strconv.FormatInt(after, 10)
 		}
 	}
-	if err != nil {
+	if err = cmp.Or(err, lacking(missing)); err != nil {
 		return err
 	}
-	op.Total += n
+	j.CountedSoFar += n
 	j.Counts++
 	j.CountFrom, j.Counted = next, next == "" || j.Counts >= countSteps
+	if next == "" {
+		op.Total = j.CountedSoFar
+	}
 	return nil
 }
 
@@ -282,7 +290,7 @@ func (o *Operator) cancel(ctx context.Context, r *CancelMany, op *admin.Operatio
 func (o *Operator) replay(ctx context.Context, r *ReplayRequest, op *admin.Operation) (ended bool, err error) {
 	filter := r.store(r.Limit, r.After)
 	filter.Settled = op.Created // a step that is made twice replays nothing twice
-	out, err := o.fleet.replayPage(ctx, filter, r.UpTo, r.DryRun, changing[deadletter.Page])
+	out, err := o.fleet.replayPage(ctx, filter, r.UpTo, false, changing[deadletter.Page])
 	if err != nil {
 		return false, err
 	}
@@ -317,12 +325,7 @@ type ReplayedMany struct {
 }
 
 func (o *Operator) purge(ctx context.Context, r *PurgeRequest, op *admin.Operation) (ended bool, err error) {
-	var out deadletter.Purged
-	if r.DryRun {
-		out.Deleted, out.Next, out.Missing, err = o.fleet.countInTurn(ctx, r.store(0, r.After))
-	} else {
-		out, err = o.fleet.purgePage(ctx, r.store(r.Limit, r.After), r.UpTo, changing[deadletter.Purged])
-	}
+	out, err := o.fleet.purgePage(ctx, r.store(r.Limit, r.After), r.UpTo, changing[deadletter.Purged])
 	if err != nil {
 		return false, err
 	}
@@ -338,9 +341,11 @@ func (o *Operator) purge(ctx context.Context, r *PurgeRequest, op *admin.Operati
 }
 
 func (o *Operator) backfill(ctx context.Context, j *job, op *admin.Operation) (ended bool, err error) {
-	out, err := o.fleet.BackfillTimer(ctx, j.Target, j.Timer, *j.Backfill)
+	r := *j.Backfill
+	r.From = cmp.Or(j.Next, r.From)
+	out, err := o.fleet.BackfillTimer(ctx, j.Target, j.Timer, r)
 	if out.Next > 0 {
-		j.Backfill.From = At(out.Next)
+		j.Next = At(out.Next)
 	}
 	op.Done += int64(out.Made + out.Existing + out.Coming + out.Forgotten)
 	return out.Next == 0, errors.Join(err, add(op, func(all *Backfilled) {

@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/task"
 )
 
@@ -65,6 +66,11 @@ func TestOperations(t *testing.T) {
 	for i := range 7 {
 		w.schedule("orders", fmt.Sprint("a", i), due+int64(i), nil, nil)
 	}
+	code, answer := w.as("operate", "POST", "/api/v1/tasks/cancel-many?async=true", `{"topic":"orders","id_prefix":"a","dry_run":true}`)
+	require.Equal(t, http.StatusOK, code, "a dry run is answered at once")
+	require.JSONEq(t, `{"cancelled":0,"too_late":0,"matched":7}`, answer)
+	_, err := Alone(w.local).backfillJob(t.Context(), "orders", "often", &Backfill{DryRun: true})
+	require.ErrorIs(t, err, errDry)
 	w.schedule("bills", "a9", due, nil, nil)
 	for _, id := range []string{"x", "y", "z"} {
 		w.died("orders", id)
@@ -74,14 +80,13 @@ func TestOperations(t *testing.T) {
 	from := time.Now().Add(-2 * time.Hour).UnixMilli()
 	for _, c := range []struct {
 		token, path, body, what string
-		done                    int64
+		done, changed           int64
 		result                  string
 	}{
-		{"operate", "/tasks/cancel-many", `{"topic":"orders","id_prefix":"a","dry_run":true}`, "cancel-many", 7, `{"cancelled":0,"too_late":0,"matched":7}`},
-		{"operate", "/tasks/cancel-many", `{"topic":"orders","id_prefix":"a"}`, "cancel-many", 7, `{"cancelled":7,"too_late":0,"matched":7}`},
-		{"operate", "/deadletters/replay", `{"topic":"orders"}`, "replay", 4, ""},
-		{"admin", "/deadletters/purge", `{"topic":"orders","replayed":true}`, "purge", 4, `{"deleted":4,"next":0,"up_to":4}`},
-		{"operate", "/timers/orders/often/backfill", fmt.Sprintf(`{"from":%d,"to":%d}`, from, from+time.Hour.Milliseconds()), "backfill", 6, ""},
+		{"operate", "/tasks/cancel-many", `{"topic":"orders","id_prefix":"a"}`, "cancel-many", 7, 7, `{"cancelled":7,"too_late":0,"matched":7}`},
+		{"operate", "/deadletters/replay", `{"topic":"orders"}`, "replay", 4, 3, ""},
+		{"admin", "/deadletters/purge", `{"topic":"orders","replayed":true}`, "purge", 4, 4, `{"deleted":4,"next":0,"up_to":4}`},
+		{"operate", "/timers/orders/often/backfill", fmt.Sprintf(`{"from":%d,"to":%d}`, from, from+time.Hour.Milliseconds()), "backfill", 6, 6, ""},
 	} {
 		o := w.async(c.token, c.path, c.body)
 		require.Equal(t, c.what, o.What)
@@ -110,11 +115,14 @@ func TestOperations(t *testing.T) {
 		log, err := w.client.Audit(t.Context(), AuditFilter{Limit: 2})
 		require.NoError(t, err)
 		require.Equal(t, []string{"operation done", "operation"}, []string{log.Entries[0].What, log.Entries[1].What}, "who asked, and the outcome, once")
-		require.Equal(t, []any{c.token, c.done, "orders"}, []any{log.Entries[0].Who, log.Entries[0].Count, log.Entries[0].Topic})
+		for _, e := range log.Entries {
+			require.Equal(t, []any{c.token, c.changed, "orders"}, []any{e.Who, e.Count, e.Topic}, e.What)
+		}
+		require.NotEmpty(t, o.Request)
 	}
 	log, err := w.client.Audit(t.Context(), AuditFilter{Limit: 100})
 	require.NoError(t, err)
-	require.Len(t, log.Entries, 10, "no step has one")
+	require.Len(t, log.Entries, 8, "no step has one")
 	got, err := w.local.Task(t.Context(), "orders", "x")
 	require.NoError(t, err)
 	require.Equal(t, "pending", got.State)
@@ -138,6 +146,12 @@ func TestOperationsGoOn(t *testing.T) {
 	require.Equal(t, admin.OperationRuns, now.State)
 	require.EqualValues(t, 10, now.Total)
 
+	one := &admin.Operation{What: cancelling, Topic: "orders", Progress: admin.Progress{Request: []byte(`{"cancel":{"topic":"orders"},"counted":true}`), Result: []byte("{}")}}
+	_, err = NewOperator(Alone(w.local), zap.NewNop()).step(t.Context(), admin.OperationsIn(w.store), one)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, one.Done)
+	require.Zero(t, newOperation(*one).Total, "nobody has counted to the end")
+
 	dies := NewOperator(Alone(w.local), zap.NewNop()) // behind a step, and before it has stored it
 	var taken *admin.Operation
 	require.Eventually(t, func() bool {
@@ -151,7 +165,7 @@ func TestOperationsGoOn(t *testing.T) {
 	require.Equal(t, admin.OperationDone, now.State, now.Why)
 	var all CancelledMany
 	require.NoError(t, json.Unmarshal(now.Result, &all))
-	require.EqualValues(t, 10, all.Cancelled, "also those of steps that were not stored")
+	require.EqualValues(t, 9, all.Cancelled, "also those of steps that were not stored")
 	left, err := w.client.CancelMany(t.Context(), CancelMany{Topic: "orders", DryRun: true})
 	require.NoError(t, err)
 	require.Zero(t, left.Matched)
@@ -253,7 +267,7 @@ func TestAnOperationWaitsForItsDatabases(t *testing.T) {
 	f.reject("a1", "dead", time.Now().UnixMilli())
 	f.other.reject("b1", "dead", time.Now().UnixMilli())
 	operator, db := NewOperator(f.fleet, zap.NewNop()), admin.OperationsIn(f.store)
-	code, _, answer := f.ask("POST", "/deadletters/purge?async=true", `{"all":true,"dry_run":true}`)
+	code, _, answer := f.ask("POST", "/deadletters/purge?async=true", `{"all":true}`)
 	require.Equal(t, http.StatusAccepted, code, answer)
 	op, err := db.Take(ctx, "one")
 	require.NoError(t, err)
@@ -266,6 +280,36 @@ func TestAnOperationWaitsForItsDatabases(t *testing.T) {
 	op, err = db.Take(ctx, "one")
 	require.NoError(t, err)
 	require.Nil(t, op, "not at once")
+
+	f.fleet.members[1].Set(f.other.local)
+	code, _, answer = f.ask("POST", "/deadletters/purge?async=true", `{"all":true}`)
+	require.Equal(t, http.StatusAccepted, code, answer)
+	for range 3 {
+		operator.next(ctx)
+	}
+	second, err := db.Read(ctx, 2)
+	require.NoError(t, err)
+	require.Equal(t, admin.OperationDone, second.State, second.Why)
+	log, err := f.fleet.Audit(ctx, AuditFilter{Limit: 2})
+	require.NoError(t, err)
+	for _, e := range log.Entries {
+		require.EqualValues(t, 2, e.Count, "%s: of both databases", e.What)
+	}
+	require.Len(t, log.Entries, 2)
+}
+
+// Commands that have the database themselves are refused as requests are.
+func TestNamesAreCheckedWithoutHandlers(t *testing.T) {
+	w := newWorld(t)
+	f, long := Alone(w.local), strings.Repeat("x", 300)
+	_, err := f.BeginCancelMany(t.Context(), CancelMany{Topic: long})
+	require.ErrorContains(t, err, "topic")
+	_, err = f.CancelMany(t.Context(), CancelMany{Topic: long})
+	require.ErrorContains(t, err, "topic")
+	_, err = f.BeginReplay(t.Context(), letters.Filter{Topic: long})
+	require.ErrorContains(t, err, "topic")
+	_, err = f.BeginPurge(t.Context(), letters.Filter{Topic: "a/b"})
+	require.ErrorContains(t, err, "topic")
 }
 
 // Nobody has asked for what comes after the request, nor in pages.

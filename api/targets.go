@@ -100,6 +100,15 @@ func checkTarget(name string) (string, error) {
 	return target, nil
 }
 
+// checkTopic is checkTarget of a filter, which need not name one.
+func checkTopic(name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := checkTarget(name)
+	return err
+}
+
 // TargetFilter selects targets to list.
 type TargetFilter struct {
 	Like   string `query:"like"   doc:"the target of this name, with or without a policy; without a policy and tasks of it, up to 5 targets with a similar name" maxLength:"255"`

@@ -68,11 +68,7 @@ func (c *Console) cancelMany(r *http.Request) (view, error) {
 	if _, err := c.inside.call(r.Context(), http.MethodPost, "/tasks/cancel-many", filter.CancelMany, &done); err != nil {
 		return view{}, err
 	}
-	number := digits(done.Matched)
-	if done.Cursor != "" {
-		number += " or more"
-	}
 	const what = "Cancel these tasks"
 	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: "Keep them", Name: filter.String(), Path: "/find", Back: filter.page(), Danger: true,
-		Fields: append([]field{{"do", "cancel"}}, filter.fields()...), Detail: number + " tasks now."}}, nil
+		Fields: append([]field{{"do", "cancel"}}, filter.fields()...), Detail: orMore(done.Matched, done.Cursor) + " tasks now."}}, nil
 }

@@ -175,7 +175,11 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 	if err := needs(r, role); err != nil {
 		return view{}, err
 	}
+	const asked = "asked" // when the question was shown: nobody has agreed to letters of later deaths
 	if confirmed(r) {
+		if at := whole(r, asked); at > 0 && (filter.Until == api.Instant{} || at < filter.Until.Millis()) {
+			filter.Until = api.At(at)
+		}
 		return c.begin(r, "/deadletters/"+do, struct {
 			api.LetterFilter
 			All bool `json:"all,omitempty"`
@@ -185,8 +189,17 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 	if err := c.inside.get(r.Context(), "/deadletters/count", filter.query(), &n); err != nil {
 		return view{}, err
 	}
+	fields := []field{{"do", do}, {asked, strconv.FormatInt(n.At, 10)}}
 	return view{page: "confirm", title: what, data: confirmation{What: what, Name: filter.String(), Path: "/deadletters", Back: filter.page(),
-		Danger: do == "purge", Fields: append([]field{{"do", do}}, filter.Fields()...), Detail: digits(n.Count) + " dead letters now."}}, nil
+		Danger: do == "purge", Fields: append(fields, filter.Fields()...), Detail: orMore(n.Count, n.Cursor) + " dead letters now."}}, nil
+}
+
+// orMore is a count that may have had no time for all.
+func orMore(n int64, cursor string) string {
+	if cursor != "" {
+		return digits(n) + " or more"
+	}
+	return digits(n)
 }
 
 func whole(r *http.Request, name string) int64 {

@@ -100,7 +100,9 @@ func (c *Console) operation(r *http.Request) (view, error) {
 	}
 	switch o.What {
 	case "backfill":
-		d.Name, d.Back, d.Place = o.Topic+" "+o.Timer, timerPath(o.Topic, o.Timer), "Its timer"
+		var b api.Backfill
+		_ = json.Unmarshal(o.Request, &b)
+		d.Name, d.Back, d.Place = o.Topic+" "+o.Timer+", runs from "+written(b.From)+" to "+written(b.To), timerPath(o.Topic, o.Timer), "Its timer"
 	case "cancel-many":
 		f := cancelFilter{}
 		_ = json.Unmarshal(o.Request, &f.CancelMany) // it is the API's
@@ -116,7 +118,7 @@ func (c *Console) operation(r *http.Request) (view, error) {
 		d.Uncounted = err != nil // there may be too many letters since
 	}
 	d.Good = d.isGood()
-	return view{page: "operation", title: "Operation " + strconv.FormatInt(o.ID, 10), data: d}, nil
+	return view{page: "operation", still: !o.Running() && o.Changed < time.Now().Add(-watchedFor).UnixMilli(), title: "Operation " + strconv.FormatInt(o.ID, 10), data: d}, nil
 }
 
 // isGood says that nothing was left out.
@@ -141,6 +143,7 @@ func (c *Console) diedAgain(ctx context.Context, o api.Operation, f letterFilter
 	}
 	q := f.query()
 	q.Set("died_again_since", strconv.FormatInt(result.At, 10))
+	q.Set("died_again_until", strconv.FormatInt(o.Changed+stepUnderWay.Milliseconds(), 10))
 	var n api.Count
 	err := c.inside.get(ctx, "/deadletters/count", q, &n)
 	return n.Count, err
@@ -172,6 +175,11 @@ func operationAPI(r *http.Request) (string, error) {
 }
 
 const (
+	// stepUnderWay is how long the step of an operation that is stopped may go on.
+	stepUnderWay = 2 * time.Second
+	// watchedFor is for how long the page of an ended operation is refreshed: its tasks may die
+	// again, and each look counts them anew.
+	watchedFor = 10 * time.Minute
 	// settleFor is how long a form waits for its operation, so that the page of a small one says at
 	// once what became of it.
 	settleFor   = 2 * time.Second

@@ -75,6 +75,25 @@ func TestABulkFormBeginsAnOperation(t *testing.T) {
 	require.Contains(t, text, "<td>Deleted 7</td>")
 }
 
+// Nobody has agreed to letters that die while the question stands.
+func TestAQuestionIsAboutTheLettersThatItCounts(t *testing.T) {
+	w := newWorld(t, true)
+	w.rejected(3)
+	b := w.as("admin")
+	resp, text := b.post("/deadletters", url.Values{"do": {"purge"}, "topic": {"orders"}})
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Contains(t, text, "3 dead letters now.")
+	asked := regexp.MustCompile(`name="asked" value="(\d+)"`).FindStringSubmatch(text)
+	require.Len(t, asked, 2, text)
+	resp, _ = b.post("/deadletters", url.Values{"do": {"purge"}, "topic": {"orders"}, "confirmed": {"yes"}, "asked": {asked[1]}})
+	o, err := w.fleet.Operation(t.Context(), 1)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"topic":"orders","until":"`+asked[1]+`"}`, string(o.Request))
+	_, text = b.get(resp.Header.Get("Location"))
+	require.Contains(t, text, ">topic orders</strong>")
+	require.Equal(t, "5 or more", orMore(5, "x"))
+}
+
 // Who stops one needs no script, and hears that it has ended where it has.
 func TestAnOperationIsStopped(t *testing.T) {
 	w := newWorld(t, true)

@@ -47,6 +47,7 @@ type view struct {
 	outcome *outcome
 	bare    bool  // only the content, for the script
 	missing []int // databases that do not answer
+	still   bool  // the page changes no more
 }
 
 type shown struct {
@@ -97,7 +98,9 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v v
 		Signed: signed(r.Context()), Version: c.version, Now: time.Now(), Outcome: leftOutcome(r), Missing: v.missing, Data: v.data,
 	}
 	if r.Method == http.MethodGet && status == http.StatusOK {
-		s.Age = ages[v.page]
+		if s.Age = ages[v.page]; v.still {
+			s.Age = "still"
+		}
 	}
 	here := r.URL.Path
 	if of, ok := sectionOf[here]; ok {

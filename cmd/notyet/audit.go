@@ -17,7 +17,7 @@ type auditFilter struct {
 	asking
 	selected
 	Who  string `help:"Only changes by this token, or user@host." placeholder:"NAME"`
-	What string `help:"Only changes of this kind: schedule, cancel, stop, fire, replay, purge, reconcile, 'intake skip', …" placeholder:"KIND"`
+	What string `help:"Only changes of this kind: schedule, cancel, stop, fire, replay, purge, operation, reconcile, 'intake skip', …" placeholder:"KIND"`
 	From string `help:"Only changes at or after: RFC 3339, Unix milliseconds, or a duration ago (24h)." placeholder:"TIME"`
 	To   string `help:"Only changes before, in the forms of --from." placeholder:"TIME"`
 }
@@ -104,7 +104,7 @@ begin a minute earlier, and let its lines replace those with the same id: the co
 
 Examples:
   notyet audit export --from 2027-01-01T00:00:00Z --to 2027-02-01T00:00:00Z -o audit-2027-01.ndjson
-  notyet audit export --from 25h | jq -r 'select(.what == "purge") | .who'`
+  notyet audit export --from 25h | jq -r 'select(.what == "purge" or .what == "operation" and .filter.operation == "purge") | .who'`
 }
 
 // Run writes NDJSON, with or without --json.

@@ -50,7 +50,12 @@ func (c *operationsListCmd) Run(a *app) error {
 	})
 }
 
-func doneOf(o api.Operation) string { return fmt.Sprintf("%d of %d", o.Done, o.Total) }
+func doneOf(o api.Operation) string {
+	if o.Total == 0 && o.Done > 0 {
+		return fmt.Sprint(o.Done)
+	}
+	return fmt.Sprintf("%d of %d", o.Done, o.Total)
+}
 
 // oneOperation names an operation.
 type oneOperation struct {

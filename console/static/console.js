@@ -110,6 +110,15 @@ document.addEventListener("keydown", (e) => {
   seek.focus();
 });
 
+// A second click asks nothing again while the first one's answer is on its way.
+let sentAt = -Infinity;
+document.addEventListener("submit", (e) => {
+  if (e.target.method !== "post") return;
+  if (performance.now() - sentAt < 5000) e.preventDefault();
+  else sentAt = performance.now();
+});
+addEventListener("pageshow", () => { sentAt = -Infinity; });
+
 const form = document.querySelector("form[data-preview]");
 if (form) {
   const out = document.getElementById("preview");

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 
+	"gorm.io/gorm"
+
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
 )
@@ -41,6 +43,8 @@ type Progress struct {
 	Request     []byte // what is asked for, and how far it has come
 	Result      []byte // so far
 	Why         string `gorm:"size:1000;serializer:text"` // the last error
+	Entry       int64  `gorm:"-"`                         // the one in the audit log of who asked; 0: it counts by itself
+	Changes     int64  `gorm:"-"`                         // how many were changed so far
 }
 
 // The states of an operation.
@@ -192,9 +196,11 @@ func (a Operations) isHeld(ctx context.Context, o *Operation) bool {
 }
 
 // EndStep stores what a step has changed, and gives the lease back. With a state other than
-// OperationRuns the operation has ended, and the audit entry of Auditing says so. A step whose
-// operation was stopped, or was taken by another process, changes nothing: ErrOperationEnded.
+// OperationRuns the operation has ended, and the audit entry of Auditing says so. Of an operation that
+// was stopped meanwhile only the result grows, and of one that another process has taken nothing:
+// ErrOperationEnded.
 func (a Operations) EndStep(ctx context.Context, o *Operation, state string) error {
+	ended := false
 	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
 		now, err := a.h.TimeIn(ctx, tx)
 		if err != nil {
@@ -204,23 +210,31 @@ func (a Operations) EndStep(ctx context.Context, o *Operation, state string) err
 		if state == OperationRuns && o.Why != "" {
 			o.Lease = now.UnixMilli() + operationRetry
 		}
-		ended := a.h.ColdIn(ctx, tx, "operations").Where("state = ? AND holder = ?", []byte(OperationRuns), []byte(o.Holder)).
-			Select("state", "changed", "lease", "done", "total", "request", "result", "why").Updates(o)
-		if ended.Error == nil && ended.RowsAffected == 0 {
-			return ErrOperationEnded
+		mine := func(state string) *gorm.DB {
+			return a.h.ColdIn(ctx, tx, "operations").Where("state = ? AND holder = ?", []byte(state), []byte(o.Holder))
 		}
-		if ended.Error == nil && state != OperationRuns {
-			_, err = a.h.Audit(ctx, tx, o.Done)
+		stored := mine(OperationRuns).Select("state", "changed", "lease", "done", "total", "request", "result", "why").Updates(o)
+		if ended = stored.RowsAffected == 0; ended && stored.Error == nil {
+			stored = mine(OperationStopped).Select("done", "result").Updates(o)
+		}
+		if stored.Error == nil && stored.RowsAffected > 0 && o.Entry > 0 {
+			stored = a.h.ColdIn(ctx, tx, "audit").Where("id = ? AND amount < ?", o.Entry, o.Changes).Update("amount", o.Changes)
+		}
+		if stored.Error == nil && !ended && state != OperationRuns {
+			_, err = a.h.Audit(ctx, tx, o.Changes)
 			return err
 		}
-		return ended.Error
+		return stored.Error
 	})
+	if err == nil && ended {
+		err = ErrOperationEnded
+	}
 	return wrap.Err(err, "storing the step of an operation")
 }
 
 // Stop stops a running one, with the audit entry of Auditing, or returns ErrNoOperation or
-// ErrOperationEnded.
-func (a Operations) Stop(ctx context.Context, id int64) (out Operation, err error) {
+// ErrOperationEnded. changes counts what was changed, of a result. The step under way is added later.
+func (a Operations) Stop(ctx context.Context, id int64, changes func(result []byte) int64) (out Operation, err error) {
 	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		now, err := a.h.TimeIn(ctx, tx)
 		if err != nil {
@@ -240,7 +254,7 @@ func (a Operations) Stop(ctx context.Context, id int64) (out Operation, err erro
 		if err := a.h.ColdIn(ctx, tx, "operations").Select("state", "changed", "lease", "why").Updates(&out).Error; err != nil {
 			return err
 		}
-		_, err = a.h.Audit(ctx, tx, out.Done)
+		_, err = a.h.Audit(ctx, tx, changes(out.Result))
 		return err
 	})
 	return out, wrap.Err(err, "stopping an operation")

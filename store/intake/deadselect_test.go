@@ -179,7 +179,7 @@ func TestCountDiedAgain(t *testing.T) {
 		for _, c := range []struct {
 			f letters.Filter
 			n int64
-		}{{letters.Filter{}, 10}, {letters.Filter{Topic: "orders"}, 10}, {letters.Filter{Topic: "bills"}, 0}, {letters.Filter{TaskID: "3"}, 1}, {letters.Filter{IDs: []int64{was[0].ID, was[12].ID, was[19].ID}}, 1}, {letters.Filter{Reason: "other"}, 0}} {
+		}{{letters.Filter{}, 10}, {letters.Filter{Topic: "orders"}, 10}, {letters.Filter{Topic: "bills"}, 0}, {letters.Filter{TaskID: "3"}, 1}, {letters.Filter{IDs: []int64{was[0].ID, was[12].ID, was[19].ID}}, 1}, {letters.Filter{Reason: "other"}, 0}, {letters.Filter{Settled: s.now + 1}, 10}, {letters.Filter{Settled: s.now}, 0}} {
 			n, err := s.dead.CountDiedAgain(s.ctx, c.f, s.now)
 			require.NoError(t, err)
 			require.Equal(t, c.n, n, "%+v", c.f)

@@ -13,6 +13,8 @@ func begun(tenant string) admin.Operation {
 	return admin.Operation{What: "purge", Topic: target, Tenant: tenant, Who: "me", Via: admin.ViaAPI, Progress: admin.Progress{Result: []byte("{}"), Total: 3}}
 }
 
+func nothing([]byte) int64 { return 0 }
+
 func asIs(int64) ([]byte, error) { return []byte("{}"), nil }
 
 func (f *fixture) operations() admin.Operations { return admin.Operations{Admin: f.Admin} }
@@ -59,9 +61,9 @@ func TestOperationLease(t *testing.T) {
 		none, err = s.operations().Take(s.ctx, "fourth")
 		require.NoError(t, err)
 		require.Nil(t, none)
-		_, err = s.operations().Stop(s.ctx, o.ID)
+		_, err = s.operations().Stop(s.ctx, o.ID, nothing)
 		require.ErrorIs(t, err, admin.ErrOperationEnded)
-		_, err = s.operations().Stop(s.ctx, 99)
+		_, err = s.operations().Stop(s.ctx, 99, nothing)
 		require.ErrorIs(t, err, admin.ErrNoOperation)
 		_, err = s.operations().Read(s.ctx, 99)
 		require.ErrorIs(t, err, admin.ErrNoOperation)
@@ -74,11 +76,20 @@ func TestAStoppedOperationEnds(t *testing.T) {
 		require.NoError(t, err)
 		taken, err := s.operations().Take(s.ctx, "first")
 		require.NoError(t, err)
-		stopped, err := s.operations().Stop(s.ctx, o.ID)
+		stopped, err := s.operations().Stop(s.ctx, o.ID, nothing)
 		require.NoError(t, err)
 		require.Equal(t, admin.OperationStopped, stopped.State)
 		require.ErrorIs(t, s.operations().Hold(s.ctx, taken), admin.ErrOperationEnded)
+		taken.Done, taken.Result = 4, []byte("[4]")
 		require.ErrorIs(t, s.operations().EndStep(s.ctx, taken, admin.OperationRuns), admin.ErrOperationEnded)
+		got, err := s.operations().Read(s.ctx, o.ID)
+		require.NoError(t, err)
+		require.Equal(t, []any{admin.OperationStopped, int64(4), "[4]", stopped.Changed}, []any{got.State, got.Done, string(got.Result), got.Changed}, "the step under way counts")
+		taken.Holder, taken.Done = "another", 9
+		require.ErrorIs(t, s.operations().EndStep(s.ctx, taken, admin.OperationRuns), admin.ErrOperationEnded)
+		got, err = s.operations().Read(s.ctx, o.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, got.Done)
 	})
 }
 
@@ -116,7 +127,7 @@ func TestOperationsAreBounded(t *testing.T) {
 		for range admin.EndedOperations + 2 {
 			o, err := s.operations().List(s.ctx, 0, 1)
 			require.NoError(t, err)
-			_, err = s.operations().Stop(s.ctx, o[0].ID)
+			_, err = s.operations().Stop(s.ctx, o[0].ID, nothing)
 			require.NoError(t, err)
 			_, err = s.operations().Begin(s.ctx, begun("b"), asIs)
 			require.NoError(t, err)

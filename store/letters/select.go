@@ -274,8 +274,8 @@ func (ls Letters) countTagged(ctx context.Context, f Filter, within time.Duratio
 	}
 }
 
-// CountDiedAgain counts the letters of the filter that were replayed at or after since, Unix ms,
-// and whose tasks have died again. It looks at all letters from since on.
+// CountDiedAgain counts the letters of the filter that were replayed at or after since, Unix ms, and
+// before f.Settled where that is set, and whose tasks have died again. It looks at all letters from since on.
 func (ls Letters) CountDiedAgain(ctx context.Context, f Filter, since int64) (n int64, err error) {
 	const skew = 60_000 // between the clocks that stamp replays and deaths, ms
 	from, err := ls.skipOld(ctx, Filter{Since: since - skew})
@@ -285,7 +285,7 @@ func (ls Letters) CountDiedAgain(ctx context.Context, f Filter, since int64) (n 
 		again, err = tables.Ask(ctx, ls.h.Reads(), func(r *sql.Rows, p *pair) error { return r.Scan(&p.later, &p.before) },
 			"SELECT later.id, COALESCE(was.id, 0) FROM (SELECT id, seq, replay FROM dead_letters WHERE id > ? ORDER BY id LIMIT ?) AS later"+
 				" LEFT JOIN dead_letters was ON was.seq = later.seq AND was.replay = later.replay - 1 AND was.replayed_at >= ? ORDER BY later.id", from.After, AtOnce, since)
-		selected := Filter{Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Tag: f.Tag, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: true}
+		selected := Filter{Kind: f.Kind, Topic: f.Topic, TaskID: f.TaskID, Tag: f.Tag, Reason: f.Reason, Since: f.Since, Until: f.Until, Replayed: true, Settled: f.Settled}
 		for _, p := range again {
 			if from.After = p.later; p.before > 0 && (len(f.IDs) == 0 || slices.Contains(f.IDs, p.before)) {
 				selected.IDs = append(selected.IDs, p.before)

@@ -246,8 +246,11 @@ func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
 	require.Equal(t, 5, s.letters(t, "shop.dead"), "who goes back changes nothing")
 	p.click("#purge")
 	p.sees("5")
-	p.click("#confirm")
+	eval[any](p, `void setTimeout(() => { for (const n of [1, 2]) document.querySelector("#confirm").click() })`)
 	p.seesIn("#result", "Deleted 5")
+	var begun struct{ Operations []struct{ ID int } }
+	require.Equal(t, 200, s.call(t, "GET", "/operations", fields{}, &begun))
+	require.Len(t, begun.Operations, 1, "a double click asks once")
 	require.Zero(t, s.letters(t, "shop.dead"))
 
 	s.dead(t, "shop.again", 2)

@@ -266,7 +266,7 @@ func (r *resized) resize(to int, meanwhile func()) string {
 	began, before := time.Now(), r.cpu()
 	r.notyet("slots", "set", strconv.Itoa(to))
 	meanwhile()
-	r.eventually(fmt.Sprintf("%d slots", to), 3*time.Minute+time.Duration(r.later)*time.Millisecond, func() bool { g := r.growth(); return g.Settled() && g.Base == to })
+	r.eventually(fmt.Sprintf("%d slots", to), 10*time.Minute+time.Duration(r.later)*time.Millisecond, func() bool { g := r.growth(); return g.Settled() && g.Base == to })
 	took, spent := time.Since(began), 0.0
 	r.changes = append(r.changes, change{began.UnixMilli(), began.Add(took).UnixMilli()})
 	for pid, seconds := range r.cpu() {
