@@ -364,6 +364,7 @@ func (f *Fleet) purgePage(ctx context.Context, w letters.Filter, upTo int64, tur
 			return l.PurgePage(ctx, mine, m.run(upTo))
 		}))
 		if err != nil {
+			out.Deleted = page.Deleted // a part
 			return 0, false, err
 		}
 		next := page.Next

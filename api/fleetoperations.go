@@ -200,7 +200,9 @@ func (f *Fleet) backfillJob(ctx context.Context, topic, id string, r *Backfill) 
 	dry.DryRun = true
 	would, err := f.BackfillTimer(context.WithValue(ctx, budgetKey{}, time.Second), topic, id, dry)
 	j.Backfill, j.Target, j.Timer, j.Counted = r, topic, id, true
-	j.total = int64(would.Made + would.Existing + would.Coming + would.Forgotten)
+	if would.Next == 0 {
+		j.total = int64(would.Made + would.Existing + would.Coming + would.Forgotten)
+	}
 	if err == nil && r.To == (Instant{}) { // now is when it was asked for
 		var now time.Time
 		now, err = soon(ctx, f, f.of(topic)[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })

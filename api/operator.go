@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
 )
 
 // Operator makes the steps of operations. Each service has one; the lease of an operation says
@@ -49,6 +51,8 @@ const (
 	stepWithin = time.Minute
 	// holdEvery is how often the lease of a step is kept, and how soon a step hears of its stop.
 	holdEvery = time.Second
+	// decidedWithin is how long a stopped cancel waits for scanners that decide its last step.
+	decidedWithin = 2 * time.Second
 	// endWithin bounds the storing of a step.
 	endWithin = 5 * time.Second
 	// countSteps is how many steps count. Then the total stays unknown.
@@ -132,9 +136,11 @@ func (o *Operator) step(ctx context.Context, db admin.Operations, op *admin.Oper
 	changing := admin.Noted(admin.WithActor(access.With(ctx, caller), op.Actor()), o.entry(&j))
 	ended, err := o.work(context.WithValue(changing, budgetKey{}, stepFor), &j, op)
 	stopped := errors.Is(context.Cause(ctx), admin.ErrOperationEnded)
-	if err == nil || stopped {
-		err = o.correct(context.WithoutCancel(ctx), db, &j, op)
+	sound := context.WithoutCancel(ctx)
+	if stopped && j.Cancel != nil {
+		_ = loop.Rest(sound, decidedWithin)
 	}
+	err = cmp.Or(err, o.correct(sound, db, &j, op))
 	op.Entry, op.Changes = j.Entry, changes(op.What, op.Result)
 	if request, failed := json.Marshal(&j); failed == nil {
 		op.Request = request
@@ -190,7 +196,10 @@ func (o *Operator) correct(ctx context.Context, db admin.Operations, j *job, op 
 	case j.Purge != nil:
 		return add(op, func(all *deadletter.Purged) { all.Deleted = more(all.Deleted) })
 	}
-	return add(op, func(all *Backfilled) { all.Made = int(more(int64(all.Made))) })
+	return add(op, func(all *Backfilled) { // the step that was made again has found these
+		again := min(max(int(n)-all.Made, 0), all.Existing)
+		all.Made, all.Existing = all.Made+again, all.Existing-again
+	})
 }
 
 // work counts, or changes some more. ended: nothing is left.
@@ -248,8 +257,12 @@ func (o *Operator) count(ctx context.Context, j *job, op *admin.Operation) error
 			next = strconv.FormatInt(after, 10)
 		}
 	}
-	if err = cmp.Or(err, lacking(missing)); err != nil {
+	switch {
+	case err != nil:
 		return err
+	case len(missing) > 0: // the total stays unknown: what the others have does not wait
+		j.Counted = true
+		return nil
 	}
 	j.CountedSoFar += n
 	j.Counts++
@@ -274,15 +287,13 @@ func add[T any](op *admin.Operation, merge func(all *T)) error {
 
 func (o *Operator) cancel(ctx context.Context, r *CancelMany, op *admin.Operation) (ended bool, err error) {
 	out, err := o.fleet.CancelMany(ctx, *r)
-	if err != nil && out.Cursor == "" {
-		return false, err
-	}
 	op.Done += out.Matched
 	lacks := lacking(out.Missing)
-	if lacks == nil {
+	ended = out.Cursor == "" && lacks == nil && err == nil
+	if lacks == nil && out.Cursor != "" {
 		r.Cursor = out.Cursor
 	}
-	return out.Cursor == "" && lacks == nil, errors.Join(err, lacks, add(op, func(all *CancelledMany) {
+	return ended, errors.Join(err, lacks, add(op, func(all *CancelledMany) {
 		all.Cancelled, all.TooLate, all.Matched = all.Cancelled+out.Cancelled, all.TooLate+out.TooLate, all.Matched+out.Matched
 	}))
 }
@@ -294,11 +305,13 @@ func (o *Operator) replay(ctx context.Context, r *ReplayRequest, op *admin.Opera
 	if err != nil {
 		return false, err
 	}
-	op.Done += int64(len(out.Letters))
 	lacks := lacking(out.Missing)
 	if lacks == nil {
 		r.After, r.UpTo = out.Next, out.UpTo
+	} else { // the page is asked for again, and so are those that it skips
+		out.Letters = slices.DeleteFunc(out.Letters, func(l intake.Replayed) bool { return l.Skipped != "" })
 	}
+	op.Done += int64(len(out.Letters))
 	return out.Next == 0 && lacks == nil, errors.Join(lacks, add(op, func(all *ReplayedMany) {
 		for _, l := range out.Letters {
 			if l.Skipped == "" {
@@ -326,15 +339,12 @@ type ReplayedMany struct {
 
 func (o *Operator) purge(ctx context.Context, r *PurgeRequest, op *admin.Operation) (ended bool, err error) {
 	out, err := o.fleet.purgePage(ctx, r.store(r.Limit, r.After), r.UpTo, changing[deadletter.Purged])
-	if err != nil {
-		return false, err
-	}
 	op.Done += out.Deleted
 	lacks := lacking(out.Missing)
-	if lacks == nil {
+	if lacks == nil && err == nil {
 		r.After, r.UpTo = out.Next, out.UpTo
 	}
-	return out.Next == 0 && lacks == nil, errors.Join(lacks, add(op, func(all *deadletter.Purged) {
+	return out.Next == 0 && lacks == nil && err == nil, errors.Join(err, lacks, add(op, func(all *deadletter.Purged) {
 		out.Deleted, out.Missing = out.Deleted+all.Deleted, nil
 		*all = out
 	}))

@@ -114,6 +114,10 @@ func (c *Console) operation(r *http.Request) (view, error) {
 			f.Until = api.Instant{}
 		}
 		d.Name, d.Back, d.Place = f.String(), f.page(), "Dead letters"
+		if o.What == "replay" { // what died again has died since
+			f.Until = api.Instant{}
+			d.Back = f.page()
+		}
 		d.Again, err = c.diedAgain(r.Context(), o, f)
 		d.Uncounted = err != nil // there may be too many letters since
 	}
@@ -142,7 +146,7 @@ func (c *Console) diedAgain(ctx context.Context, o api.Operation, f letterFilter
 		return 0, nil
 	}
 	q := f.query()
-	q.Set("died_again_since", strconv.FormatInt(result.At, 10))
+	q.Set("died_again_since", strconv.FormatInt(o.At, 10))
 	q.Set("died_again_until", strconv.FormatInt(o.Changed+stepUnderWay.Milliseconds(), 10))
 	var n api.Count
 	err := c.inside.get(ctx, "/deadletters/count", q, &n)

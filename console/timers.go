@@ -330,6 +330,9 @@ func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
 	if confirmed(r) {
 		return c.begin(r, path, api.Backfill{From: from, To: to})
 	}
+	if to == (api.Instant{}) { // nobody has agreed to later ones
+		to = api.At(time.Now().UnixMilli())
+	}
 	var done api.Backfilled
 	if _, err := c.inside.call(r.Context(), http.MethodPost, path, api.Backfill{From: from, To: to, DryRun: true}, &done); err != nil {
 		return view{}, err

@@ -51,7 +51,7 @@ func (c *operationsListCmd) Run(a *app) error {
 }
 
 func doneOf(o api.Operation) string {
-	if o.Total == 0 && o.Done > 0 {
+	if o.Total == 0 && (o.Done > 0 || o.State != "done") {
 		return fmt.Sprint(o.Done)
 	}
 	return fmt.Sprintf("%d of %d", o.Done, o.Total)

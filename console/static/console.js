@@ -60,7 +60,9 @@ async function refresh() {
     return;
   }
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  if (fresh.querySelector("main")?.dataset.age !== kind) return;
+  const becomes = fresh.querySelector("main")?.dataset.age;
+  if (becomes === "still") location.reload();
+  if (becomes !== kind) return;
   patch(main, fresh.querySelector("main"));
   patch(shown, fresh.getElementById("shown"));
   shownAt = heardAt = Date.now();
@@ -111,13 +113,13 @@ document.addEventListener("keydown", (e) => {
 });
 
 // A second click asks nothing again while the first one's answer is on its way.
-let sentAt = -Infinity;
+let sent = false;
 document.addEventListener("submit", (e) => {
   if (e.target.method !== "post") return;
-  if (performance.now() - sentAt < 5000) e.preventDefault();
-  else sentAt = performance.now();
+  if (sent) e.preventDefault();
+  sent = true;
 });
-addEventListener("pageshow", () => { sentAt = -Infinity; });
+addEventListener("pageshow", () => { sent = false; });
 
 const form = document.querySelector("form[data-preview]");
 if (form) {

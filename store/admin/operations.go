@@ -196,9 +196,9 @@ func (a Operations) isHeld(ctx context.Context, o *Operation) bool {
 }
 
 // EndStep stores what a step has changed, and gives the lease back. With a state other than
-// OperationRuns the operation has ended, and the audit entry of Auditing says so. Of an operation that
-// was stopped meanwhile only the result grows, and of one that another process has taken nothing:
-// ErrOperationEnded.
+// OperationRuns the operation has ended, and the audit entry of Auditing says so. Of an operation
+// that was stopped meanwhile only the result grows, and of one that another process has taken
+// nothing: ErrOperationEnded.
 func (a Operations) EndStep(ctx context.Context, o *Operation, state string) error {
 	ended := false
 	err := a.h.Transact(ctx, func(tx *sql.Tx) error {
@@ -233,7 +233,7 @@ func (a Operations) EndStep(ctx context.Context, o *Operation, state string) err
 }
 
 // Stop stops a running one, with the audit entry of Auditing, or returns ErrNoOperation or
-// ErrOperationEnded. changes counts what was changed, of a result. The step under way is added later.
+// ErrOperationEnded. changes counts what was changed, of a result. The step under way comes later.
 func (a Operations) Stop(ctx context.Context, id int64, changes func(result []byte) int64) (out Operation, err error) {
 	err = a.h.Transact(ctx, func(tx *sql.Tx) error {
 		now, err := a.h.TimeIn(ctx, tx)

@@ -245,7 +245,7 @@ func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
 	p.click("#back")
 	require.Equal(t, 5, s.letters(t, "shop.dead"), "who goes back changes nothing")
 	p.click("#purge")
-	p.sees("5")
+	p.seesIn("#question", "Delete for good")
 	eval[any](p, `void setTimeout(() => { for (const n of [1, 2]) document.querySelector("#confirm").click() })`)
 	p.seesIn("#result", "Deleted 5")
 	var begun struct{ Operations []struct{ ID int } }
