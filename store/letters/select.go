@@ -274,8 +274,9 @@ func (ls Letters) countTagged(ctx context.Context, f Filter, within time.Duratio
 	}
 }
 
-// CountDiedAgain counts the letters of the filter that were replayed at or after since, Unix ms, and
-// before f.Settled where that is set, and whose tasks have died again. It looks at all letters from since on.
+// CountDiedAgain counts the letters of the filter that were replayed at or after since, Unix ms,
+// and before f.Settled where it is set, and whose tasks have died again. It looks at all letters
+// from since on.
 func (ls Letters) CountDiedAgain(ctx context.Context, f Filter, since int64) (n int64, err error) {
 	const skew = 60_000 // between the clocks that stamp replays and deaths, ms
 	from, err := ls.skipOld(ctx, Filter{Since: since - skew})
