@@ -84,7 +84,8 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 			require.Equal(t, len(slow), c.counts().Held)
 		}
 		require.Empty(t, c.outlets.calls)
-		require.Equal(t, buffered{}, c.outlets.atOrigins)
+		require.Empty(t, c.outlets.ofTenant)
+		require.Zero(t, c.outlets.atOrigins)
 	})
 }
 

@@ -141,7 +141,8 @@ type outlets struct {
 	unmet     map[string]*unmet // by tenant
 	refusals  refusals
 	buffered  buffered
-	atOrigins buffered // of it, what origins have
+	atOrigins int            // bytes of it that origins have
+	ofTenant  map[string]int // of those, by tenant
 	origins   *target.Origins
 	calls     map[*Task]call // under way
 	probes    int            // under way
@@ -149,7 +150,7 @@ type outlets struct {
 }
 
 func newOutlets(env *env, unsettled *unsettled, gates *gates) *outlets {
-	return &outlets{env: env, unsettled: unsettled, gates: gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}, waiting: map[*Outlet]bool{}, unmet: map[string]*unmet{}, origins: target.NewOrigins(), calls: map[*Task]call{}}
+	return &outlets{env: env, unsettled: unsettled, gates: gates, where: kafka.NewPlacement(), byKey: map[outletKey]*Outlet{}, waiting: map[*Outlet]bool{}, unmet: map[string]*unmet{}, ofTenant: map[string]int{}, origins: target.NewOrigins(), calls: map[*Task]call{}}
 }
 
 // call is a callback under way.

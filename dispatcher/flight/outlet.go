@@ -60,12 +60,14 @@ func (outs *outlets) hasRoom(g *Outlet, t *Task) bool {
 		}
 	}
 	tasks, bytes := outs.cfg.StageTasks-outs.buffered.tasks, outs.cfg.StageBytes-outs.buffered.bytes
-	if g.origin != nil { // a request takes as long as its receiver likes: half of the room is the others'
+	if g.origin != nil { // a request takes as long as its receiver likes: half of the room is the others', and half of the rest another tenant's
 		if outs.origins.Lacks(g.origin, t.tenant, time.Now()) != "" {
 			return false
 		}
-		tasks = min(tasks, max(outs.cfg.StageTasks/2, 1)-outs.atOrigins.tasks)
-		bytes = min(bytes, max(outs.cfg.StageBytes/2, 1)-outs.atOrigins.bytes)
+		left := max(outs.cfg.StageBytes/2, 1) - outs.atOrigins
+		if bytes = min(bytes, left); outs.ofTenant[t.tenant] > left {
+			return false
+		}
 	}
 	return share.Has(tasks, g.sending) && share.Has(bytes, g.bytes)
 }
@@ -88,7 +90,7 @@ func (outs *outlets) beginSending(g *Outlet, t *Task) {
 	outs.unsettled.begins(t, g)
 	g.sending++
 	g.bytes += t.size
-	outs.count(g, 1, t.size)
+	outs.count(t, 1, t.size)
 	if g.origin != nil {
 		now := time.Now()
 		outs.calls[t] = call{now, outs.origins.Take(g.origin, t.tenant, now)}
@@ -102,7 +104,7 @@ func (outs *outlets) endSending(t *Task) *Outlet {
 	outs.gates.ends(t.topic)
 	g.sending--
 	g.bytes -= t.size
-	outs.count(g, -1, -t.size)
+	outs.count(t, -1, -t.size)
 	if t.asks != nil {
 		t.asks.Asked()
 		t.asks = nil
@@ -120,16 +122,19 @@ func (outs *outlets) leaveSeat(t *Task, answered bool, now time.Time) {
 func (outs *outlets) limitCalls(part float64) {
 	if outs.cfg.CallLimits != nil {
 		each, all := outs.cfg.CallLimits()
-		outs.origins.Limit(each, all, part)
+		outs.origins.Limit(each, min(all, max(outs.cfg.StageTasks/2, 1)), part)
 	}
 }
 
-func (outs *outlets) count(g *Outlet, tasks, bytes int) {
+func (outs *outlets) count(t *Task, tasks, bytes int) {
 	outs.buffered.tasks += tasks
 	outs.buffered.bytes += bytes
-	if g.origin != nil {
-		outs.atOrigins.tasks += tasks
-		outs.atOrigins.bytes += bytes
+	if t.call == nil {
+		return
+	}
+	outs.atOrigins += bytes
+	if outs.ofTenant[t.tenant] += bytes; outs.ofTenant[t.tenant] == 0 {
+		delete(outs.ofTenant, t.tenant)
 	}
 }
 
