@@ -45,8 +45,8 @@ func (w *world) walk(begin time.Time) {
 	}
 }
 
-// walkOnce reads a list to its end. A task that stands in line throughout must be in it. A held task that its target
-// releases meanwhile may be on no page, because held tasks are last.
+// walkOnce reads a list to its end. A task that stands in line throughout must be in it. A task that its target brings
+// forward meanwhile, from the held ones or from those that were put off, may be on no page.
 func (w *world) walkOnce(f look.ListFilter, rest time.Duration) {
 	ctx := context.Background()
 	st, err := store.Open(ctx, store.Config{Connector: w.db.of(newProcess(lister)), MaxConns: 2, Clock: w.db.clock, Life: lifeOf}, zap.NewNop())
@@ -55,7 +55,17 @@ func (w *world) walkOnce(f look.ListFilter, rest time.Duration) {
 		return
 	}
 	defer func() { _ = st.Close() }()
-	before, listed, held, pages := w.standing(f), map[int64]bool{}, map[int64]bool{}, 0
+	last, forward := map[int64]standingTask{}, map[int64]bool{}
+	standing := func() map[int64]standingTask {
+		now := w.standing(f)
+		for seq, one := range now {
+			was := last[seq]
+			forward[seq] = forward[seq] || one.pos < was.pos && (one.slot == was.slot || was.pos >= task.Held(0))
+			last[seq] = one
+		}
+		return now
+	}
+	before, listed, pages := standing(), map[int64]bool{}, 0
 	for {
 		page, err := look.New(st).List(ctx, f)
 		if err != nil {
@@ -70,16 +80,14 @@ func (w *world) walkOnce(f look.ListFilter, rest time.Duration) {
 		if f.After = page.More; f.After == nil {
 			break
 		}
-		for seq, one := range w.standing(f) {
-			held[seq] = held[seq] || one.pos >= task.Held(0)
-		}
+		standing()
 		time.Sleep(rest)
 	}
 	w.note("a list of %d pages has %d tasks: topic %q, tag %q", pages, len(listed), f.Topic, f.Tag)
-	after := w.standing(f)
+	after := standing()
 	for seq, was := range before {
 		is, there := after[seq]
-		if there && is.attempt == was.attempt && is.due == was.due && is.pos >= was.pos && !(held[seq] && is.pos < task.Held(0)) && !listed[seq] {
+		if there && is.attempt == was.attempt && is.due == was.due && is.pos >= was.pos && !forward[seq] && !listed[seq] {
 			w.find("lists", "%s/%s stood at %d in slot %d, then at %d in slot %d, and is on none of %d pages (topic %q, tag %q)", is.topic, is.id, was.pos, was.slot, is.pos, is.slot, pages, f.Topic, f.Tag)
 		}
 	}
