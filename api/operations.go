@@ -91,7 +91,10 @@ var shownFigures = map[string][][2]string{
 
 // changes counts what an operation has changed so far: the first figure of each.
 func changes(what string, result []byte) int64 {
-	return Operation{What: what, Result: result}.Figures()[0].N
+	for _, first := range (Operation{What: what, Result: result}).Figures() {
+		return first.N
+	}
+	return 0 // of a later release
 }
 
 // Figures returns the numbers of the result so far.

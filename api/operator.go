@@ -125,6 +125,9 @@ func (o *Operator) step(ctx context.Context, db admin.Operations, op *admin.Oper
 			}
 		}
 	})
+	if shownFigures[op.What] == nil {
+		return admin.OperationRuns, fmt.Errorf("this service does not know %q: one of a later release goes on", op.What)
+	}
 	var j job
 	if err := json.Unmarshal(op.Request, &j); err != nil {
 		return admin.OperationFailed, err

@@ -353,6 +353,21 @@ func TestWhatAnOperationIsAbout(t *testing.T) {
 	require.Contains(t, answer, "limit")
 }
 
+// An operation of a later release waits for a service that knows it, and can be seen and stopped meanwhile.
+func TestAnOperationOfALaterReleaseWaits(t *testing.T) {
+	w := newWorld(t)
+	db := admin.OperationsIn(w.store)
+	later, err := db.Begin(t.Context(), admin.Operation{What: "later", Progress: admin.Progress{Result: []byte("{}")}}, func(int64) ([]byte, error) { return []byte(`{"later":{}}`), nil })
+	require.NoError(t, err)
+	require.False(t, NewOperator(Alone(w.local), zap.NewNop()).next(t.Context()))
+	got, err := w.client.Operation(t.Context(), later.ID)
+	require.NoError(t, err)
+	require.Equal(t, admin.OperationRuns, got.State)
+	require.Contains(t, got.Why, "later release")
+	_, err = Alone(w.local).StopOperation(t.Context(), later.ID)
+	require.NoError(t, err)
+}
+
 func TestTenantsOfOperationsHaveShortNames(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	a, b := tenantOf(access.Caller{Tenant: long + "a"}), tenantOf(access.Caller{Tenant: long + "b"})
