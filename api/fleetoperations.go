@@ -137,7 +137,7 @@ func (f *Fleet) begin(ctx context.Context, j *job) (Operation, error) {
 
 // The requests are checked as those without async are, before the operation exists.
 
-// errDry is of a dry run: it needs no operation, which would look like the deed.
+// errDry: a dry run needs no operation, and an operation would look like the deed.
 var errDry = wrong("dry_run", "true", "changes nothing, so no operation is needed: leave it or async out")
 
 func notDry(dry bool) error {

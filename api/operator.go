@@ -199,7 +199,7 @@ func (o *Operator) correct(ctx context.Context, db admin.Operations, j *job, op 
 	case j.Purge != nil:
 		return add(op, func(all *deadletter.Purged) { all.Deleted = more(all.Deleted) })
 	}
-	return add(op, func(all *Backfilled) { // the step that was made again has found these
+	return add(op, func(all *Backfilled) { // a repeated step finds the runs of the first try
 		again := min(max(int(n)-all.Made, 0), all.Existing)
 		all.Made, all.Existing = all.Made+again, all.Existing-again
 	})
@@ -263,7 +263,7 @@ func (o *Operator) count(ctx context.Context, j *job, op *admin.Operation) error
 	switch {
 	case err != nil:
 		return err
-	case len(missing) > 0: // the total stays unknown: what the others have does not wait
+	case len(missing) > 0: // the total stays unknown: the other databases' part does not wait
 		j.Counted = true
 		return nil
 	}
@@ -311,7 +311,7 @@ func (o *Operator) replay(ctx context.Context, r *ReplayRequest, op *admin.Opera
 	lacks := lacking(out.Missing)
 	if lacks == nil {
 		r.After, r.UpTo = out.Next, out.UpTo
-	} else { // the page is asked for again, and so are those that it skips
+	} else { // the page comes again, with the letters that are skipped
 		out.Letters = slices.DeleteFunc(out.Letters, func(l intake.Replayed) bool { return l.Skipped != "" })
 	}
 	op.Done += int64(len(out.Letters))

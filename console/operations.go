@@ -114,7 +114,7 @@ func (c *Console) operation(r *http.Request) (view, error) {
 			f.Until = api.Instant{}
 		}
 		d.Name, d.Back, d.Place = f.String(), f.page(), "Dead letters"
-		if o.What == "replay" { // what died again has died since
+		if o.What == "replay" { // letters of tasks that died again are younger
 			f.Until = api.Instant{}
 			d.Back = f.page()
 		}

@@ -330,7 +330,7 @@ func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
 	if confirmed(r) {
 		return c.begin(r, path, api.Backfill{From: from, To: to})
 	}
-	if to == (api.Instant{}) { // nobody has agreed to later ones
+	if to == (api.Instant{}) { // nobody has agreed to later runs
 		to = api.At(time.Now().UnixMilli())
 	}
 	var done api.Backfilled

@@ -60,7 +60,9 @@ func (outs *outlets) hasRoom(g *Outlet, t *Task) bool {
 		}
 	}
 	tasks, bytes := outs.cfg.StageTasks-outs.buffered.tasks, outs.cfg.StageBytes-outs.buffered.bytes
-	if g.origin != nil { // a request takes as long as its receiver likes: half of the room is the others', and half of the rest another tenant's
+	// A request takes as long as its receiver likes. So half of the room is for topics, and a tenant's
+	// requests leave as many bytes of the other half as they have.
+	if g.origin != nil {
 		if outs.origins.Lacks(g.origin, t.tenant, time.Now()) != "" {
 			return false
 		}
