@@ -60,8 +60,8 @@ func (outs *outlets) hasRoom(g *Outlet, t *Task) bool {
 		}
 	}
 	tasks, bytes := outs.cfg.StageTasks-outs.buffered.tasks, outs.cfg.StageBytes-outs.buffered.bytes
-	// A request takes as long as its receiver likes. So half of the room is for topics, and a tenant's
-	// requests leave as many bytes of the other half as they have.
+	// A request takes as long as its receiver likes. So half of the room is for topics, and the
+	// requests of a tenant leave as many bytes of the other half as they have.
 	if g.origin != nil {
 		if outs.origins.Lacks(g.origin, t.tenant, time.Now()) != "" {
 			return false
