@@ -93,7 +93,7 @@ func TestManySilentTargetsLeaveRoom(t *testing.T) {
 			}
 			for _, topic := range topics {
 				read := f.read(topic)
-				f.recovers("all arrive at "+topic, func() bool { return len(read.copies()) == each })
+				f.eventually("all arrive at "+topic, func() bool { return len(read.copies()) == each })
 			}
 			f.eventually("all is settled", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
 			require.Zero(t, d.inside(func(in flight.Figures) int {
@@ -133,7 +133,7 @@ func TestSilentPartitionDelaysOnlyItself(t *testing.T) {
 	})
 	fewAreStuck()
 	answer()
-	f.recovers("all arrive", func() bool { return len(parts.copies()) == 2*rounds+1 })
+	f.eventually("all arrive", func() bool { return len(parts.copies()) == 2*rounds+1 })
 }
 
 // What a target has stored without saying so was delivered, perhaps: nobody is told that it was cancelled, and it is no dead letter.
@@ -156,6 +156,6 @@ func TestGivenUpIsNotCalledCancelled(t *testing.T) {
 		}
 	}
 	answer()
-	f.recovers("its delivery is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 1 })
+	f.eventually("its delivery is told", func() bool { return len(events.events(t, schemas.StateSucceeded)) == 1 })
 	require.Empty(t, events.events(t, schemas.StateDead))
 }

@@ -43,7 +43,7 @@ func TestBacklogOfASilentTargetIsReadOnce(t *testing.T) {
 
 	answer()
 	silent := f.read("silent")
-	f.recovers("each arrives", func() bool { return len(silent.copies()) == n+1 })
+	f.eventually("each arrives", func() bool { return len(silent.copies()) == n+1 })
 	f.eventually("all is settled", func() bool { return d.inside(func(in flight.Figures) int { return in.Claimed }) == 0 })
 	require.Zero(t, d.inside(func(in flight.Figures) int { return in.Parked }))
 	require.Equal(t, n+1, silent.count(), "once")

@@ -292,10 +292,10 @@ func TestParkedTaskWithTheProducerThatTheDatabaseForgot(t *testing.T) {
 	before, place := f.slot(0), f.place(seq)
 	again := f.muteLater("orders") // the partition comes and goes
 	answer()
-	f.recovers("the first arrives, and the producer has heard so", func() bool {
+	f.eventually("the first arrives, and the producer has heard so", func() bool {
 		return orders.copies()["first"] > 0 && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 0
 	})
-	f.recovers("it is with the producer", func() bool {
+	f.eventually("it is with the producer", func() bool {
 		return f.place(seq) != place && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 1
 	})
 	d.forgets(before, seq, place, "x", again)

@@ -31,6 +31,6 @@ func TestStoppedTargetsHoldBoundedMemory(t *testing.T) {
 	}
 	require.Zero(t, stopped.count())
 	answer()
-	f.recovers("all arrive", func() bool { return len(stopped.copies()) == rounds*each })
+	f.eventually("all arrive", func() bool { return len(stopped.copies()) == rounds*each })
 	require.Equal(t, rounds*each, stopped.count(), "each once")
 }
