@@ -133,12 +133,18 @@ func soon[T any](ctx context.Context, f *Fleet, m *Member, ask func(context.Cont
 	})
 }
 
-// find asks the databases of a target one after the other, as long as there is nothing.
+// find asks the databases of a target one after the other, as long as there is nothing. What follows
+// its target is in no database for a moment.
 func find[T any](ctx context.Context, f *Fleet, target string, nothing error, ask func(context.Context, *Local, *Member) (T, error)) (out T, err error) {
-	for _, m := range f.of(target) {
-		out, err = soon(ctx, f, m, func(ctx context.Context, l *Local) (T, error) { return ask(ctx, l, m) })
-		if !errors.Is(err, nothing) {
-			return out, err
+	for range followTries {
+		for _, m := range f.of(target) {
+			out, err = soon(ctx, f, m, func(ctx context.Context, l *Local) (T, error) { return ask(ctx, l, m) })
+			if !errors.Is(err, nothing) {
+				return out, err
+			}
+		}
+		if !f.homes.Following(schemas.TargetName(target)) || loop.Rest(ctx, homeRest) != nil {
+			break
 		}
 	}
 	return out, err
@@ -239,19 +245,7 @@ type Partial struct {
 func (p Partial) lacks() []int { return p.Missing }
 
 // Task returns one task with content and history, or look.ErrNotFound.
-//
-// A task that follows its target is in no database for a moment.
-func (f *Fleet) Task(ctx context.Context, topic, id string) (out Task, err error) {
-	for range followTries {
-		out, err = f.task(ctx, topic, id)
-		if !errors.Is(err, look.ErrNotFound) || !f.homes.Following(schemas.TargetName(topic)) || loop.Rest(ctx, homeRest) != nil {
-			break
-		}
-	}
-	return out, err
-}
-
-func (f *Fleet) task(ctx context.Context, topic, id string) (Task, error) {
+func (f *Fleet) Task(ctx context.Context, topic, id string) (Task, error) {
 	return find(ctx, f, topic, look.ErrNotFound, func(ctx context.Context, l *Local, m *Member) (Task, error) {
 		t, err := l.Task(ctx, topic, id)
 		for i := range t.Changes {
@@ -312,7 +306,7 @@ func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 // homeTries is how often a database is asked about a target that moves, with a rest between two.
 const homeTries, homeRest = 40, 50 * time.Millisecond
 
-// followTries is how often databases are asked about a task that may be on the way.
+// followTries is how often databases are asked about something that may be on the way.
 const followTries = 10
 
 // Slots returns how many slots a database has. number may be AnyShard where there is only one.

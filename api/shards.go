@@ -191,9 +191,7 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 		if r.Former != nil && rule.Former != *r.Former {
 			continue
 		}
-		if r.DryRun {
-			err = all.Movable(ctx, rule)
-		} else {
+		if !r.DryRun {
 			if len(out.Rules) > 0 { // one at a time
 				if err := all.Follow(ctx); err != nil {
 					return out, err
@@ -202,7 +200,7 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 			noted := admin.Auditing(ctx, admin.AuditEntry{What: "move targets", Topic: rule.Literal(), Detail: admin.AuditDetail(map[string]any{"pattern": r.Pattern, "part": r.Part, "former": rule.Former, "shard": r.Shard})})
 			rule, err = all.MoveBehind(noted, rule, f.cancelsEnds)
 		}
-		if errors.Is(err, shards.ErrInUse) {
+		if errors.Is(err, admin.ErrTooManyPolicies) {
 			return out, wrong("pattern", r.Pattern, "cannot move: "+err.Error())
 		}
 		if err != nil {

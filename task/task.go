@@ -143,14 +143,22 @@ func Published(e schemas.Events, state schemas.State) bool {
 	return false
 }
 
-// RunSource is the source of the seqs of runs, which have no intake record.
-const RunSource = 3
+// RunSource is the source of the seqs of runs in the first database: they have no intake record.
+// Each further database has the source behind the one before, up to LastRunSource. So a run has its
+// seq in every database to which its target moves.
+const (
+	RunSource     = 3
+	LastRunSource = 15
+)
 
 // IsRun tells whether a seq is a run's.
 func IsRun(seq int64) bool {
 	source, _ := SplitSeq(seq)
-	return source == RunSource
+	return IsRunSource(source)
 }
+
+// IsRunSource tells whether a source is one of runs.
+func IsRunSource(source int) bool { return RunSource <= source && source <= LastRunSource }
 
 // Change is one intake record: a request, a report, a rejected record, or cancels of many.
 type Change struct {

@@ -81,7 +81,7 @@ type shardsMoveCmd struct {
 
 func (shardsMoveCmd) Help() string {
 	return whereFrom + `
-The targets rest for a moment, until no delivery of theirs is under way. Then their tasks follow, those due next first; the services have them do so, one move at a time. They may have no timer, no dead letter that can be replayed, no pause and no limit. Requests that come meanwhile wait for a moment, and are stored in the new database. That one does not know the ended tasks of the targets: once, and versions, count anew. All databases must answer.
+The targets rest for a moment, until no delivery of theirs is under way. Then their tasks follow, those due next first; the services have them do so, one move at a time. Their timers, pauses and limits go with them, and so do dead letters that can be replayed, which get new ids. Requests that come meanwhile wait for a moment, and are stored in the new database. That one does not know the ended tasks of the targets: once, and versions, count anew. All databases must answer.
 
 Examples:
   notyet shards move 'billing.*' 1

@@ -107,6 +107,41 @@ func (a Admin) SetPolicyBy(ctx context.Context, version int64, topic string, now
 	return out, wrap.Err(err, "storing the policy of a target")
 }
 
+// AdoptPolicies replaces the policies of matching targets with those from another database, all at
+// once. Nobody else may change one of them meanwhile.
+func (a Admin) AdoptPolicies(ctx context.Context, from []Policy, matches func(topic string) bool) error {
+	return wrap.Err(a.h.Transact(ctx, func(tx *sql.Tx) error {
+		var here []string
+		if err := a.h.ColdIn(ctx, tx, "targets").Order("topic").Pluck("topic", &here).Error; err != nil {
+			return err
+		}
+		for _, topic := range here {
+			if !matches(topic) {
+				continue
+			}
+			if err := a.h.ColdIn(ctx, tx, "targets").Where("topic = ?", []byte(topic)).Delete(nil).Error; err != nil {
+				return err
+			}
+		}
+		now, err := a.h.TimeIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, p := range from {
+			if !matches(p.Topic) || p.Open() {
+				continue
+			}
+			if err := a.roomForPolicy(ctx, tx, now.UnixMilli()); err != nil {
+				return err
+			}
+			if err := a.h.ColdIn(ctx, tx, "targets").Create(&p).Error; err != nil {
+				return err
+			}
+		}
+		return nil
+	}), "storing the policies of targets from another database")
+}
+
 // roomForPolicy makes room for one more row: it forgets an open one without any held task.
 func (a Admin) roomForPolicy(ctx context.Context, tx *sql.Tx, now int64) error {
 	var n int64

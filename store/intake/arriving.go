@@ -51,17 +51,26 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 	w := arrival{&work{intake: in.Intake, tx: tx, spread: spread, resolving: true}}
 	var list []*identity
 	var tasks []*task.Task
-	var waiting []leaver
+	var timers []*leftTimer
+	var waiting, dead []leaver
 	for _, row := range page {
 		var l leaver
 		if err := gob.NewDecoder(bytes.NewReader(row.data)).Decode(&l); err != nil {
 			return nil, fmt.Errorf("decoding what has left: %w", err)
 		}
-		if l.Task == nil {
+		switch {
+		case l.Timer != nil:
+			timers = append(timers, l.Timer)
+		case l.Letter != nil:
+			dead = append(dead, l)
+		case l.Task != nil:
+			tasks, list = append(tasks, l.Task), append(list, &identity{key: task.Ident(l.Task.Topic, l.Task.ID)})
+		default:
 			waiting = append(waiting, l)
-			continue
 		}
-		tasks, list = append(tasks, l.Task), append(list, &identity{key: task.Ident(l.Task.Topic, l.Task.ID)})
+	}
+	if timers, err = w.lockTimers(ctx, timers); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(list, inOrder)
 	if err := w.readKnown(ctx, list, "''"); err != nil {
@@ -86,6 +95,12 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
 	}
 	if err := w.insertTasks(ctx, tasks); err != nil {
+		return nil, err
+	}
+	if err := w.insertTimers(ctx, timers); err != nil {
+		return nil, err
+	}
+	if err := w.insertDead(ctx, dead); err != nil {
 		return nil, err
 	}
 	if err := w.unread.write(ctx, tx); err != nil {
@@ -196,17 +211,27 @@ func insertWaiting(ctx context.Context, tx *sql.Tx, all []leaver) error {
 	})
 }
 
-// AdoptSources adds the retired sources of another database of the installation: a task from there
-// may have its number by one. A source in use is this database's own to begin.
+// AdoptSources adds the retired sources of another database of the installation, and those of runs:
+// a task from there may have its number by one. A source in use is this database's own to begin.
 func (in Moves) AdoptSources(ctx context.Context, all []Source) error {
 	return wrap.Err(in.h.Transact(ctx, func(tx *sql.Tx) error {
 		known, err := tables.Column[int](ctx, tx, "SELECT src FROM sources")
 		if err != nil {
 			return err
 		}
+		own, err := ownRuns(ctx, tx)
+		if err != nil {
+			return err
+		}
 		var lacking []Source
 		for _, s := range all {
-			if s.Retired != 0 && !slices.Contains(known, s.ID) {
+			if task.IsRunSource(s.ID) {
+				if s.ID != own {
+					if err := adoptRuns(ctx, tx, s); err != nil {
+						return err
+					}
+				}
+			} else if s.Retired != 0 && !slices.Contains(known, s.ID) {
 				lacking = append(lacking, s)
 			}
 		}

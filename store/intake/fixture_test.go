@@ -44,6 +44,7 @@ type fixture struct {
 	source Source
 	offset int64 // of the next intake record
 	epoch  int64 // 0: no owner yet
+	rules  int64 // version of those about the databases of targets; 0: there is one database
 	last   Applied
 	sweeps *sweeper // see sweeper
 
@@ -143,6 +144,7 @@ func (f *fixture) do(records ...any) []schemas.Event {
 func (f *fixture) apply(b Batch) []schemas.Event {
 	f.t.Helper()
 	var err error
+	b.Map = f.rules
 	f.last, err = f.Apply(f.ctx, b, store.At(f.now))
 	require.NoError(f.t, err)
 	var events []schemas.Event

@@ -34,8 +34,11 @@ const (
 	followBytes = 4 << 20
 )
 
-// leaver is what table leaving has in a row: a task, or a change that waits for one.
+// leaver is what table leaving has in a row: a timer, a dead letter with the row of its task, a task,
+// or a change that waits for one.
 type leaver struct {
+	Timer   *leftTimer
+	Letter  *task.DeadLetter
 	Task    *task.Task
 	Ident   []byte
 	Report  bool

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
 )
@@ -23,6 +24,9 @@ func (f *fixture) moves(t *testing.T) (g *fixture) {
 		_, err := of.db.ExecContext(of.ctx, "INSERT INTO homes (n, pattern, part, parts, former, shard, token, held, announced, followed) VALUES (1, ?, 0, 0, 0, 1, ?, 1, 0, 0)", []byte(target), []byte(moving.Token))
 		require.NoError(t, err)
 	}
+	_, err := g.db.ExecContext(g.ctx, "INSERT INTO meta (name, value, data) VALUES (?, 0, ?)", []byte(handle.ShardNumber), []byte("1"))
+	require.NoError(t, err)
+	g.rules = 1
 	return g
 }
 

@@ -19,10 +19,11 @@ import (
 )
 
 // TakeOut takes tasks at rest out of the line, with the changes that wait for them, and returns how
-// many. Others stay: those in flight, those that have ended, and runs of timers. arrived is the
-// last number that the other database has stored. This one may have been set back behind that.
+// many. Others stay: those in flight, those that have ended, and runs that leave with their timer.
+// arrived is the last number that the other database has stored. This one may have been set back
+// behind that.
 func (in Moves) TakeOut(ctx context.Context, f Following, arrived int64, seqs []int64) (n int, err error) {
-	pieces, err := in.pieces(ctx, seqs)
+	pieces, err := in.pieces(ctx, seqs, sizeOfTasks)
 	if err != nil {
 		return 0, fmt.Errorf("reading how large %d tasks are: %w", len(seqs), err)
 	}
@@ -39,75 +40,125 @@ func (in Moves) TakeOut(ctx context.Context, f Following, arrived int64, seqs []
 	return n, nil
 }
 
-// pieces cuts tasks, with what waits for them, into what one transaction takes.
-func (in Moves) pieces(ctx context.Context, seqs []int64) (out [][]int64, err error) {
-	type size struct{ seq, bytes int64 }
-	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, v *size) error { return r.Scan(&v.seq, &v.bytes) },
-		"SELECT t.seq, LENGTH(t.body) + COALESCE((SELECT SUM(w.size) FROM waiting w WHERE w.ident = t.ident), 0) FROM tasks t WHERE t.seq", seqs, "")
+// sizeOfTasks reads tasks' bytes, with what waits for them.
+const sizeOfTasks = "SELECT t.seq, LENGTH(t.body) + COALESCE((SELECT SUM(w.size) FROM waiting w WHERE w.ident = t.ident), 0) FROM tasks t WHERE t.seq"
+
+// pieces cuts rows into what one transaction takes. query reads their ids and bytes.
+func (in Moves) pieces(ctx context.Context, ids []int64, query string) (out [][]int64, err error) {
+	type size struct{ id, bytes int64 }
+	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, v *size) error { return r.Scan(&v.id, &v.bytes) }, query, ids, "")
 	bytes := int64(0)
 	for _, v := range rows {
 		if len(out) == 0 || bytes+v.bytes > followBytes || len(out[len(out)-1]) >= followRows {
 			out, bytes = append(out, nil), 0
 		}
 		last := len(out) - 1
-		out[last], bytes = append(out[last], v.seq), bytes+v.bytes
+		out[last], bytes = append(out[last], v.id), bytes+v.bytes
 	}
 	return out, err
 }
 
 func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, arrived int64, seqs []int64) (int, error) {
-	now, err := in.h.TimeIn(ctx, tx)
+	l, err := in.leaving(ctx, tx, f, arrived)
 	if err != nil {
 		return 0, err
 	}
-	last, err := in.move(ctx, tx, f, "taken", false)
-	if err != nil {
-		return 0, err
-	}
-	last = max(last, arrived)
 	slices.Sort(seqs)
 	rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
 		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE seq", seqs, " ORDER BY seq"+in.h.Locking(handle.LockExclusive))
 	if err != nil {
 		return 0, err
 	}
+	rest, _, _, err := in.atRest(ctx, tx, rows)
+	if err != nil {
+		return 0, err
+	}
+	withTimer, err := in.alone(ctx, tx, rest)
+	if err != nil {
+		return 0, err
+	}
+	rest = slices.DeleteFunc(rest, func(t task.Task) bool {
+		key, alone := aloneOf(&t)
+		return alone && withTimer[key]
+	})
+	slices.SortFunc(rest, nearest)
+	return len(rest), l.write(ctx, rest)
+}
+
+// nearest puts what is due first in front.
+func nearest(a, b task.Task) int {
+	return cmp.Or(cmp.Compare(task.HeldSince(a.Pos), task.HeldSince(b.Pos)), cmp.Compare(a.Seq, b.Seq))
+}
+
+// atRest returns the tasks that may leave, under the locks of their slots, and whether others are in
+// flight, or may be.
+func (in Moves) atRest(ctx context.Context, tx *sql.Tx, rows []task.Task) (rest []task.Task, inFlight, unsure bool, err error) {
 	set := handle.SlotSet{}
 	for _, t := range rows {
 		set.Add(t.Slot)
 	}
 	slots, err := in.h.LockSlotsThere(ctx, tx, set, handle.LockShared)
 	if err != nil {
-		return 0, err
+		return nil, false, false, err
 	}
-	rows = slices.DeleteFunc(rows, func(t task.Task) bool {
+	for _, t := range rows {
 		s, there := slots[t.Slot]
-		return !there || s.Unsure || task.IsRun(t.Seq) || !t.AtRest(t.Phase(s.Claimed, s.Done))
-	})
-	if len(rows) == 0 {
-		return 0, nil
+		ph := t.Phase(s.Claimed, s.Done)
+		switch {
+		case t.Slot == task.OutOfLine:
+		case !there || s.Unsure:
+			unsure = true
+		case t.AtRest(ph):
+			rest = append(rest, t)
+		case ph != task.Ended:
+			inFlight = true
+		}
 	}
-	slices.SortFunc(rows, func(a, b task.Task) int { // the nearest come first
-		return cmp.Or(cmp.Compare(task.HeldSince(a.Pos), task.HeldSince(b.Pos)), cmp.Compare(a.Seq, b.Seq))
-	})
-	waiting, err := in.takeWaiting(ctx, tx, rows)
+	return rest, inFlight, unsure, nil
+}
+
+// leaving is a transaction in which something leaves.
+type leaving struct {
+	Moves
+	tx        *sql.Tx
+	f         Following
+	last, now int64 // the last number given, and the time
+	left      []leaver
+}
+
+func (in Moves) leaving(ctx context.Context, tx *sql.Tx, f Following, arrived int64) (*leaving, error) {
+	now, err := in.h.TimeIn(ctx, tx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var left []leaver
+	last, err := in.move(ctx, tx, f, "taken", false)
+	return &leaving{Moves: in, tx: tx, f: f, last: max(last, arrived), now: now.UnixMilli()}, err
+}
+
+// write stores what leaves, with tasks and the changes that wait for them, and takes those out of
+// their tables.
+func (l *leaving) write(ctx context.Context, rows []task.Task) error {
+	waiting, err := l.takeWaiting(ctx, l.tx, rows)
+	if err != nil {
+		return err
+	}
 	gone := make([]int64, 0, len(rows))
 	for i := range rows {
 		t := &rows[i]
 		gone = append(gone, t.Seq)
-		left = append(append(left, leaver{Task: t}), waiting[task.Ident(t.Topic, t.ID)]...)
+		l.left = append(append(l.left, leaver{Task: t}), waiting[task.Ident(t.Topic, t.ID)]...)
 	}
-	if err := deleteTasks(ctx, tx, gone); err != nil {
-		return 0, err
+	if len(l.left) == 0 {
+		return nil
 	}
-	if err := insertLeavers(ctx, tx, f, last, now.UnixMilli(), left); err != nil {
-		return 0, err
+	if err := deleteTasks(ctx, l.tx, gone); err != nil {
+		return err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE homes SET taken = ? WHERE n = ?", last+int64(len(left)), f.N)
-	return len(rows), err
+	if err := insertLeavers(ctx, l.tx, l.f, l.last, l.now, l.left); err != nil {
+		return err
+	}
+	_, err = l.tx.ExecContext(ctx, "UPDATE homes SET taken = ? WHERE n = ?", l.last+int64(len(l.left)), l.f.N)
+	return err
 }
 
 // takeWaiting takes the changes that wait for tasks out of their table, in the order of arrival.
@@ -209,10 +260,14 @@ func (in Moves) Left(ctx context.Context, tx *sql.Tx, f Following) (bool, error)
 
 // Remains is what a database still has of some identities whose targets have left it.
 type Remains struct {
-	Seqs  []int64 // of tasks that have not ended
-	Wait  bool    // changes wait for some of them
-	Taken int64   // the last number that has left
+	Seqs   []int64    // of tasks that have not ended
+	Timers [][16]byte // with those of the tasks that are runs
+	Wait   bool       // changes wait for some of them
+	Taken  int64      // the last number that has left
 }
+
+// None tells whether no task and no timer is left.
+func (r Remains) None() bool { return len(r.Seqs)+len(r.Timers) == 0 }
 
 // Remains looks for what is left of identities with a matching target. Where nothing is, nothing
 // comes back: all of it has a number up to Taken.
@@ -225,18 +280,35 @@ func (in Moves) Remains(ctx context.Context, f Following, idents [][16]byte, mat
 		return out, fmt.Errorf("looking for what waits for tasks that follow: %w", err)
 	}
 	out.Wait = slices.ContainsFunc(waiting, func(h waitingChange) bool { return h.of(matches) })
-	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Topic) },
-		"SELECT t.seq, t.topic FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.ident", keys, "")
+	if out.Timers, err = in.timersThere(ctx, keys, matches); err != nil { // before the tasks: they may make runs
+		return out, err
+	}
+	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Topic, &t.ID) },
+		"SELECT t.seq, t.topic, t.id FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.ident", keys, "")
 	if err != nil {
 		return out, fmt.Errorf("looking for tasks that follow: %w", err)
 	}
 	for _, t := range rows {
 		if matches(t.Topic) {
 			out.Seqs = append(out.Seqs, t.Seq)
+			if task.IsRun(t.Seq) {
+				out.Timers = append(out.Timers, task.TimerOf(t.Topic, t.ID))
+			}
 		}
 	}
 	out.Taken, _, err = in.Progress(ctx, f)
 	return out, err
+}
+
+// timersThere returns those identities that are a timer's with a matching target.
+func (in Moves) timersThere(ctx context.Context, keys []any, matches func(topic string) bool) (out [][16]byte, err error) {
+	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, t *task.Timer) error { return r.Scan(&t.Topic, &t.ID) }, "SELECT topic, id FROM timers WHERE ident", keys, "")
+	for _, t := range rows {
+		if matches(t.Topic) {
+			out = append(out, task.Ident(t.Topic, t.ID))
+		}
+	}
+	return out, wrap.Err(err, "looking for timers that follow")
 }
 
 // ErrUnderWay: a delivery of the targets is under way.
@@ -308,19 +380,6 @@ func firstMatching(topics []string, matches func(topic string) bool) (string, bo
 		return topics[i], true
 	}
 	return "", false
-}
-
-// RunOf returns a target among those that match with an unfinished task whose number is of this
-// database alone: a run of a timer, or a letter replayed with changes. "": there is none.
-func (in Moves) RunOf(ctx context.Context, matches func(topic string) bool) (string, error) {
-	topics, err := tables.Column[string](ctx, in.h.Reads(), "SELECT DISTINCT t.topic FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.seq >= ? AND t.seq < ? AND t.pos > s.done",
-		task.Seq(task.RunSource, 0), task.Seq(task.RunSource+1, 0))
-	for _, topic := range topics {
-		if matches(topic) {
-			return topic, nil
-		}
-	}
-	return "", wrap.Err(err, "looking for runs of timers")
 }
 
 // RetireLeft deletes what left for another database before an instant, and has arrived there, a

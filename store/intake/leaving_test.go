@@ -105,7 +105,7 @@ func TestWhatWaitsCountsForATransactionsSize(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		out, err := f.mover().pieces(f.ctx, seqs)
+		out, err := f.mover().pieces(f.ctx, seqs, sizeOfTasks)
 		require.NoError(t, err)
 		require.Equal(t, [][]int64{seqs[:1], seqs[1:]}, out)
 	})

@@ -5,7 +5,10 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,12 +33,17 @@ var runEpoch = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 // The names in table meta.
 var (
 	runCounter = []byte("runs.next")
-	runKey     = []byte("runs.key") // tells this installation's runs from another's
+	runKey     = []byte("runs.key") // tells this database's runs from those of others
 )
+
+// adoptedKey begins the names of the keys of other databases' runs, which have followed their
+// targets. The number of the runs' source is behind it.
+const adoptedKey = "runs.key."
 
 // runNumbers hands out numbers of runs, in blocks of the database.
 type runNumbers struct {
 	mu       sync.Mutex
+	source   int
 	next, to int64
 }
 
@@ -50,18 +58,22 @@ func (r *runNumbers) reserve(ctx context.Context, in Intake, n int, now int64) e
 	if err != nil {
 		return err
 	}
-	r.next, r.to = block.next, block.to
+	r.source, r.next, r.to = block.source, block.next, block.to
 	return nil
 }
 
 // reserveRuns takes n numbers for its caller alone.
 func (in Intake) reserveRuns(ctx context.Context, n int, now int64) (*runNumbers, error) {
 	var from int64
-	err := in.h.Transact(ctx, func(tx *sql.Tx) error {
+	var source int
+	err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
 		if err := ensureRunSource(ctx, tx); err != nil {
 			return err
 		}
-		err := tx.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?"+in.h.Locking(handle.LockExclusive), runCounter).Scan(&from)
+		if source, err = ownRuns(ctx, tx); err != nil {
+			return err
+		}
+		err = tx.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = ?"+in.h.Locking(handle.LockExclusive), runCounter).Scan(&from)
 		if err != nil {
 			return err
 		}
@@ -69,7 +81,7 @@ func (in Intake) reserveRuns(ctx context.Context, n int, now int64) (*runNumbers
 		_, err = tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ?", from+int64(n), runCounter)
 		return err
 	})
-	return &runNumbers{next: from, to: from + int64(n)}, wrap.Err(err, "reserving numbers of runs")
+	return &runNumbers{source: source, next: from, to: from + int64(n)}, wrap.Err(err, "reserving numbers of runs")
 }
 
 // take returns the seqs of n runs, as far as they are reserved.
@@ -81,7 +93,7 @@ func (r *runNumbers) take(n int) ([]int64, error) {
 	}
 	out := make([]int64, n)
 	for i := range out {
-		out[i] = task.Seq(task.RunSource, r.next)
+		out[i] = task.Seq(r.source, r.next)
 		r.next++
 	}
 	return out, nil
@@ -113,37 +125,74 @@ func ensureRunSource(ctx context.Context, tx *sql.Tx) error {
 	return handle.EnsureMeta(ctx, tx, runKey, rand.Int64())
 }
 
-// runSource is the source of runs, if there was ever one.
-func runSource(ctx context.Context, q dialect.Querier) ([]Source, error) {
+// ownRuns returns the source of this database's runs.
+func ownRuns(ctx context.Context, q dialect.Querier) (int, error) {
+	number, err := tables.ReadMeta(ctx, q, handle.ShardNumber)
+	if err != nil || len(number) == 0 {
+		return task.RunSource, err
+	}
+	n, err := strconv.Atoi(string(number))
+	if err != nil || !task.IsRunSource(task.RunSource+n) {
+		return 0, fmt.Errorf("%s is %q, which is the number of no database", handle.ShardNumber, number)
+	}
+	return task.RunSource + n, nil
+}
+
+// runSources are the source of this database's runs, if there was ever one, and those of runs that
+// have followed their targets to it.
+func runSources(ctx context.Context, q dialect.Querier) (out []Source, err error) {
+	own, err := ownRuns(ctx, q)
+	if err != nil {
+		return nil, err
+	}
 	type row struct {
 		name  []byte
 		value int64
 	}
-	rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *row) error { return r.Scan(&v.name, &v.value) }, "SELECT name, value FROM meta WHERE name IN (?, ?)", runCounter, runKey)
+	rows, err := tables.Fetch(ctx, q, func(r *sql.Rows, v *row) error { return r.Scan(&v.name, &v.value) },
+		"SELECT name, value FROM meta WHERE name = ? OR name >= ? AND name < ?", runCounter, runKey, []byte(adoptedKey+"~"))
 	if err != nil {
-		return nil, fmt.Errorf("reading the source of runs: %w", err)
+		return nil, fmt.Errorf("reading the sources of runs: %w", err)
 	}
-	if len(rows) < 2 {
-		return nil, nil
-	}
-	src := Source{ID: task.RunSource}
-	copy(src.TopicID[8:], "timers")
+	next := int64(-1)
 	for _, r := range rows {
-		if string(r.name) == string(runKey) {
-			binary.BigEndian.PutUint64(src.TopicID[:], uint64(r.value))
-		} else {
-			src.Next = r.value
+		if string(r.name) == string(runCounter) {
+			next = r.value
 		}
 	}
-	return []Source{src}, nil
+	for _, r := range rows {
+		src := Source{ID: own, Next: next}
+		if of, adopted := strings.CutPrefix(string(r.name), adoptedKey); adopted {
+			if src.ID, err = strconv.Atoi(of); err != nil {
+				return nil, fmt.Errorf("%s names no source", r.name)
+			}
+			src.Next, src.Retired = math.MaxInt64, 1
+		} else if string(r.name) != string(runKey) || next < 0 {
+			continue
+		}
+		binary.BigEndian.PutUint64(src.TopicID[:], uint64(r.value))
+		copy(src.TopicID[8:], "timers")
+		out = append(out, src)
+	}
+	return out, nil
 }
 
-// DeliverySources reads all sources of tasks: those of the intake, and that of the runs of timers.
+// adoptRuns keeps the key of another database's runs.
+func adoptRuns(ctx context.Context, tx *sql.Tx, s Source) error {
+	name, key := []byte(adoptedKey+strconv.Itoa(s.ID)), int64(binary.BigEndian.Uint64(s.TopicID[:]))
+	if err := handle.EnsureMeta(ctx, tx, name, key); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ? AND value <> ?", key, name, key) // another database has the number by now
+	return err
+}
+
+// DeliverySources reads all sources of tasks: those of the intake, and those of the runs of timers.
 func (in Intake) DeliverySources(ctx context.Context) ([]Source, error) {
 	all, err := in.Sources(ctx)
 	if err != nil {
 		return nil, err
 	}
-	runs, err := runSource(ctx, in.h.Reads())
+	runs, err := runSources(ctx, in.h.Reads())
 	return append(all, runs...), err
 }

@@ -236,7 +236,7 @@ func (k *knownSources) read(ctx context.Context, tx *sql.Tx) error {
 	if err != nil {
 		return fmt.Errorf("reading the sources: %w", err)
 	}
-	runs, err := runSource(ctx, tx)
+	runs, err := runSources(ctx, tx)
 	if err != nil {
 		return err
 	}

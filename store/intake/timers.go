@@ -239,12 +239,19 @@ func writeTimer(ctx context.Context, tx *sql.Tx, id *timerIdentity) error {
 	if err != nil {
 		return err
 	}
-	values := []any{t.Slot, t.Next, t.Open, t.Placed, int(t.State), t.Seq, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), definition, tables.NonNil(t.Body)}
 	if id.before == nil {
-		_, err = tx.ExecContext(ctx, "INSERT INTO timers ("+tables.TimerColumns+", ident) VALUES ("+tables.Marks(13)+")", append(values, id.key[:])...)
-		return err
+		return insertTimer(ctx, tx, t, id.key, definition)
 	}
 	_, err = tx.ExecContext(ctx, "UPDATE timers SET slot = ?, next = ?, open = ?, placed = ?, state = ?, seq = ?, version = ?, created = ?, topic = ?, id = ?, definition = ?, body = ? WHERE ident = ?",
-		append(values, id.key[:])...)
+		timerValues(t, id.key, definition)...)
 	return err
+}
+
+func insertTimer(ctx context.Context, tx *sql.Tx, t *task.Timer, key [16]byte, definition []byte) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO timers ("+tables.TimerColumns+", ident) VALUES ("+tables.Marks(13)+")", timerValues(t, key, definition)...)
+	return err
+}
+
+func timerValues(t *task.Timer, key [16]byte, definition []byte) []any {
+	return []any{t.Slot, t.Next, t.Open, t.Placed, int(t.State), t.Seq, t.Version, t.Created, []byte(t.Topic), []byte(t.ID), definition, tables.NonNil(t.Body), key[:]}
 }

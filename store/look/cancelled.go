@@ -24,7 +24,7 @@ func (v view) cancels(ctx context.Context, tasks []View) (many task.Cancels, err
 	var timers [][16]byte
 	of := map[int]bool{}
 	for _, t := range tasks {
-		if source, _ := task.SplitSeq(t.Seq); source == task.RunSource {
+		if source, _ := task.SplitSeq(t.Seq); task.IsRunSource(source) {
 			timers = append(timers, task.TimerOf(t.Topic, t.ID))
 		} else {
 			of[source] = true

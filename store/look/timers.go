@@ -36,6 +36,7 @@ type TimerFilter struct {
 	IDPrefix string
 	Limit    int // 0: 100
 	After    *TimerName
+	Deleted  bool // also deleted ones whose version is remembered
 	// Allowed tells whether a timer of the topic may be listed. nil: all.
 	Allowed func(topic string) bool
 }
@@ -72,7 +73,7 @@ func (r Reader) ListTimers(ctx context.Context, f TimerFilter) (TimerPage, error
 				at.ID = afterAllIDs // the rest of the topic is not read
 				return false
 			}
-			return t.State != task.TimerDeleted && strings.HasPrefix(t.ID, f.IDPrefix)
+			return (f.Deleted || t.State != task.TimerDeleted) && strings.HasPrefix(t.ID, f.IDPrefix)
 		})
 	if err != nil {
 		return TimerPage{}, fmt.Errorf("listing timers: %w", err)

@@ -10,8 +10,12 @@ import (
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/task"
 )
 
 const (
@@ -55,7 +59,7 @@ func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.D
 		}
 		seen += len(seqs)
 		if len(seqs) > 0 {
-			n, err := d.leave(ctx, rule, seqs)
+			n, err := d.leaveTasks(ctx, rule, seqs)
 			if taken += n; err != nil {
 				return taken, seen, err
 			}
@@ -71,8 +75,9 @@ func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.D
 	}
 }
 
-// leave takes tasks out of the former home's line. The new home has to say how many have arrived.
-func (d Databases) leave(ctx context.Context, rule shardmap.Rule, seqs []int64) (int, error) {
+// leave has something leave the former home: tasks, timers, or letters. The new home has to say how
+// much has arrived.
+func (d Databases) leave(ctx context.Context, rule shardmap.Rule, out func(in intake.Moves, arrived int64) (int, error)) (int, error) {
 	shard, there := d[rule.Shard]
 	if !there {
 		return 0, fmt.Errorf("database %d, which the tasks follow to, does not answer", rule.Shard)
@@ -81,7 +86,89 @@ func (d Databases) leave(ctx context.Context, rule shardmap.Rule, seqs []int64) 
 	if err != nil {
 		return 0, err
 	}
-	return d[rule.Former].intake().TakeOut(ctx, following(rule), arrived, seqs)
+	return out(d[rule.Former].intake(), arrived)
+}
+
+// leaveTasks takes tasks out of the former home's line.
+func (d Databases) leaveTasks(ctx context.Context, rule shardmap.Rule, seqs []int64) (int, error) {
+	return d.leave(ctx, rule, func(in intake.Moves, arrived int64) (int, error) {
+		return in.TakeOut(ctx, following(rule), arrived, seqs)
+	})
+}
+
+func (d Databases) leaveTimers(ctx context.Context, rule shardmap.Rule, keys [][16]byte) (int, error) {
+	return d.leave(ctx, rule, func(in intake.Moves, arrived int64) (int, error) {
+		return in.TakeOutTimers(ctx, following(rule), arrived, keys)
+	})
+}
+
+// timersFollow has the timers of the targets follow, and returns how many it saw.
+func (d Databases) timersFollow(ctx context.Context, rule shardmap.Rule) (seen int, err error) {
+	f := look.TimerFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: followPage, Deleted: true}
+	for {
+		page, err := look.New(d[rule.Former].h.Ref()).ListTimers(ctx, f)
+		if err != nil {
+			return seen, err
+		}
+		keys := make([][16]byte, len(page.Timers))
+		for i, t := range page.Timers {
+			keys[i] = task.Ident(t.Topic, t.ID)
+		}
+		seen += len(keys)
+		if len(keys) > 0 {
+			if _, err := d.leaveTimers(ctx, rule, keys); err != nil {
+				return seen, err
+			}
+			if err := d.ship(ctx, rule); err != nil {
+				return seen, err
+			}
+		}
+		if f.After = page.More; f.After == nil {
+			return seen, nil
+		}
+	}
+}
+
+// lettersFollow has the dead letters of the targets follow that can be replayed.
+func (d Databases) lettersFollow(ctx context.Context, rule shardmap.Rule) error {
+	return d.eachLetter(ctx, rule, func(page []task.DeadLetter) error {
+		var ids []int64
+		for _, l := range page {
+			if l.Kind != schemas.KindRejected {
+				ids = append(ids, l.ID)
+			}
+		}
+		if len(ids) == 0 {
+			return nil
+		}
+		_, err := d.leave(ctx, rule, func(in intake.Moves, arrived int64) (int, error) {
+			return in.TakeOutLetters(ctx, following(rule), arrived, ids)
+		})
+		if err != nil {
+			return err
+		}
+		return d.ship(ctx, rule)
+	})
+}
+
+// eachLetter reads the dead letters in a former home that were not replayed, page by page.
+func (d Databases) eachLetter(ctx context.Context, rule shardmap.Rule, see func(page []task.DeadLetter) error) error {
+	ls := letters.New(d[rule.Former].h.Ref())
+	f := letters.Filter{Topic: rule.Literal(), Limit: followPage, Allowed: rule.Matches}
+	for {
+		page, err := ls.Select(ctx, f)
+		if err != nil {
+			return err
+		}
+		found, err := ls.Read(ctx, page.IDs, false)
+		if err != nil {
+			return err
+		}
+		if err := see(found); err != nil || page.Next == 0 {
+			return err
+		}
+		f.After = page.Next
+	}
 }
 
 // ship stores in the new home what has left the former one.
@@ -101,7 +188,7 @@ func (d Databases) ship(ctx context.Context, rule shardmap.Rule) error {
 			return err
 		}
 		if !adopted {
-			sources, err := former.intake().Sources(ctx)
+			sources, err := former.intake().DeliverySources(ctx)
 			if err != nil {
 				return err
 			}
@@ -209,17 +296,37 @@ func (d Databases) follow(ctx context.Context, rule shardmap.Rule) error {
 		if err != nil {
 			return err
 		}
+		timers, err := d.timersFollow(ctx, rule) // then: they make tasks
+		if err != nil {
+			return err
+		}
 		_, seen, err := d.takeOut(ctx, rule, 0)
 		if err != nil {
 			return err
 		}
-		if seen == 0 && waiting == "" {
-			return errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
+		if timers == 0 && seen == 0 && waiting == "" {
+			return d.followed(ctx, rule)
 		}
 		if err := loop.Rest(ctx, followRest); err != nil {
 			return err
 		}
 	}
+}
+
+// followed has the rest follow once nothing makes a task or a letter in the former home any more.
+func (d Databases) followed(ctx context.Context, rule shardmap.Rule) error {
+	if err := d.lettersFollow(ctx, rule); err != nil {
+		return err
+	}
+	m, err := d[rule.Former].Map(ctx)
+	if err != nil {
+		return err
+	}
+	gone := func(target string) bool { return rule.Matches(target) && m.Home(target) != rule.Former }
+	if err := admin.New(d[rule.Former].h.Ref()).AdoptPolicies(ctx, nil, gone); err != nil {
+		return err
+	}
+	return errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
 }
 
 // Pull has the tasks of some identities follow at once, before a request about them is decided in
@@ -234,15 +341,18 @@ func (d Databases) Pull(ctx context.Context, rule shardmap.Rule, idents [][16]by
 	if err != nil {
 		return false, err
 	}
-	if len(left.Seqs) > 0 {
-		if _, err := d.leave(ctx, rule, left.Seqs); err != nil {
+	if !left.None() {
+		if _, err := d.leaveTimers(ctx, rule, left.Timers); err != nil {
+			return false, err
+		}
+		if _, err := d.leaveTasks(ctx, rule, left.Seqs); err != nil {
 			return false, err
 		}
 		if left, err = former.intake().Remains(ctx, following(rule), idents, rule.Matches); err != nil {
 			return false, err
 		}
 	}
-	if left.Wait || len(left.Seqs) > 0 {
+	if left.Wait || !left.None() {
 		return false, nil
 	}
 	_, arrived, err := shard.intake().Progress(ctx, following(rule))

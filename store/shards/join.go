@@ -14,6 +14,7 @@ import (
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
 )
 
 // shardHome is the name in table meta of the id of the installation's first database.
@@ -73,6 +74,9 @@ func (s Shards) Stand(ctx context.Context) (out Stand, err error) {
 	return out, err
 }
 
+// MostDatabases bounds an installation: the runs of each have a source of their own.
+const MostDatabases = task.LastRunSource - task.RunSource + 1
+
 // Join notes for good that the database has this number in the installation whose first database
 // has the id home, and begins where the installation stands. It may be called again. It fails with
 // ErrOtherShard where another number or home is noted, and where the database has worked as an
@@ -80,6 +84,9 @@ func (s Shards) Stand(ctx context.Context) (out Stand, err error) {
 func (s Shards) Join(ctx context.Context, number int, home string, from Stand) error {
 	if number < 0 || home == "" {
 		return fmt.Errorf("joining database %d to installation %q: both are needed", number, home)
+	}
+	if number >= MostDatabases {
+		return fmt.Errorf("an installation has at most %d databases", MostDatabases)
 	}
 	return s.h.Transact(ctx, func(tx *sql.Tx) error {
 		was, of, err := numberIn(ctx, tx)

@@ -5,16 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
-	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
-	"github.com/notyet/notyet/store/letters"
-	"github.com/notyet/notyet/store/look"
 )
 
 // Databases are the copies of an installation, by the numbers of the databases. One that
@@ -30,9 +28,6 @@ const (
 	// moveLook is the time between two looks at how far a database has come.
 	moveLook = 20 * time.Millisecond
 )
-
-// ErrInUse: the targets have something in their former home.
-var ErrInUse = errors.New("what is stored does not move yet")
 
 // Maps reads the rules of all databases.
 func (d Databases) Maps(ctx context.Context) (map[int]shardmap.Map, error) {
@@ -141,13 +136,10 @@ func (d Databases) MoveBehind(ctx context.Context, rule shardmap.Rule, cancels E
 			return rule, fmt.Errorf("%w: tasks of %s follow to database %d", ErrMoving, r.Pattern, r.Shard)
 		}
 	}
-	if err := d.Movable(ctx, rule); err != nil { // before anybody waits
-		return rule, err
-	}
 	rule.N, rule.Token = len(maps[rule.Former].Rules)+1, token()
 	bound, cancel := context.WithTimeout(ctx, moveFor)
 	defer cancel()
-	held, asked, err := d.move(bound, rule, maps[rule.Former].Version, cancels)
+	held, asked, err := d.move(bound, rule, maps[rule.Former], cancels)
 	if err != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveFor)
 		defer cancel()
@@ -183,10 +175,10 @@ func token() string {
 	return string(random[:])
 }
 
-// move is the move itself. known is the version of the rules in the former home from before: while
-// the new home is asked, somebody may take its announcement back, and asks the former one first.
-// asked: the rule may be announced in the former home.
-func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64, cancels Ends) (held shardmap.Rule, asked bool, err error) {
+// move is the move itself. known are the rules of the former home from before: while the new home
+// is asked, somebody may take its announcement back, and asks the former one first. asked: the rule
+// may be announced in the former home.
+func (d Databases) move(ctx context.Context, rule shardmap.Rule, known shardmap.Map, cancels Ends) (held shardmap.Rule, asked bool, err error) {
 	former := d[rule.Former]
 	if rule.Former != shardmap.Home { // that one is asked below
 		if _, err := d[shardmap.Home].Announce(ctx, rule, 0); err != nil {
@@ -200,7 +192,11 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64, ca
 	if err := d.storedBy(ctx, rule.Former, passed); err != nil {
 		return rule, false, err
 	}
-	if _, err := former.Announce(ctx, rule, known); err != nil {
+	if _, err := former.Announce(ctx, rule, known.Version); err != nil {
+		return rule, true, err
+	}
+	heard, err := d.policiesGo(ctx, rule, known)
+	if err != nil {
 		return rule, true, err
 	}
 	if cancels != nil {
@@ -212,10 +208,30 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule, known int64, ca
 			return rule, true, fmt.Errorf("%w: cancels of many are not decided: %w", ErrMoving, err)
 		}
 	}
+	if err := loop.Rest(ctx, time.Until(heard)); err != nil {
+		return rule, true, err
+	}
 	resting, cancel := context.WithTimeout(ctx, restFor)
 	defer cancel()
 	held, err = d.letGo(resting, rule)
 	return held, true, err
+}
+
+// heardWithin is how long after a pause or a limit was stored each dispatcher keeps to it.
+const heardWithin = time.Second
+
+// policiesGo has the policies of the targets that leave be in force in the new home, and returns
+// from when on. While the rule is announced, nobody changes one.
+func (d Databases) policiesGo(ctx context.Context, rule shardmap.Rule, known shardmap.Map) (heard time.Time, err error) {
+	leave := func(target string) bool { return rule.Matches(target) && known.Home(target) == rule.Former }
+	all, err := admin.New(d[rule.Former].h.Ref()).Policies(ctx)
+	if err != nil {
+		return heard, err
+	}
+	if slices.ContainsFunc(all, func(p admin.Policy) bool { return leave(p.Topic) && !p.Open() }) {
+		heard = time.Now().Add(heardWithin)
+	}
+	return heard, admin.New(d[rule.Shard].h.Ref()).AdoptPolicies(ctx, all, leave)
 }
 
 // storedBy waits until a database has stored partitions up to some offsets.
@@ -240,9 +256,6 @@ func (d Databases) storedBy(ctx context.Context, n int, passed map[shardmap.Part
 // delivery is under way.
 func (d Databases) letGo(ctx context.Context, rule shardmap.Rule) (held shardmap.Rule, err error) {
 	for waits := error(nil); ; {
-		if err := d.Movable(ctx, rule); err != nil {
-			return rule, errors.Join(waits, err)
-		}
 		if _, _, err := d.takeOut(ctx, rule, nearAhead); err != nil {
 			return rule, errors.Join(waits, err)
 		}
@@ -292,75 +305,6 @@ func (d Databases) retract(ctx context.Context, rule shardmap.Rule) (failed erro
 		}
 	}
 	return failed
-}
-
-// Movable fails with ErrInUse if a target of the rule has something in its former home that does
-// not follow it.
-func (d Databases) Movable(ctx context.Context, rule shardmap.Rule) error {
-	h := d[rule.Former].h
-	for _, of := range []struct {
-		what string
-		find func() (topic string, err error)
-	}{
-		{"a timer: delete it, and set it again once the target has moved", func() (string, error) { return timerOf(ctx, look.New(h.Ref()), rule) }},
-		{"a run of a timer, or a letter replayed with changes, that has not ended: wait for it, or cancel it", func() (string, error) { return d[rule.Former].intake().RunOf(ctx, rule.Matches) }},
-		{"a dead letter that can be replayed: replay or purge it", func() (string, error) { return letterOf(ctx, letters.New(h.Ref()), rule) }},
-		{"a pause or a limit: resume it, and set it again once the target has moved", func() (string, error) { return policyOf(ctx, admin.New(h.Ref()), rule) }},
-	} {
-		if topic, err := of.find(); err != nil {
-			return err
-		} else if topic != "" {
-			return fmt.Errorf("%w: in database %d, the target %s has %s", ErrInUse, rule.Former, topic, of.what)
-		}
-	}
-	return nil
-}
-
-func timerOf(ctx context.Context, r look.Reader, rule shardmap.Rule) (string, error) {
-	f := look.TimerFilter{Topic: rule.Literal(), Limit: 1, Allowed: rule.Matches}
-	for {
-		page, err := r.ListTimers(ctx, f)
-		if err != nil || len(page.Timers) == 0 && page.More == nil {
-			return "", err
-		}
-		if len(page.Timers) > 0 {
-			return page.Timers[0].Topic, nil
-		}
-		f.After = page.More
-	}
-}
-
-func letterOf(ctx context.Context, ls letters.Letters, rule shardmap.Rule) (string, error) {
-	f := letters.Filter{Topic: rule.Literal(), Limit: 1, Allowed: rule.Matches}
-	for {
-		page, err := ls.Select(ctx, f)
-		if err != nil || len(page.IDs) == 0 && page.Next == 0 {
-			return "", err
-		}
-		found, err := ls.Read(ctx, page.IDs, false)
-		if err != nil {
-			return "", err
-		}
-		for _, l := range found {
-			if l.Kind != string(schemas.KindRejected) { // nothing of it can be replayed
-				return l.Topic, nil
-			}
-		}
-		if page.Next == 0 {
-			return "", nil
-		}
-		f.After = page.Next
-	}
-}
-
-func policyOf(ctx context.Context, a admin.Admin, rule shardmap.Rule) (string, error) {
-	all, err := a.Policies(ctx)
-	for _, p := range all {
-		if rule.Matches(p.Topic) && !p.Open() {
-			return p.Topic, err
-		}
-	}
-	return "", err
 }
 
 // Tend brings the copies together: each takes the rules of the others. An announcement from long

@@ -11,11 +11,13 @@ import (
 
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/task"
 )
 
 // shardRemoved is the name in table meta of a note: the database was part of an installation, and
@@ -34,8 +36,8 @@ func stays(why string, args ...any) error {
 }
 
 // Remove removes the last database from its installation, for good. All databases must be there,
-// and know their numbers. It may be called again. It fails with ErrStays or ErrInUse while the
-// database has targets or something unfinished. forget: also while it has history.
+// and know their numbers. It may be called again. It fails with ErrStays while the database has
+// targets or something unfinished. forget: also while it has history.
 //
 // A removal is a rule (shardmap.Removal), and comes into force as that of a move does: by one
 // transaction of the database itself. In it the database notes that it was removed. The others
@@ -135,7 +137,7 @@ func (d Databases) targetless(ctx context.Context, n int) (m shardmap.Map, err e
 // finished fails while a database without targets has something that is not done, or history that
 // is still wanted.
 func (d Databases) finished(ctx context.Context, n int, forget bool) error {
-	if err := d.Movable(ctx, shardmap.Removal(n)); err != nil {
+	if err := d.used(ctx, n); err != nil {
 		return err
 	}
 	tasks, err := look.New(d[n].h.Ref()).Unfinished(ctx, 1)
@@ -170,6 +172,40 @@ func (d Databases) finished(ctx context.Context, n int, forget bool) error {
 		}
 	}
 	return nil
+}
+
+// used fails with ErrStays while a database has something that its targets did not take along.
+func (d Databases) used(ctx context.Context, n int) error {
+	rule := shardmap.Removal(n)
+	for f := (look.TimerFilter{Limit: 1}); ; {
+		page, err := look.New(d[n].h.Ref()).ListTimers(ctx, f)
+		if err != nil {
+			return err
+		}
+		if len(page.Timers) > 0 {
+			return stays("it has the timer %s of %s: delete it", page.Timers[0].ID, page.Timers[0].Topic)
+		}
+		if f.After = page.More; f.After == nil {
+			break
+		}
+	}
+	policies, err := admin.New(d[n].h.Ref()).Policies(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range policies {
+		if !p.Open() {
+			return stays("its target %s has a pause or a limit: take it back", p.Topic)
+		}
+	}
+	return d.eachLetter(ctx, rule, func(page []task.DeadLetter) error {
+		for _, l := range page {
+			if l.Kind != schemas.KindRejected { // nothing of it can be replayed
+				return stays("its target %s has a dead letter that can be replayed: replay or purge it", l.Topic)
+			}
+		}
+		return nil
+	})
 }
 
 func exists(ctx context.Context, q dialect.Querier, rows string, args ...any) (some bool, err error) {

@@ -130,7 +130,7 @@ func TestADatabaseThatIsNeededStays(t *testing.T) {
 		why          string
 	}{
 		"a task":            {2, 1, func(t *testing.T, d *databases) { d.has(t, 1, "a") }, "it has tasks that have not ended: run notyet shards drain 1 --wait"},
-		"a pause":           {2, 1, func(t *testing.T, d *databases) { d.pause(t, 1) }, "in database 1, the target slow has a pause or a limit"},
+		"a pause":           {2, 1, func(t *testing.T, d *databases) { d.pause(t, 1) }, "its target slow has a pause or a limit: take it back"},
 		"a later database":  {3, 1, func(t *testing.T, d *databases) { d.toAndFro(t, 2) }, "database 2 is behind it, and the numbers are places in mysql.shards: remove that one first"},
 		"a running service": {2, 1, func(t *testing.T, d *databases) { d.serve(t, 0, 3) }, "services are alive that know databases behind it: host-1"},
 		"a running operation": {2, 1, func(t *testing.T, d *databases) {

@@ -2,6 +2,7 @@ package shards_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"testing"
@@ -15,8 +16,12 @@ import (
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/store/shards"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 	"github.com/notyet/notyet/test/mysqltest"
 )
 
@@ -98,19 +103,104 @@ func TestAMoveIsInForceInAllDatabases(t *testing.T) {
 	require.NoError(t, d.store(t, 0, m.Version))
 }
 
-func TestATargetStaysWithWhatDoesNotFollow(t *testing.T) {
+// A pause holds wherever its target lives, and those of other targets stay as they are.
+func TestPoliciesFollow(t *testing.T) {
 	d := open(t, 2)
-	_, err := admin.New(d.stores[0]).SetPolicy(t.Context(), "slow", 1, func(p admin.Policy) admin.Policy { p.Paused = true; return p })
-	require.NoError(t, err)
-	for _, pattern := range []string{"slow", "slo*"} {
-		_, err = d.Move(t.Context(), shardmap.Rule{Pattern: pattern, Former: 0, Shard: 1})
-		require.ErrorIs(t, err, shards.ErrInUse)
-		require.ErrorContains(t, err, "the target slow has a pause or a limit")
-		require.Empty(t, d.rules(t, 0))
-		require.Empty(t, d.rules(t, 1))
+	set := func(n int, topic string, p admin.Policy) {
+		_, err := admin.New(d.stores[n]).SetPolicy(t.Context(), topic, clock, func(admin.Policy) admin.Policy { return p })
+		require.NoError(t, err)
 	}
-	_, err = d.Move(t.Context(), shardmap.Rule{Pattern: "bills", Former: 0, Shard: 1})
+	inForce := func(n int) map[string]admin.Policy {
+		out := map[string]admin.Policy{}
+		all, err := admin.New(d.stores[n]).Policies(t.Context())
+		require.NoError(t, err)
+		for _, p := range all {
+			out[p.Topic] = p
+		}
+		return out
+	}
+	move := func(pattern string, former int) {
+		for k := range d.stores { // each has stored what the others have passed
+			for d.sources[k].Next < 5 {
+				m, err := d.Databases[k].Map(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, d.store(t, k, m.Version))
+			}
+		}
+		_, err := d.Move(t.Context(), shardmap.Rule{Pattern: pattern, Former: former, Shard: 1 - former})
+		require.NoError(t, err)
+	}
+	move("bills", 0)
+	bills, orders := admin.Policy{Rate: 5}, admin.Policy{Paused: true, Until: clock + 3_600_000}
+	set(1, "bills", bills)
+	set(0, "orders", orders)
+	orders.Topic, orders.Changed = "orders", clock
+	bills.Topic, bills.Changed = "bills", clock
+	move("*", 0)
+	require.Equal(t, map[string]admin.Policy{"orders": orders, "bills": bills}, inForce(1))
+	require.Empty(t, inForce(0))
+	set(1, "orders", admin.Policy{})
+	move("orders", 1)
+	require.Empty(t, inForce(0), "it was resumed meanwhile")
+	require.Equal(t, bills, inForce(1)["bills"])
+}
+
+// A drained database has no timer, and no letter that can be replayed, and its targets go on elsewhere.
+func TestTimersAndLettersFollow(t *testing.T) {
+	d := open(t, 2)
+	every := &schemas.Request{Op: schemas.OpTimer, Topic: "orders", ID: "t", Version: schemas.NoVersion, Accepted: clock, Settings: schemas.DefaultSettings()}
+	every.Timer.Every = time.Hour
+	require.NoError(t, d.store(t, 0, 0, task.Change{Seq: task.Seq(d.sources[0].ID, d.sources[0].Next), Request: every}))
+	h := handle.Of(d.stores[0])
+	err := h.Transact(t.Context(), func(tx *sql.Tx) error {
+		return h.InsertDead(t.Context(), tx, []*task.DeadLetter{
+			{Seq: task.Seq(d.sources[0].ID, 7), Kind: schemas.KindExpired, Topic: "orders", TaskID: "x", Body: schemas.EncodeBody(nil, nil, nil, nil, schemas.DefaultSettings())},
+			{Seq: task.Seq(d.sources[0].ID, 8), Kind: schemas.KindRejected, Topic: "orders", TaskID: "y"},
+		})
+	})
 	require.NoError(t, err)
+	_, err = d.Move(t.Context(), orders)
+	require.NoError(t, err)
+	for n, want := range [][]string{{"y"}, {"x"}} {
+		all, err := lettertest.All(t.Context(), letters.New(d.stores[n]), letters.Filter{})
+		require.NoError(t, err)
+		var ids []string
+		for _, l := range all {
+			ids = append(ids, l.TaskID)
+		}
+		require.Equal(t, want, ids)
+		page, err := look.New(d.stores[n]).ListTimers(t.Context(), look.TimerFilter{})
+		require.NoError(t, err)
+		require.Len(t, page.Timers, n)
+	}
+	m, err := d.Databases[1].Map(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, m.Following())
+}
+
+// A request about a timer that has not followed yet has it follow at once.
+func TestATimerThatIsAskedFor(t *testing.T) {
+	d := open(t, 2)
+	every := &schemas.Request{Op: schemas.OpTimer, Topic: "orders", ID: "t", Version: schemas.NoVersion, Accepted: clock, Settings: schemas.DefaultSettings()}
+	every.Timer.Every = time.Hour
+	require.NoError(t, d.store(t, 0, 0, task.Change{Seq: task.Seq(d.sources[0].ID, d.sources[0].Next), Request: every}))
+	rule := orders
+	rule.N, rule.Token = 1, "0123456789abcdef"
+	for _, n := range []int{1, 0} {
+		_, err := d.Databases[n].Announce(t.Context(), rule, 0)
+		require.NoError(t, err)
+	}
+	_, err := d.Databases[0].Leave(t.Context(), rule.Token)
+	require.NoError(t, err)
+	require.NoError(t, d.Tend(t.Context()))
+	m, err := d.Databases[1].Map(t.Context())
+	require.NoError(t, err)
+	known, err := d.Pull(t.Context(), *m.Following(), [][16]byte{task.Ident("orders", "t")})
+	require.NoError(t, err)
+	require.True(t, known)
+	got, err := look.New(d.stores[1]).GetTimer(t.Context(), "orders", "t")
+	require.NoError(t, err)
+	require.Equal(t, int64(clock), got.Next)
 }
 
 // The new home has passed records that the former one has not stored yet: they stay the former

@@ -122,7 +122,7 @@ func (w *world) history(begin, end time.Time) *history.History {
 	})
 	h.Sent = slices.DeleteFunc(h.Sent, func(s history.Sent) bool {
 		source, _ := task.SplitSeq(s.Seq)
-		return source == task.RunSource
+		return task.IsRunSource(source)
 	})
 	return h
 }

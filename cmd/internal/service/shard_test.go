@@ -187,9 +187,14 @@ func TestWhichDatabasesBelongToTheInstallation(t *testing.T) {
 	require.Error(t, shards.New(open()).Join(t.Context(), 1, "", shards.Stand{}))
 }
 
-func (r atWork) post(path, body string) (int, string) {
+func (r atWork) post(path, body string) (int, string) { return r.do(http.MethodPost, path, body) }
+
+func (r atWork) do(method, path, body string) (int, string) {
 	r.t.Helper()
-	resp, err := http.Post("http://"+r.http.Addr()+path, "application/json", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://"+r.http.Addr()+path, strings.NewReader(body))
+	require.NoError(r.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
 	require.NoError(r.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
@@ -232,11 +237,26 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 			return !strings.Contains(text, `"move"`)
 		}, 30*time.Second, 10*time.Millisecond, text)
 	}
-	_, err := admin.New(s.shards[0].engine.Load().store).SetPolicy(t.Context(), "slow", 1, func(p admin.Policy) admin.Policy { p.Paused = true; return p })
+	status, text := s.do(http.MethodPatch, "/api/v1/targets/slow", `{"paused":true}`)
+	require.Equal(t, http.StatusOK, status, text)
+	status, text = s.do(http.MethodPut, "/api/v1/timers/slow/t?wait=30s", `{"every":"1h","value":"v"}`)
+	require.Equal(t, http.StatusOK, status, text)
+	status, text = move("slow", 1)
+	require.Equal(t, http.StatusOK, status, text)
+	require.Eventually(t, func() bool {
+		_, text = s.get("/api/v1/targets")
+		_, timer := s.get("/api/v1/timers/slow/t")
+		return strings.Contains(text, `"paused":true`) && strings.Contains(timer, `"every"`)
+	}, 30*time.Second, 10*time.Millisecond, "what was said about a target holds where it lives")
+	there, err := admin.New(s.shards[1].engine.Load().store).Policies(t.Context())
 	require.NoError(t, err)
-	status, text := move("slow", 1)
-	require.Equal(t, http.StatusUnprocessableEntity, status, text)
-	require.Contains(t, text, "slow has a pause or a limit")
+	require.Len(t, there, 1)
+	require.Eventually(t, func() bool {
+		timers, err := look.New(s.shards[1].engine.Load().store).ListTimers(t.Context(), look.TimerFilter{})
+		require.NoError(t, err)
+		_, text = s.get("/api/v1/shards")
+		return len(timers.Timers) == 1 && !strings.Contains(text, `"move"`)
+	}, 30*time.Second, 10*time.Millisecond)
 	status, text = move("orders", 1)
 	require.Equal(t, http.StatusOK, status, text)
 	require.JSONEq(t, `{"rules":[{"pattern":"orders","former":0,"shard":1}]}`, text)

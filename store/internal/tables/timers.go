@@ -15,9 +15,12 @@ import (
 const TimerColumns = "slot, next, open, placed, state, seq, version, created, topic, id, definition, body"
 
 // ScanTimer reads a timer.
-func ScanTimer(r *sql.Rows, t *task.Timer) error {
+func ScanTimer(r *sql.Rows, t *task.Timer) error { return ScanTimerAnd(r, t) }
+
+// ScanTimerAnd also scans further columns.
+func ScanTimerAnd(r *sql.Rows, t *task.Timer, more ...any) error {
 	var definition []byte
-	err := r.Scan(&t.Slot, &t.Next, &t.Open, &t.Placed, &t.State, &t.Seq, &t.Version, &t.Created, &t.Topic, &t.ID, &definition, &t.Body)
+	err := r.Scan(append([]any{&t.Slot, &t.Next, &t.Open, &t.Placed, &t.State, &t.Seq, &t.Version, &t.Created, &t.Topic, &t.ID, &definition, &t.Body}, more...)...)
 	stored := StoredDefinition{}
 	if err == nil && json.Unmarshal(definition, &stored) == nil { // a definition that cannot be read is empty, and other timers go on
 		t.Definition, t.Kept, t.Gaps = stored.Definition, stored.Kept, stored.Gaps

@@ -1,0 +1,104 @@
+package intake
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
+	"github.com/notyet/notyet/task"
+)
+
+// TakeOutLetters has dead letters leave that can be replayed, and returns how many left. Others
+// stay as history.
+func (in Moves) TakeOutLetters(ctx context.Context, f Following, arrived int64, ids []int64) (n int, err error) {
+	pieces, err := in.pieces(ctx, ids, "SELECT id, LENGTH(body) + LENGTH(reason) FROM dead_letters WHERE id")
+	if err != nil {
+		return 0, fmt.Errorf("reading how large %d dead letters are: %w", len(ids), err)
+	}
+	for _, part := range pieces {
+		out := 0
+		err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
+			out, err = in.takeOutLetters(ctx, tx, f, arrived, part)
+			return err
+		})
+		if n += out; err != nil {
+			return n, fmt.Errorf("having %d dead letters leave: %w", len(part), err)
+		}
+	}
+	return n, nil
+}
+
+func (in Moves) takeOutLetters(ctx context.Context, tx *sql.Tx, f Following, arrived int64, ids []int64) (int, error) {
+	l, err := in.leaving(ctx, tx, f, arrived)
+	if err != nil {
+		return 0, err
+	}
+	slices.Sort(ids)
+	letters, err := tables.FetchIn(ctx, tx, tables.ScanDead, "SELECT "+tables.DeadColumns+" FROM dead_letters WHERE id", ids, " ORDER BY id"+in.h.Locking(handle.LockExclusive))
+	if err != nil {
+		return 0, err
+	}
+	letters = slices.DeleteFunc(letters, func(d task.DeadLetter) bool { return !Follows(d) })
+	var gone, seqs, ended []int64
+	for _, d := range letters {
+		gone, seqs = append(gone, d.ID), append(seqs, d.Seq)
+	}
+	slices.Sort(seqs)
+	rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
+		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE seq", slices.Compact(seqs), " AND slot = ?"+in.h.Locking(handle.LockExclusive), task.OutOfLine)
+	if err != nil {
+		return 0, err
+	}
+	for i := range letters {
+		out := leaver{Letter: &letters[i]}
+		for k := range rows {
+			if rows[k].Seq == out.Letter.Seq && rows[k].Replay == out.Letter.Replay {
+				out.Task, ended = &rows[k], append(ended, rows[k].Seq)
+			}
+		}
+		l.left = append(l.left, out)
+	}
+	if err := tables.ExecIn(ctx, tx, "DELETE FROM dead_letters WHERE id", gone); err != nil {
+		return 0, err
+	}
+	if err := deleteTasks(ctx, tx, ended); err != nil {
+		return 0, err
+	}
+	return len(gone), l.write(ctx, nil)
+}
+
+// insertDead stores dead letters, each with the row of its task, unless a later task of the id is
+// here.
+func (w arrival) insertDead(ctx context.Context, all []leaver) error {
+	var dead []*task.DeadLetter
+	var rows []*task.Task
+	for _, l := range all {
+		if dead = append(dead, l.Letter); l.Task != nil {
+			rows = append(rows, l.Task)
+		}
+	}
+	if err := w.intake.h.InsertDead(ctx, w.tx, dead); err != nil {
+		return err
+	}
+	keys := tables.Idents(rows, func(t *task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
+	slices.SortFunc(keys, compareKeys)
+	here := map[[16]byte]bool{}
+	found, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
+	if err != nil {
+		return fmt.Errorf("looking for the tasks of letters that follow: %w", err)
+	}
+	for _, key := range found {
+		here[[16]byte(key)] = true
+	}
+	return w.insertTasks(ctx, slices.DeleteFunc(rows, func(t *task.Task) bool { return here[task.Ident(t.Topic, t.ID)] }))
+}
+
+// Follows tells whether a dead letter follows its target. One whose content only its task's row has
+// stays with the row.
+func Follows(d task.DeadLetter) bool {
+	return d.ReplayedAt == 0 && d.Kind != schemas.KindRejected && len(d.Body) > 0
+}

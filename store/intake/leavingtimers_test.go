@@ -1,0 +1,195 @@
+package intake
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
+	"github.com/notyet/notyet/timer"
+)
+
+// timerKey is the identity of the timer of timerRequest.
+var timerKey = task.Ident(target, "t")
+
+// takeOutTimer has the timer leave, and returns whether it did.
+func (f *fixture) takeOutTimer() bool {
+	f.t.Helper()
+	n, err := f.mover().TakeOutTimers(f.ctx, moving, 0, [][16]byte{timerKey, task.Ident(target, "none")})
+	require.NoError(f.t, err)
+	return n == 1
+}
+
+// take has g take what has left f, with the sources that name its deliveries.
+func (g *fixture) take(f *fixture) {
+	g.t.Helper()
+	all, err := f.DeliverySources(f.ctx)
+	require.NoError(g.t, err)
+	require.NoError(g.t, g.mover().AdoptSources(g.ctx, all))
+	g.now = f.now
+	g.arrive(f)
+}
+
+// deliveryKey is the key of a task's first attempt.
+func (f *fixture) deliveryKey(id string) string {
+	f.t.Helper()
+	all, err := f.DeliverySources(f.ctx)
+	require.NoError(f.t, err)
+	src, offset := task.SplitSeq(f.row(id).Seq)
+	for _, s := range all {
+		if s.ID == src {
+			return s.DeliveryKey(offset, 1)
+		}
+	}
+	require.Fail(f.t, "no source", "%d", src)
+	return ""
+}
+
+// A timer leaves with its runs: none is made twice, and each keeps the key that names its deliveries.
+func TestATimerFollowsWithItsRuns(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		runs := f.pending()
+		cancel := schemas.NewRequest(schemas.OpCancel, target, timer.RunID("t", runs[1]))
+		require.Equal(t, schemas.StateCancelled, f.answer(&cancel))
+		key := f.deliveryKey(timer.RunID("t", runs[0]))
+		was := *f.timer()
+		require.True(t, f.takeOutTimer())
+		require.Nil(t, f.timer())
+		require.Empty(t, f.live())
+		g.take(f)
+		g.own()
+		left := append([]int64{runs[0]}, runs[2:]...)
+		require.Equal(t, left, g.lineUp())
+		require.Equal(t, key, g.deliveryKey(timer.RunID("t", runs[0])))
+		is := *g.timer()
+		was.Slot, was.Placed = is.Slot, is.Placed
+		require.Equal(t, was, is)
+		require.Zero(t, g.make(), "each once")
+		g.now += 10_000
+		require.Equal(t, 1, g.make())
+		last := g.lineUp()[len(g.lineUp())-1]
+		require.Equal(t, runs[len(runs)-1]+10_000, last, "it goes on")
+		source, _ := task.SplitSeq(g.row(timer.RunID("t", last)).Seq)
+		require.Equal(t, task.RunSource+1, source, "a number of the database that makes it")
+
+		require.Equal(t, schemas.StateTimerDeleted, g.answer(g.timerRequest(schemas.OpTimerDelete)))
+		require.Empty(t, g.lineUp(), "those that followed go too")
+	})
+}
+
+// lineUp returns the runs that are pending, those of all databases.
+func (f *fixture) lineUp() (runs []int64) {
+	f.t.Helper()
+	for _, t := range f.live() {
+		if task.IsRun(t.Seq) {
+			runs = append(runs, t.Due)
+		}
+	}
+	return runs
+}
+
+// The runs of a timer leave before it, as other tasks, unless one must wait for another: only the timer knows that.
+func TestRunsThatMustBeAloneLeaveWithTheirTimer(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		first := f.pending()[0]
+		require.Equal(t, 1, f.takeOut(timer.RunID("t", first)))
+		f.do(f.timerRequest(schemas.OpTimer, alone))
+		f.make()
+		runs := f.pending()
+		require.Zero(t, f.takeOut(timer.RunID("t", runs[0])))
+		f.now = runs[0]
+		f.claim(f.now)
+		f.sql("UPDATE timers SET running = (SELECT MIN(seq) FROM tasks)")
+		require.False(t, f.takeOutTimer(), "a run is in flight")
+		f.deliver(f.now)
+		require.True(t, f.takeOutTimer())
+		require.Empty(t, f.pending())
+	})
+}
+
+func alone(r *schemas.Request) { r.Timer.Overlap = schemas.OverlapSkip }
+
+// A timer that is there already is the later one: the former home was set back.
+func TestATimerThatFollowsAgainStaysAsItIs(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer, version(3)))
+		before := f.dump()["timers"]
+		require.True(t, f.takeOutTimer())
+		g.take(f)
+		require.Equal(t, schemas.StateTimerDeleted, g.answer(g.timerRequest(schemas.OpTimerDelete, version(4))))
+		f.do(f.timerRequest(schemas.OpTimer, version(3)))
+		require.Len(t, f.dump()["timers"], len(before))
+		require.True(t, f.takeOutTimer())
+		g.take(f)
+		require.Equal(t, task.TimerDeleted, g.timer().State, "nothing comes after it was deleted")
+		require.Equal(t, schemas.StateStale, g.answer(g.timerRequest(schemas.OpTimer, version(3))))
+	})
+}
+
+// The remains of an identity are its timer too, and that of a run.
+func TestTimersRemain(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.moves(t)
+		all := func(string) bool { return true }
+		f.do(f.timerRequest(schemas.OpTimer, alone))
+		f.make()
+		id := timer.RunID("t", f.pending()[0])
+		left, err := f.mover().Remains(f.ctx, moving, [][16]byte{timerKey}, all)
+		require.NoError(t, err)
+		require.Equal(t, Remains{Timers: [][16]byte{timerKey}}, left)
+		left, err = f.mover().Remains(f.ctx, moving, [][16]byte{task.Ident(target, id)}, all)
+		require.NoError(t, err)
+		require.Equal(t, Remains{Seqs: []int64{f.row(id).Seq}, Timers: [][16]byte{timerKey}}, left)
+		require.True(t, f.takeOutTimer())
+		left, err = f.mover().Remains(f.ctx, moving, [][16]byte{timerKey, task.Ident(target, id)}, all)
+		require.NoError(t, err)
+		require.True(t, left.None())
+		require.EqualValues(t, 11, left.Taken)
+	})
+}
+
+// Dead letters that can be replayed follow, with what is known of their ids. Others stay.
+func TestDeadLettersFollow(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		for _, id := range []string{"a", "replayed", "bodiless"} {
+			f.die(id, version(5), value("v"), tagged("x"))
+		}
+		ids := f.letterIDs()
+		_, _, err := f.Replay(f.ctx, ids[1:2], "me", f.now, false)
+		require.NoError(t, err)
+		_, err = f.db.ExecContext(f.ctx, "UPDATE dead_letters SET body = ? WHERE task_id = ?", []byte{}, []byte("bodiless"))
+		require.NoError(t, err)
+		n, err := f.mover().TakeOutLetters(f.ctx, moving, 0, ids)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, 2, f.count("dead_letters"))
+		g.take(f)
+		require.Equal(t, "dead", g.state("a"))
+		require.Equal(t, schemas.StateStale, g.answer(g.schedule("a", version(4))), "its version is remembered")
+		all, err := lettertest.All(g.ctx, g.dead, letters.Filter{Tag: "x"})
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		_, _, err = g.Replay(g.ctx, g.letterIDs(), "me", g.now, false)
+		require.ErrorIs(t, err, handle.ErrMoving)
+		g.sql("UPDATE homes SET followed = 1")
+		g.now += time.Second.Milliseconds()
+		report, added, err := g.Replay(g.ctx, g.letterIDs(), "me", g.now, false)
+		require.NoError(t, err)
+		require.Equal(t, []Replayed{{ID: all[0].ID, Topic: target, TaskID: "a"}}, report)
+		require.Len(t, added, 1)
+		require.Equal(t, "v", string(g.body("a").Value))
+	})
+}
