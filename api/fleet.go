@@ -133,8 +133,8 @@ func soon[T any](ctx context.Context, f *Fleet, m *Member, ask func(context.Cont
 	})
 }
 
-// find asks the databases of a target one after the other, as long as there is nothing. What follows
-// its target is in no database for a moment.
+// find asks the databases of a target one after the other, as long as there is nothing. For a
+// moment, no database has what follows its target.
 func find[T any](ctx context.Context, f *Fleet, target string, nothing error, ask func(context.Context, *Local, *Member) (T, error)) (out T, err error) {
 	for range followTries {
 		for _, m := range f.of(target) {

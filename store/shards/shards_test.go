@@ -131,7 +131,7 @@ func TestPoliciesFollow(t *testing.T) {
 		require.NoError(t, err)
 	}
 	move("bills", 0)
-	bills, orders := admin.Policy{Rate: 5}, admin.Policy{Paused: true, Until: clock + 3_600_000}
+	bills, orders := admin.Policy{Rate: 5}, admin.Policy{Paused: true, Until: time.Now().Add(time.Hour).UnixMilli()}
 	set(1, "bills", bills)
 	set(0, "orders", orders)
 	orders.Topic, orders.Changed = "orders", clock
