@@ -285,7 +285,8 @@ func (f *Fleet) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 }
 
 // ChangeTarget changes a target's policy in its home. It waits for a target that is about to move:
-// a policy that stayed behind would not be in force.
+// a policy that stayed behind would not be in force. Tasks that still follow are under the policy
+// of the former home, so this one changes too.
 func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) (out TargetPolicy, err error) {
 	for range homeTries {
 		m := f.of(topic)[0]
@@ -300,6 +301,17 @@ func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 			break
 		}
 	}
+	name := schemas.TargetName(topic)
+	if err != nil || !f.homes.Following(name) {
+		return out, err
+	}
+	_, err = at(ctx, f, f.of(name)[1], func(ctx context.Context, l *Local) (admin.Policy, error) {
+		now, err := l.store.Time(ctx)
+		if err != nil {
+			return admin.Policy{}, err
+		}
+		return admin.New(l.store).SetPolicy(ctx, name, now.UnixMilli(), c.of)
+	})
 	return out, err
 }
 

@@ -609,6 +609,29 @@ func TestFleetWithoutADatabase(t *testing.T) {
 	require.Equal(t, []string{"there"}, f.walk("/tasks?", "tasks", 1, named("id")), "the home is away, and the others answer")
 }
 
+// A pause holds for all tasks of a target: those that still follow it are in its former home.
+func TestAPauseHoldsForTasksThatFollow(t *testing.T) {
+	f := newFleet(t)
+	homes := new(shardmap.Known)
+	homes.Learn(&shardmap.Map{Rules: []shardmap.Rule{{N: 1, Pattern: "b*", Shard: 1, Held: true}}})
+	yes := true
+	for range 2 {
+		_, err := NewFleet([]*Member{NewMember(0, f.local), NewMember(1, f.other.local)}, homes).ChangeTarget(t.Context(), "b1", TargetChange{Paused: &yes})
+		require.NoError(t, err)
+	}
+	for _, w := range []*world{f.world, f.other} {
+		all, err := admin.New(w.store).Policies(t.Context())
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		require.True(t, all[0].Paused)
+	}
+	_, err := f.fleet.ChangeTarget(t.Context(), "b2", TargetChange{Paused: &yes})
+	require.NoError(t, err)
+	all, err := admin.New(f.store).Policies(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1, "its tasks have all followed")
+}
+
 func TestAnErrorThatIsNoAnswer(t *testing.T) {
 	m := NewMember(1, nil)
 	for err, away := range map[error]bool{

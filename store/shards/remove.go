@@ -176,7 +176,6 @@ func (d Databases) finished(ctx context.Context, n int, forget bool) error {
 
 // used fails with ErrStays while a database has something that its targets did not take along.
 func (d Databases) used(ctx context.Context, n int) error {
-	rule := shardmap.Removal(n)
 	for f := (look.TimerFilter{Limit: 1}); ; {
 		page, err := look.New(d[n].h.Ref()).ListTimers(ctx, f)
 		if err != nil {
@@ -189,16 +188,7 @@ func (d Databases) used(ctx context.Context, n int) error {
 			break
 		}
 	}
-	policies, err := admin.New(d[n].h.Ref()).Policies(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range policies {
-		if !p.Open() {
-			return stays("its target %s has a pause or a limit: take it back", p.Topic)
-		}
-	}
-	return d.eachLetter(ctx, rule, func(page []task.DeadLetter) error {
+	return d.eachLetter(ctx, shardmap.Removal(n), func(page []task.DeadLetter) error {
 		for _, l := range page {
 			if l.Kind != schemas.KindRejected { // nothing of it can be replayed
 				return stays("its target %s has a dead letter that can be replayed: replay or purge it", l.Topic)

@@ -130,7 +130,6 @@ func TestADatabaseThatIsNeededStays(t *testing.T) {
 		why          string
 	}{
 		"a task":            {2, 1, func(t *testing.T, d *databases) { d.has(t, 1, "a") }, "it has tasks that have not ended: run notyet shards drain 1 --wait"},
-		"a pause":           {2, 1, func(t *testing.T, d *databases) { d.pause(t, 1) }, "its target slow has a pause or a limit: take it back"},
 		"a later database":  {3, 1, func(t *testing.T, d *databases) { d.toAndFro(t, 2) }, "database 2 is behind it, and the numbers are places in mysql.shards: remove that one first"},
 		"a running service": {2, 1, func(t *testing.T, d *databases) { d.serve(t, 0, 3) }, "services are alive that know databases behind it: host-1"},
 		"a running operation": {2, 1, func(t *testing.T, d *databases) {
@@ -162,11 +161,6 @@ func TestADatabaseThatIsNeededStays(t *testing.T) {
 	d := joined(t, 2)
 	require.Error(t, d.Remove(t.Context(), 0, true))
 	require.Error(t, d.Remove(t.Context(), 2, true))
-}
-
-func (d *databases) pause(t *testing.T, n int) {
-	_, err := admin.New(d.stores[n]).SetPolicy(t.Context(), "slow", 1, func(p admin.Policy) admin.Policy { p.Paused = true; return p })
-	require.NoError(t, err)
 }
 
 func (d *databases) serve(t *testing.T, n, databases int) {

@@ -292,7 +292,11 @@ func TestTargetsMoveWhileTheServiceWorks(t *testing.T) {
 	require.Eventually(t, func() bool { status, text = move("*", 0); return status == http.StatusOK }, time.Minute, 100*time.Millisecond, "what was delivered holds nobody")
 	require.JSONEq(t, `{"rules":[{"pattern":"*","former":1,"shard":0}]}`, text)
 	schedule("orders")
-	require.Eventually(t, func() bool { there := in(0); slices.Sort(there); return slices.Equal([]string{"orders", "slow"}, there) }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		there := in(0)
+		slices.Sort(there)
+		return slices.Equal([]string{"orders", "slow"}, there)
+	}, 30*time.Second, 10*time.Millisecond)
 	status, text = move("*", 7)
 	require.Equal(t, http.StatusUnprocessableEntity, status)
 	require.Contains(t, text, "shard is no database of this installation: name one of [0 1]")
