@@ -300,7 +300,7 @@ func (l *Local) auditTimer(ctx context.Context, topic, id string, f TimerAuditFi
 		if made, ok := tasks[r.ID]; ok {
 			r.tell(&t, made, now)
 		} else {
-			r.State, r.Reason = t.Untold(r.At, now, remembered)
+			r.State, r.Reason = t.Untold(r.At, now, max(remembered, t.Moved))
 		}
 		out.count(r)
 	}

@@ -168,6 +168,10 @@ func (s *sharer) pull(ctx context.Context, rules *shardmap.Map, changes []task.C
 	}
 	sources, idents := map[int]bool{}, map[[16]byte]bool{}
 	add := func(c task.Change, ident [16]byte) { sources[sourceOf(c)], idents[ident] = true, true }
+	both := func(c task.Change, topic, id string) { // a timer may still have to make the run
+		add(c, task.Ident(topic, id))
+		add(c, task.TimerOf(topic, id))
+	}
 	own := ""
 	for _, c := range changes {
 		if c.Cancels != nil && own == "" {
@@ -184,9 +188,9 @@ func (s *sharer) pull(ctx context.Context, rules *shardmap.Map, changes []task.C
 				add(c, [16]byte(l.Ident))
 			}
 		case c.Report != nil && rule.Matches(c.Report.Topic):
-			add(c, task.Ident(c.Report.Topic, c.Report.ID))
+			both(c, c.Report.Topic, c.Report.ID)
 		case c.Request != nil && rule.Matches(c.Request.Topic):
-			add(c, task.Ident(c.Request.Topic, c.Request.ID))
+			both(c, c.Request.Topic, c.Request.ID)
 		}
 	}
 	if len(idents) == 0 {

@@ -42,6 +42,7 @@ type Timer struct {
 	Definition timer.Definition
 	Kept       []Kept // of earlier definitions, the newest last
 	Gaps       []Gap  // what was not sent, the latest last
+	Moved      int64  // when it came from another database, Unix ms: runs from before are not remembered
 	Body       []byte // schemas.EncodeBody of each run, but for what names the run
 }
 
@@ -160,7 +161,7 @@ func setTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict
 		Topic: r.Topic, ID: r.ID, Definition: def, Body: body,
 	}
 	if v.Next != nil {
-		set.Version = max(set.Version, v.Next.Version)
+		set.Version, set.Moved = max(set.Version, v.Next.Version), v.Next.Moved
 	}
 	if v.Next = set; cur == nil {
 		return v.answer(r, schemas.StateTimerSet, next, "")

@@ -51,7 +51,7 @@ func (in Intake) apply(ctx context.Context, b Batch, now func() int64, reconcili
 			return err
 		}
 		w := work{intake: in, tx: tx, insert: insert, clock: now, spread: spread, resolving: len(b.Resolve) > 0,
-			mode: mode{reconciling: reconciling, first: tries == 1, several: len(b.Changes) > 1 || len(b.Resolve) > 1 && !reconciling}}
+			mode: mode{reconciling: reconciling, first: tries == 1, oneOfMany: b.Map > 0, several: len(b.Changes) > 1 || len(b.Resolve) > 1 && !reconciling}}
 		if err := w.run(ctx, b); err != nil {
 			return err
 		}

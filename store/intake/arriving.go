@@ -52,7 +52,7 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 	var list []*identity
 	var tasks []*task.Task
 	var timers []*leftTimer
-	var waiting, dead []leaver
+	var waiting, ended []leaver
 	for _, row := range page {
 		var l leaver
 		if err := gob.NewDecoder(bytes.NewReader(row.data)).Decode(&l); err != nil {
@@ -60,16 +60,18 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 		}
 		switch {
 		case l.Timer != nil:
-			timers = append(timers, l.Timer)
-		case l.Letter != nil:
-			dead = append(dead, l)
+			if timers = append(timers, l.Timer); l.Task != nil { // its run, which others wait for
+				tasks, list = append(tasks, l.Task), append(list, &identity{key: task.Ident(l.Task.Topic, l.Task.ID)})
+			}
+		case l.Letter != nil || l.Task != nil && l.Task.Slot == task.OutOfLine:
+			ended = append(ended, l)
 		case l.Task != nil:
 			tasks, list = append(tasks, l.Task), append(list, &identity{key: task.Ident(l.Task.Topic, l.Task.ID)})
 		default:
 			waiting = append(waiting, l)
 		}
 	}
-	if timers, err = w.lockTimers(ctx, timers); err != nil {
+	if timers, err = w.lockTimers(ctx, timers, tasks); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(list, inOrder)
@@ -100,7 +102,10 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 	if err := w.insertTimers(ctx, timers); err != nil {
 		return nil, err
 	}
-	if err := w.insertDead(ctx, dead); err != nil {
+	if err := w.insertEnded(ctx, ended); err != nil {
+		return nil, err
+	}
+	if err := w.reopen(ctx, tasks); err != nil {
 		return nil, err
 	}
 	if err := w.unread.write(ctx, tx); err != nil {
@@ -168,6 +173,9 @@ func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*ident
 			gone[same.Seq] = true
 		}
 		if other := here[task.Ident(t.Topic, t.ID)]; other != nil && other.Seq != t.Seq {
+			if task.IsRun(t.Seq) && t.Replay == 0 { // it was made here, or cancelled before it was made
+				continue
+			}
 			if ended(other) {
 				gone[other.Seq] = true
 			} else {

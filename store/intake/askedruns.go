@@ -101,7 +101,7 @@ func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.T
 	if err != nil {
 		return task.Asked{}, err
 	}
-	asked, err := choose(&rows[0], since)
+	asked, err := choose(&rows[0], max(since, rows[0].Moved))
 	if err != nil {
 		return task.Asked{}, err
 	}

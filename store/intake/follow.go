@@ -34,8 +34,9 @@ const (
 	followBytes = 4 << 20
 )
 
-// leaver is what table leaving has in a row: a timer, a dead letter with the row of its task, a task,
-// or a change that waits for one.
+// leaver is what table leaving has in a row: a task, also one that has ended; a timer, with the run
+// that others wait for; a dead letter, with the last task of its id; or a change that waits for a
+// task.
 type leaver struct {
 	Timer   *leftTimer
 	Letter  *task.DeadLetter

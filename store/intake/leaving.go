@@ -69,7 +69,7 @@ func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, arrived in
 	if err != nil {
 		return 0, err
 	}
-	rest, _, _, err := in.atRest(ctx, tx, rows)
+	rest, _, err := in.atRest(ctx, tx, rows)
 	if err != nil {
 		return 0, err
 	}
@@ -90,31 +90,28 @@ func nearest(a, b task.Task) int {
 	return cmp.Or(cmp.Compare(task.HeldSince(a.Pos), task.HeldSince(b.Pos)), cmp.Compare(a.Seq, b.Seq))
 }
 
-// atRest returns the tasks that may leave, under the locks of their slots, and whether others are in
-// flight, or may be.
-func (in Moves) atRest(ctx context.Context, tx *sql.Tx, rows []task.Task) (rest []task.Task, inFlight, unsure bool, err error) {
+// atRest returns the tasks that may leave, under the locks of their slots. unsure: nobody knows yet
+// whether others are in flight.
+func (in Moves) atRest(ctx context.Context, tx *sql.Tx, rows []task.Task) (rest []task.Task, unsure bool, err error) {
 	set := handle.SlotSet{}
 	for _, t := range rows {
 		set.Add(t.Slot)
 	}
 	slots, err := in.h.LockSlotsThere(ctx, tx, set, handle.LockShared)
 	if err != nil {
-		return nil, false, false, err
+		return nil, false, err
 	}
 	for _, t := range rows {
 		s, there := slots[t.Slot]
-		ph := t.Phase(s.Claimed, s.Done)
 		switch {
 		case t.Slot == task.OutOfLine:
 		case !there || s.Unsure:
 			unsure = true
-		case t.AtRest(ph):
+		case t.AtRest(t.Phase(s.Claimed, s.Done)):
 			rest = append(rest, t)
-		case ph != task.Ended:
-			inFlight = true
 		}
 	}
-	return rest, inFlight, unsure, nil
+	return rest, unsure, nil
 }
 
 // leaving is a transaction in which something leaves.
@@ -132,38 +129,55 @@ func (in Moves) leaving(ctx context.Context, tx *sql.Tx, f Following, arrived in
 		return nil, err
 	}
 	last, err := in.move(ctx, tx, f, "taken", false)
-	return &leaving{Moves: in, tx: tx, f: f, last: max(last, arrived), now: now.UnixMilli()}, err
+	if err != nil {
+		return nil, err
+	}
+	// Somebody may have stood still since all had followed: the targets may live here again.
+	if done, err := in.move(ctx, tx, f, "followed", false); err != nil || done != 0 {
+		return nil, cmp.Or(err, ErrNoMove)
+	}
+	return &leaving{Moves: in, tx: tx, f: f, last: max(last, arrived), now: now.UnixMilli()}, nil
 }
 
-// write stores what leaves, with tasks and the changes that wait for them, and takes those out of
-// their tables.
+// write stores what leaves, with the changes that wait for its tasks, and takes those out of their
+// tables.
 func (l *leaving) write(ctx context.Context, rows []task.Task) error {
-	waiting, err := l.takeWaiting(ctx, l.tx, rows)
-	if err != nil {
-		return err
-	}
-	gone := make([]int64, 0, len(rows))
 	for i := range rows {
-		t := &rows[i]
-		gone = append(gone, t.Seq)
-		l.left = append(append(l.left, leaver{Task: t}), waiting[task.Ident(t.Topic, t.ID)]...)
+		l.left = append(l.left, leaver{Task: &rows[i]})
 	}
 	if len(l.left) == 0 {
 		return nil
 	}
+	var tasks []*task.Task
+	var gone []int64
+	for _, out := range l.left {
+		if out.Task != nil {
+			tasks, gone = append(tasks, out.Task), append(gone, out.Task.Seq)
+		}
+	}
+	waiting, err := l.takeWaiting(ctx, l.tx, tasks)
+	if err != nil {
+		return err
+	}
+	var left []leaver
+	for _, out := range l.left {
+		if left = append(left, out); out.Task != nil {
+			left = append(left, waiting[task.Ident(out.Task.Topic, out.Task.ID)]...)
+		}
+	}
 	if err := deleteTasks(ctx, l.tx, gone); err != nil {
 		return err
 	}
-	if err := insertLeavers(ctx, l.tx, l.f, l.last, l.now, l.left); err != nil {
+	if err := insertLeavers(ctx, l.tx, l.f, l.last, l.now, left); err != nil {
 		return err
 	}
-	_, err = l.tx.ExecContext(ctx, "UPDATE homes SET taken = ? WHERE n = ?", l.last+int64(len(l.left)), l.f.N)
+	_, err = l.tx.ExecContext(ctx, "UPDATE homes SET taken = ? WHERE n = ?", l.last+int64(len(left)), l.f.N)
 	return err
 }
 
 // takeWaiting takes the changes that wait for tasks out of their table, in the order of arrival.
-func (in Moves) takeWaiting(ctx context.Context, tx *sql.Tx, rows []task.Task) (map[[16]byte][]leaver, error) {
-	keys := tables.Idents(rows, func(t task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
+func (in Moves) takeWaiting(ctx context.Context, tx *sql.Tx, rows []*task.Task) (map[[16]byte][]leaver, error) {
+	keys := tables.Idents(rows, func(t *task.Task) [16]byte { return task.Ident(t.Topic, t.ID) })
 	slices.SortFunc(keys, compareKeys)
 	found, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, w *leaver) error { return r.Scan(&w.Seq, &w.Ident, &w.Report, &w.Request) },
 		"SELECT seq, ident, report, request FROM waiting WHERE ident", keys, " ORDER BY arrived"+in.h.Locking(handle.LockExclusive))

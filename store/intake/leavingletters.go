@@ -43,41 +43,42 @@ func (in Moves) takeOutLetters(ctx context.Context, tx *sql.Tx, f Following, arr
 		return 0, err
 	}
 	letters = slices.DeleteFunc(letters, func(d task.DeadLetter) bool { return !Follows(d) })
-	var gone, seqs, ended []int64
+	var gone []int64
 	for _, d := range letters {
-		gone, seqs = append(gone, d.ID), append(seqs, d.Seq)
+		gone = append(gone, d.ID)
 	}
-	slices.Sort(seqs)
+	keys := tables.Idents(letters, func(d task.DeadLetter) [16]byte { return task.Ident(d.Topic, d.TaskID) })
+	slices.SortFunc(keys, compareKeys)
 	rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
-		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE seq", slices.Compact(seqs), " AND slot = ?"+in.h.Locking(handle.LockExclusive), task.OutOfLine)
+		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE ident", slices.CompactFunc(keys, func(a, b any) bool { return compareKeys(a, b) == 0 }),
+		" AND slot = ?"+in.h.Locking(handle.LockExclusive), task.OutOfLine)
 	if err != nil {
 		return 0, err
 	}
+	latest := map[[16]byte]*task.Task{} // it may be a later one, and say that nothing comes after it
+	for i := range rows {
+		latest[task.Ident(rows[i].Topic, rows[i].ID)] = &rows[i]
+	}
 	for i := range letters {
-		out := leaver{Letter: &letters[i]}
-		for k := range rows {
-			if rows[k].Seq == out.Letter.Seq && rows[k].Replay == out.Letter.Replay {
-				out.Task, ended = &rows[k], append(ended, rows[k].Seq)
-			}
-		}
-		l.left = append(l.left, out)
+		key := task.Ident(letters[i].Topic, letters[i].TaskID)
+		l.left = append(l.left, leaver{Letter: &letters[i], Task: latest[key]})
+		delete(latest, key)
 	}
 	if err := tables.ExecIn(ctx, tx, "DELETE FROM dead_letters WHERE id", gone); err != nil {
-		return 0, err
-	}
-	if err := deleteTasks(ctx, tx, ended); err != nil {
 		return 0, err
 	}
 	return len(gone), l.write(ctx, nil)
 }
 
-// insertDead stores dead letters, each with the row of its task, unless a later task of the id is
-// here.
-func (w arrival) insertDead(ctx context.Context, all []leaver) error {
+// insertEnded stores dead letters, and the rows of ended tasks, unless a task of the id is here.
+func (w arrival) insertEnded(ctx context.Context, all []leaver) error {
 	var dead []*task.DeadLetter
 	var rows []*task.Task
 	for _, l := range all {
-		if dead = append(dead, l.Letter); l.Task != nil {
+		if l.Letter != nil {
+			dead = append(dead, l.Letter)
+		}
+		if l.Task != nil {
 			rows = append(rows, l.Task)
 		}
 	}
@@ -89,12 +90,16 @@ func (w arrival) insertDead(ctx context.Context, all []leaver) error {
 	here := map[[16]byte]bool{}
 	found, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
 	if err != nil {
-		return fmt.Errorf("looking for the tasks of letters that follow: %w", err)
+		return fmt.Errorf("looking for ended tasks that follow: %w", err)
 	}
 	for _, key := range found {
 		here[[16]byte(key)] = true
 	}
-	return w.insertTasks(ctx, slices.DeleteFunc(rows, func(t *task.Task) bool { return here[task.Ident(t.Topic, t.ID)] }))
+	same, err := w.sameSeqs(ctx, rows)
+	if err != nil {
+		return err
+	}
+	return w.insertTasks(ctx, slices.DeleteFunc(rows, func(t *task.Task) bool { return same[t.Seq] != nil || here[task.Ident(t.Topic, t.ID)] }))
 }
 
 // Follows tells whether a dead letter follows its target. One whose content only its task's row has

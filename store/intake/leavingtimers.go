@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -53,35 +52,61 @@ func (in Moves) takeOutTimer(ctx context.Context, tx *sql.Tx, f Following, arriv
 		return 0, err
 	}
 	t := &timers[0]
+	runs, err := in.runsOf(ctx, tx, t, l.now)
+	if err != nil {
+		return 0, err
+	}
+	rest, unsure, err := in.atRest(ctx, tx, runs)
+	if err != nil || unsure {
+		return 0, err
+	}
+	if stays, err := in.aloneInFlight(ctx, tx, t, key, runs); err != nil || stays {
+		return 0, err
+	}
+	if _, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ?", key[:]); err != nil {
+		return 0, err
+	}
+	t.Moved = l.now
+	out := leaver{Timer: t}
+	if i := slices.IndexFunc(rest, func(r task.Task) bool { return r.Seq == t.Running }); i >= 0 {
+		run := rest[i]
+		out.Task, rest = &run, slices.Delete(rest, i, i+1)
+	}
+	l.left = append(l.left, out)
+	for i := range runs {
+		if runs[i].Slot == task.OutOfLine { // cancelled, for example: it is not made again
+			l.left = append(l.left, leaver{Task: &runs[i]})
+		}
+	}
+	slices.SortFunc(rest, nearest)
+	return 1, l.write(ctx, rest)
+}
+
+// cancelsAhead is for how many runs that are not made yet a cancel follows.
+const cancelsAhead = 100
+
+// runsOf reads and locks the runs of a timer that may be unfinished, and what is known of those that
+// it may make, or make again.
+func (in Moves) runsOf(ctx context.Context, tx *sql.Tx, t *leftTimer, now int64) ([]task.Task, error) {
 	pending, err := t.Pending()
 	if err != nil { // it was set by a newer version: nobody takes its runs away either
 		pending = nil
 	}
-	runs, err := in.runsOf(ctx, tx, t, pending)
-	if err != nil {
-		return 0, err
-	}
-	rest, inFlight, unsure, err := in.atRest(ctx, tx, runs)
-	if err != nil || unsure || inFlight && (t.Definition.Alone || t.Running != 0) {
-		return 0, err
-	}
-	behind := func(run task.Task) int { // the one that others wait for
-		if run.Seq == t.Running {
-			return 0
+	if s, err := timer.Parse(t.Definition); err == nil {
+		if t.State == task.TimerEnabled {
+			now = t.Next
 		}
-		return 1
+		run, ok := s.Next(now - 1)
+		for range cancelsAhead {
+			if !ok {
+				break
+			}
+			pending = append(pending, run)
+			run, ok = s.Next(run)
+		}
 	}
-	slices.SortFunc(rest, func(a, b task.Task) int { return cmp.Or(cmp.Compare(behind(a), behind(b)), nearest(a, b)) })
-	if _, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ?", key[:]); err != nil {
-		return 0, err
-	}
-	l.left = append(l.left, leaver{Timer: t})
-	return 1, l.write(ctx, rest)
-}
-
-// runsOf reads and locks the runs of a timer that may be unfinished.
-func (in Moves) runsOf(ctx context.Context, tx *sql.Tx, t *leftTimer, pending []int64) ([]task.Task, error) {
-	keys := tables.Idents(pending, t.RunIdent)
+	slices.Sort(pending)
+	keys := tables.Idents(slices.Compact(pending), t.RunIdent)
 	slices.SortFunc(keys, compareKeys)
 	scan := func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) }
 	const columns = "SELECT " + tables.TaskColumns + tables.TaskNotes + " FROM tasks WHERE "
@@ -91,7 +116,35 @@ func (in Moves) runsOf(ctx context.Context, tx *sql.Tx, t *leftTimer, pending []
 		one, err = tables.Fetch(ctx, tx, scan, columns+"seq = ?"+in.h.Locking(handle.LockExclusive), t.Running)
 		rows = append(rows, one...)
 	}
-	return slices.DeleteFunc(rows, func(r task.Task) bool { return !task.IsRun(r.Seq) }), wrap.Err(err, "reading the runs of a timer")
+	// A caller's own task of a run's id leaves by itself.
+	return slices.DeleteFunc(rows, func(r task.Task) bool { return !task.IsRun(r.Seq) && r.Slot != task.OutOfLine }), wrap.Err(err, "reading the runs of a timer")
+}
+
+// aloneInFlight tells whether a run of the timer that must be alone is in flight. The slots of runs
+// are locked.
+func (in Moves) aloneInFlight(ctx context.Context, tx *sql.Tx, t *leftTimer, key [16]byte, runs []task.Task) (bool, error) {
+	set := handle.SlotSet{}
+	for _, r := range runs {
+		set.Add(r.Slot)
+	}
+	set.Add(t.Slot)
+	for _, k := range t.Kept {
+		set.Add(k.Slot)
+	}
+	slots, err := in.h.LockSlotsThere(ctx, tx, set, handle.LockShared)
+	for slot, s := range slots {
+		if err != nil || s.Claimed <= s.Done {
+			continue
+		}
+		var claimed []task.Task
+		claimed, err = tables.Fetch(ctx, tx, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? AND topic = ?", slot, s.Done, s.Claimed, []byte(t.Topic))
+		for i := range claimed {
+			if of, alone := aloneOf(&claimed[i]); alone && of == key {
+				return true, nil
+			}
+		}
+	}
+	return false, wrap.Err(err, "looking for runs in flight")
 }
 
 // alone returns the identities of the timers of tasks that are runs which must be alone. Only the
@@ -122,9 +175,16 @@ func aloneOf(t *task.Task) (timer [16]byte, alone bool) {
 	return task.TimerOf(t.Topic, t.ID), err == nil && body.Settings.Run.Alone
 }
 
-// lockTimers reads which timers are here already, and prepares the others for their slots.
-func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer) (lacking []*leftTimer, err error) {
+// lockTimers locks timers that are here already, also those of runs, and prepares the others for
+// their slots.
+func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*task.Task) (lacking []*leftTimer, err error) {
 	keys := tables.Idents(timers, func(t *leftTimer) [16]byte { return task.Ident(t.Topic, t.ID) })
+	for _, t := range tasks {
+		if task.IsRun(t.Seq) {
+			key := task.TimerOf(t.Topic, t.ID)
+			keys = append(keys, key[:])
+		}
+	}
 	slices.SortFunc(keys, compareKeys)
 	found, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
 	if err != nil {
@@ -173,6 +233,26 @@ func (w arrival) insertTimers(ctx context.Context, timers []*leftTimer) error {
 		}
 		if _, err := w.tx.ExecContext(ctx, "UPDATE timers SET running = ? WHERE ident = ?", t.Running, key[:]); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// reopen has timers know again of runs that were not in the line for a while.
+func (w arrival) reopen(ctx context.Context, runs []*task.Task) error {
+	for _, t := range runs {
+		_, run, ok := timer.SplitRunID(t.ID)
+		if !ok || !task.IsRun(t.Seq) || t.Replay > 0 || t.State != task.StateLine {
+			continue
+		}
+		key := task.TimerOf(t.Topic, t.ID)
+		for column, set := range map[string]struct {
+			beyond string
+			to     int64
+		}{"open": {">", run}, "placed": {"<", t.Pos}} {
+			if _, err := w.tx.ExecContext(ctx, "UPDATE timers SET "+column+" = ? WHERE ident = ? AND state = ? AND "+column+" "+set.beyond+" ?", set.to, key[:], int(task.TimerEnabled), set.to); err != nil {
+				return fmt.Errorf("noting that a run is in the line again: %w", err)
+			}
 		}
 	}
 	return nil

@@ -70,7 +70,7 @@ func TestATimerFollowsWithItsRuns(t *testing.T) {
 		require.Equal(t, left, g.lineUp())
 		require.Equal(t, key, g.deliveryKey(timer.RunID("t", runs[0])))
 		is := *g.timer()
-		was.Slot, was.Placed = is.Slot, is.Placed
+		was.Slot, was.Placed, was.Moved = is.Slot, is.Placed, is.Moved
 		require.Equal(t, was, is)
 		require.Zero(t, g.make(), "each once")
 		g.now += 10_000
@@ -124,17 +124,97 @@ func alone(r *schemas.Request) { r.Timer.Overlap = schemas.OverlapSkip }
 func TestATimerThatFollowsAgainStaysAsItIs(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		g := f.moves(t)
-		f.do(f.timerRequest(schemas.OpTimer, version(3)))
-		before := f.dump()["timers"]
-		require.True(t, f.takeOutTimer())
-		g.take(f)
-		require.Equal(t, schemas.StateTimerDeleted, g.answer(g.timerRequest(schemas.OpTimerDelete, version(4))))
-		f.do(f.timerRequest(schemas.OpTimer, version(3)))
-		require.Len(t, f.dump()["timers"], len(before))
-		require.True(t, f.takeOutTimer())
-		g.take(f)
+		for range 2 { // the second time after the set-back
+			f.do(f.timerRequest(schemas.OpTimer))
+			require.True(t, f.takeOutTimer())
+			g.take(f)
+			if g.timer().State == task.TimerEnabled {
+				require.Equal(t, schemas.StateTimerDeleted, g.answer(g.timerRequest(schemas.OpTimerDelete)))
+			}
+		}
 		require.Equal(t, task.TimerDeleted, g.timer().State, "nothing comes after it was deleted")
-		require.Equal(t, schemas.StateStale, g.answer(g.timerRequest(schemas.OpTimer, version(3))))
+	})
+}
+
+// A run that was made here, or cancelled before it was made, is the one that counts.
+func TestARunThatIsHereAlreadyStays(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		run := timer.RunID("t", f.pending()[3])
+		cancel := schemas.NewRequest(schemas.OpCancel, target, run)
+		cancel.Version = 7
+		require.Equal(t, schemas.StateCancelled, g.answer(&cancel))
+		before := g.row(run)
+		require.Equal(t, 1, f.takeOut(run))
+		g.take(f)
+		require.Equal(t, before, g.row(run))
+		require.Equal(t, "cancelled", g.state(run))
+	})
+}
+
+// A run that was cancelled before it was made is not made after its timer has moved. And what a run before the move became is not known.
+func TestWhatIsKnownOfRunsFollows(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		run := f.pending()[len(f.pending())-1] + 30_000
+		cancel := schemas.NewRequest(schemas.OpCancel, target, timer.RunID("t", run))
+		cancel.Version = 7
+		require.Equal(t, schemas.StateCancelled, f.answer(&cancel))
+		require.True(t, f.takeOutTimer())
+		g.take(f)
+		g.own()
+		g.now += 60_000
+		require.Equal(t, 5, g.make(), "one of six is cancelled")
+		require.NotContains(t, g.lineUp(), run)
+		require.Equal(t, "cancelled", g.state(timer.RunID("t", run)))
+		moved := g.timer().Moved
+		for at, forgotten := range map[int64]int{moved - 1: 1, moved + 1: 0} {
+			asked, err := g.AskRun(g.ctx, target, "t", at, moved+1000)
+			require.NoError(t, err)
+			require.Equal(t, forgotten, asked.Forgotten)
+		}
+	})
+}
+
+// A run leaves while its move is only announced, and its timer goes on. Put back, the run is one that a change of the timer takes away.
+func TestARunThatIsPutBackIsKnownToItsTimer(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.moves(t)
+		f.sql("UPDATE homes SET held = 0")
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		first := f.pending()[0]
+		require.Equal(t, 1, f.takeOut(timer.RunID("t", first)))
+		f.now += 5000
+		f.claim(f.now)
+		f.make()
+		f.sql("UPDATE timers SET open = next")
+		for more := true; more; {
+			var err error
+			more, err = f.mover().PutBack(f.ctx, moving)
+			require.NoError(t, err)
+		}
+		require.Equal(t, first, f.timer().Open)
+		require.Contains(t, f.pending(), first)
+		require.Equal(t, schemas.StateTimerDeleted, f.answer(f.timerRequest(schemas.OpTimerDelete)))
+		require.Empty(t, f.pending())
+	})
+}
+
+// Somebody stood still while all followed. What lives here again stays.
+func TestNothingLeavesOnceAllHasFollowed(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.moves(t)
+		f.do(f.schedule("a"), f.timerRequest(schemas.OpTimer))
+		f.sql("UPDATE homes SET followed = 1")
+		_, err := f.mover().TakeOut(f.ctx, moving, 0, []int64{f.row("a").Seq})
+		require.ErrorIs(t, err, ErrNoMove)
+		_, err = f.mover().TakeOutTimers(f.ctx, moving, 0, [][16]byte{timerKey})
+		require.ErrorIs(t, err, ErrNoMove)
 	})
 }
 
@@ -164,31 +244,33 @@ func TestTimersRemain(t *testing.T) {
 func TestDeadLettersFollow(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		g := f.moves(t)
-		for _, id := range []string{"a", "replayed", "bodiless"} {
+		for _, id := range []string{"a", "replayed", "bodiless", "cancelled"} {
 			f.die(id, version(5), value("v"), tagged("x"))
 		}
 		ids := f.letterIDs()
+		require.Equal(t, []schemas.State{schemas.StateScheduled, schemas.StateCancelled}, states(f.do(f.schedule("cancelled", version(6)), f.cancel("cancelled"))))
 		_, _, err := f.Replay(f.ctx, ids[1:2], "me", f.now, false)
 		require.NoError(t, err)
 		_, err = f.db.ExecContext(f.ctx, "UPDATE dead_letters SET body = ? WHERE task_id = ?", []byte{}, []byte("bodiless"))
 		require.NoError(t, err)
 		n, err := f.mover().TakeOutLetters(f.ctx, moving, 0, ids)
 		require.NoError(t, err)
-		require.Equal(t, 1, n)
+		require.Equal(t, 2, n)
 		require.Equal(t, 2, f.count("dead_letters"))
 		g.take(f)
 		require.Equal(t, "dead", g.state("a"))
 		require.Equal(t, schemas.StateStale, g.answer(g.schedule("a", version(4))), "its version is remembered")
 		all, err := lettertest.All(g.ctx, g.dead, letters.Filter{Tag: "x"})
 		require.NoError(t, err)
-		require.Len(t, all, 1)
+		require.Len(t, all, 2)
 		_, _, err = g.Replay(g.ctx, g.letterIDs(), "me", g.now, false)
 		require.ErrorIs(t, err, handle.ErrMoving)
 		g.sql("UPDATE homes SET followed = 1")
 		g.now += time.Second.Milliseconds()
 		report, added, err := g.Replay(g.ctx, g.letterIDs(), "me", g.now, false)
 		require.NoError(t, err)
-		require.Equal(t, []Replayed{{ID: all[0].ID, Topic: target, TaskID: "a"}}, report)
+		require.Equal(t, []Replayed{{ID: all[0].ID, Topic: target, TaskID: "a"},
+			{all[1].ID, target, "cancelled", "a newer request of this topic and id was cancelled or stopped, and nothing is delivered after that"}}, report)
 		require.Len(t, added, 1)
 		require.Equal(t, "v", string(g.body("a").Value))
 	})

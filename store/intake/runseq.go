@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
 	"fmt"
@@ -122,7 +123,20 @@ func ensureRunSource(ctx context.Context, tx *sql.Tx) error {
 	if err := handle.EnsureMeta(ctx, tx, runCounter, 0); err != nil {
 		return err
 	}
-	return handle.EnsureMeta(ctx, tx, runKey, rand.Int64())
+	key := rand.Int64()
+	number, err := tables.ReadMeta(ctx, tx, handle.ShardNumber)
+	if err != nil {
+		return err
+	}
+	// Its runs may be in other databases, which know the key: a database that is set back, or comes in
+	// the place of another, has the same.
+	if home, err := tables.ReadMeta(ctx, tx, handle.ShardHome); err != nil {
+		return err
+	} else if len(number) > 0 && string(number) != "0" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "runs of database %s of %s", number, home))
+		key = int64(binary.BigEndian.Uint64(sum[:]))
+	}
+	return handle.EnsureMeta(ctx, tx, runKey, key)
 }
 
 // ownRuns returns the source of this database's runs.
@@ -179,12 +193,7 @@ func runSources(ctx context.Context, q dialect.Querier) (out []Source, err error
 
 // adoptRuns keeps the key of another database's runs.
 func adoptRuns(ctx context.Context, tx *sql.Tx, s Source) error {
-	name, key := []byte(adoptedKey+strconv.Itoa(s.ID)), int64(binary.BigEndian.Uint64(s.TopicID[:]))
-	if err := handle.EnsureMeta(ctx, tx, name, key); err != nil {
-		return err
-	}
-	_, err := tx.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ? AND value <> ?", key, name, key) // another database has the number by now
-	return err
+	return handle.EnsureMeta(ctx, tx, []byte(adoptedKey+strconv.Itoa(s.ID)), int64(binary.BigEndian.Uint64(s.TopicID[:])))
 }
 
 // DeliverySources reads all sources of tasks: those of the intake, and those of the runs of timers.

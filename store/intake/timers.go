@@ -209,7 +209,7 @@ func (w *work) writeTimers(ctx context.Context) error {
 		if id.now == id.before {
 			continue
 		}
-		if err := writeTimer(ctx, w.tx, id); err != nil {
+		if err := w.writeTimer(ctx, id); err != nil {
 			return fmt.Errorf("storing a timer: %w", err)
 		}
 		if id.now.State == task.TimerEnabled {
@@ -224,9 +224,9 @@ func (id *timerIdentity) alone() bool {
 	return id.before != nil && (id.before.Definition.Alone || slices.ContainsFunc(id.before.Kept, func(k task.Kept) bool { return k.Definition.Alone }))
 }
 
-func writeTimer(ctx context.Context, tx *sql.Tx, id *timerIdentity) error {
-	t := id.now
-	if t.State == task.TimerDeleted && t.Version < 0 && !id.alone() { // nothing to remember, but a run that must be alone
+func (w *work) writeTimer(ctx context.Context, id *timerIdentity) error {
+	t, tx := id.now, w.tx
+	if t.State == task.TimerDeleted && t.Version < 0 && !id.alone() && !w.oneOfMany { // nothing to remember, but a run that must be alone
 		gone, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ? AND running = 0", id.key[:])
 		if err != nil {
 			return err

@@ -37,6 +37,7 @@ type work struct {
 type mode struct {
 	reconciling bool // no request is still to come that might be older than a proof
 	first       bool // the first try assumes that default ids are new, and that no claim comes upon cancels of many; the next one looks
+	oneOfMany   bool // the database is one of several: another may be set back, and send again what has come here
 	several     bool // the batch has more than one change, or a scanner looks at more than one identity: it can be cut
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store/admin"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
@@ -64,10 +63,8 @@ func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.D
 				return taken, seen, err
 			}
 		}
-		if rule.Held && !rule.Followed {
-			if err := d.ship(ctx, rule); err != nil {
-				return taken, seen, err
-			}
+		if err := d.shipLeft(ctx, rule); err != nil {
+			return taken, seen, err
 		}
 		if f.After = page.More; f.After == nil {
 			return taken, seen, nil
@@ -119,7 +116,7 @@ func (d Databases) timersFollow(ctx context.Context, rule shardmap.Rule) (seen i
 			if _, err := d.leaveTimers(ctx, rule, keys); err != nil {
 				return seen, err
 			}
-			if err := d.ship(ctx, rule); err != nil {
+			if err := d.shipLeft(ctx, rule); err != nil {
 				return seen, err
 			}
 		}
@@ -147,7 +144,7 @@ func (d Databases) lettersFollow(ctx context.Context, rule shardmap.Rule) error 
 		if err != nil {
 			return err
 		}
-		return d.ship(ctx, rule)
+		return d.shipLeft(ctx, rule)
 	})
 }
 
@@ -169,6 +166,15 @@ func (d Databases) eachLetter(ctx context.Context, rule shardmap.Rule, see func(
 		}
 		f.After = page.Next
 	}
+}
+
+// shipLeft is ship, but goes nowhere while the rule is only announced, and where all has followed
+// and is in the former home again, which was set back.
+func (d Databases) shipLeft(ctx context.Context, rule shardmap.Rule) error {
+	if !rule.Held || rule.Followed {
+		return nil
+	}
+	return d.ship(ctx, rule)
 }
 
 // ship stores in the new home what has left the former one.
@@ -305,28 +311,15 @@ func (d Databases) follow(ctx context.Context, rule shardmap.Rule) error {
 			return err
 		}
 		if timers == 0 && seen == 0 && waiting == "" {
-			return d.followed(ctx, rule)
+			if err := d.lettersFollow(ctx, rule); err != nil { // none comes to be any more
+				return err
+			}
+			return errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
 		}
 		if err := loop.Rest(ctx, followRest); err != nil {
 			return err
 		}
 	}
-}
-
-// followed has the rest follow once nothing makes a task or a letter in the former home any more.
-func (d Databases) followed(ctx context.Context, rule shardmap.Rule) error {
-	if err := d.lettersFollow(ctx, rule); err != nil {
-		return err
-	}
-	m, err := d[rule.Former].Map(ctx)
-	if err != nil {
-		return err
-	}
-	gone := func(target string) bool { return rule.Matches(target) && m.Home(target) != rule.Former }
-	if err := admin.New(d[rule.Former].h.Ref()).AdoptPolicies(ctx, nil, gone); err != nil {
-		return err
-	}
-	return errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
 }
 
 // Pull has the tasks of some identities follow at once, before a request about them is decided in

@@ -17,9 +17,6 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// shardHome is the name in table meta of the id of the installation's first database.
-const shardHome = "shard.home"
-
 // ErrOneOfSeveral: the caller knows one database alone, of several.
 var ErrOneOfSeveral = handle.ErrOneOfSeveral
 
@@ -41,7 +38,7 @@ func numberIn(ctx context.Context, q dialect.Querier) (number int, home string, 
 	if number, err = strconv.Atoi(string(text)); err != nil {
 		return -1, "", fmt.Errorf("%s is no number: %w", handle.ShardNumber, err)
 	}
-	of, err := tables.ReadMeta(ctx, q, shardHome)
+	of, err := tables.ReadMeta(ctx, q, handle.ShardHome)
 	if err != nil {
 		return -1, "", err
 	}
@@ -119,7 +116,7 @@ func (s Shards) Join(ctx context.Context, number int, home string, from Stand) e
 		} else if err := s.begin(ctx, tx, from); err != nil {
 			return err
 		}
-		for name, value := range map[string]string{handle.ShardNumber: strconv.Itoa(number), shardHome: home} {
+		for name, value := range map[string]string{handle.ShardNumber: strconv.Itoa(number), handle.ShardHome: home} {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO meta (name, value, data) VALUES (?, 0, ?)", []byte(name), []byte(value)); err != nil { // a second one is a duplicate: tried again
 				return err
 			}

@@ -195,7 +195,7 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule, known shardmap.
 	if _, err := former.Announce(ctx, rule, known.Version); err != nil {
 		return rule, true, err
 	}
-	heard, err := d.policiesGo(ctx, rule, known)
+	heard, err := d.policiesGo(ctx, rule, known.Rules)
 	if err != nil {
 		return rule, true, err
 	}
@@ -221,9 +221,11 @@ func (d Databases) move(ctx context.Context, rule shardmap.Rule, known shardmap.
 const heardWithin = time.Second
 
 // policiesGo has the policies of the targets that leave be in force in the new home, and returns
-// from when on. While the rule is announced, nobody changes one.
-func (d Databases) policiesGo(ctx context.Context, rule shardmap.Rule, known shardmap.Map) (heard time.Time, err error) {
-	leave := func(target string) bool { return rule.Matches(target) && known.Home(target) == rule.Former }
+// from when on. known are the rules from before. Until the new home has the rule, nobody changes a
+// policy there. The former home keeps them, for a new home that is set back.
+func (d Databases) policiesGo(ctx context.Context, rule shardmap.Rule, known []shardmap.Rule) (heard time.Time, err error) {
+	before := shardmap.Map{Rules: known}
+	leave := func(target string) bool { return rule.Matches(target) && before.Home(target) == rule.Former }
 	all, err := admin.New(d[rule.Former].h.Ref()).Policies(ctx)
 	if err != nil {
 		return heard, err
@@ -318,7 +320,7 @@ func (d Databases) Tend(ctx context.Context) error {
 	for n, to := range maps {
 		for _, from := range maps {
 			if lacking := lacks(from, to, n); len(lacking) > 0 {
-				if err := d.bring(ctx, n, to.Announced(), lacking); err != nil {
+				if err := d.bring(ctx, n, to, from.Rules, lacking); err != nil {
 					return wrap.Err(err, "bringing database %d up to date", n)
 				}
 				return d.Tend(ctx)
@@ -342,11 +344,20 @@ func (d Databases) Tend(ctx context.Context) error {
 	return nil
 }
 
-// bring gives a database the rules that it lacks. announced is its own; nil: it has none.
-func (d Databases) bring(ctx context.Context, n int, announced *shardmap.Rule, lacking []shardmap.Rule) error {
+// bring gives a database the rules that it lacks, out of all. to are its own.
+func (d Databases) bring(ctx context.Context, n int, to shardmap.Map, all, lacking []shardmap.Rule) error {
+	announced := to.Announced()
 	for _, r := range lacking {
 		if announced != nil && announced.N == r.N && announced.Token != r.Token { // something may have left for it
 			if _, err := d[n].Withdraw(ctx, announced.Token); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range lacking {
+		here := find(to.Rules, r.Token)
+		if _, there := d[r.Former]; there && r.Shard == n && !r.Removes() && (here == nil || !here.Held) {
+			if _, err := d.policiesGo(ctx, r, all[:r.N-1]); err != nil {
 				return err
 			}
 		}

@@ -289,7 +289,7 @@ func (s Shards) alone(ctx context.Context) error {
 		if err != nil || !there || !slices.ContainsFunc(m.Rules, func(r shardmap.Rule) bool { return r.Held && r.Removes() && r.N > joined }) {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "DELETE FROM meta WHERE name IN (?, ?)", []byte(handle.ShardNumber), []byte(shardHome)); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM meta WHERE name IN (?, ?)", []byte(handle.ShardNumber), []byte(handle.ShardHome)); err != nil {
 			return err
 		}
 		return handle.Require(ctx, tx, handle.Shards, false)

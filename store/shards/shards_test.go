@@ -138,7 +138,14 @@ func TestPoliciesFollow(t *testing.T) {
 	bills.Topic, bills.Changed = "bills", clock
 	move("*", 0)
 	require.Equal(t, map[string]admin.Policy{"orders": orders, "bills": bills}, inForce(1))
-	require.Empty(t, inForce(0))
+	fresh := open(t, 1)
+	before, beforeThat := d.Databases[1], d.stores[1]
+	d.Databases[1], d.stores[1] = fresh.Databases[0], fresh.stores[0]
+	require.NoError(t, d.Tend(t.Context()))
+	require.Equal(t, map[string]admin.Policy{"orders": orders}, inForce(1), "the new home was set back to before the move")
+	d.Databases[1], d.stores[1] = before, beforeThat
+	require.NoError(t, d.Tend(t.Context()))
+	require.NoError(t, d.Follow(t.Context()))
 	set(1, "orders", admin.Policy{})
 	move("orders", 1)
 	require.Empty(t, inForce(0), "it was resumed meanwhile")

@@ -26,6 +26,9 @@ const ShardMap = "shard.map"
 // ShardNumber is the name in table meta of a database's number among several.
 const ShardNumber = "shard.number"
 
+// ShardHome is the name in table meta of the id of the installation's first database.
+const ShardHome = "shard.home"
+
 // ErrOneOfSeveral: a program that knows one database would take the records of the others' targets.
 var ErrOneOfSeveral = errors.New("the database is one of several of its installation, and this program knows it alone")
 
