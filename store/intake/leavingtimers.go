@@ -26,8 +26,8 @@ func scanLeftTimer(r *sql.Rows, t *leftTimer) error {
 }
 
 // TakeOutTimers has timers leave, each with its runs at rest in one transaction, and returns how
-// many left. One whose runs must be alone stays while one is in flight: nobody knows which may start
-// next.
+// many left. One whose runs must be alone stays while one is in flight: nobody knows which may
+// start next.
 func (in Moves) TakeOutTimers(ctx context.Context, f Following, arrived int64, keys [][16]byte) (n int, err error) {
 	for _, key := range keys {
 		out := 0
@@ -85,8 +85,8 @@ func (in Moves) takeOutTimer(ctx context.Context, tx *sql.Tx, f Following, arriv
 // cancelsAhead is for how many runs that are not made yet a cancel follows.
 const cancelsAhead = 100
 
-// runsOf reads and locks the runs of a timer that may be unfinished, and what is known of those that
-// it may make, or make again.
+// runsOf reads and locks the runs of a timer that may be unfinished, and what is known of those
+// that it may make, or make again.
 func (in Moves) runsOf(ctx context.Context, tx *sql.Tx, t *leftTimer, now int64) ([]task.Task, error) {
 	pending, err := t.Pending()
 	if err != nil { // it was set by a newer version: nobody takes its runs away either

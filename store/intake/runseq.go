@@ -128,8 +128,8 @@ func ensureRunSource(ctx context.Context, tx *sql.Tx) error {
 	if err != nil {
 		return err
 	}
-	// Its runs may be in other databases, which know the key: a database that is set back, or comes in
-	// the place of another, has the same.
+	// Its runs may be in other databases, which know the key. A database that is set back, or takes
+	// another one's place, has the same.
 	if home, err := tables.ReadMeta(ctx, tx, handle.ShardHome); err != nil {
 		return err
 	} else if len(number) > 0 && string(number) != "0" {
