@@ -81,7 +81,8 @@ func (d *databases) leaves(ctx context.Context, l *Local, m *Member, topic strin
 	if !d.isHome(m, topic) {
 		return 0, shards.ErrMap
 	}
-	if r := rules.Announced(); r != nil && r.Former == m.Number && r.Matches(schemas.TargetName(topic)) {
+	name := schemas.TargetName(topic)
+	if r := rules.Announced(); r != nil && r.Matches(name) && (r.Former == m.Number || rules.Home(name) == r.Former) {
 		return 0, shards.ErrMoving
 	}
 	return rules.Version, nil

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -59,6 +60,13 @@ func (in Intake) askRuns(ctx context.Context, topic, id string, most int, entry,
 	}
 	numbers := &pageNumbers{of: block}
 	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
+		elsewhere, err := handle.Elsewhere(ctx, in.h, tx)
+		if err != nil {
+			return err
+		}
+		if why, err := elsewhere(topic); err != nil || why != "" { // a run may be on the way
+			return cmp.Or(err, handle.ErrMoving)
+		}
 		spread, err := in.h.SpreadIn(ctx, tx)
 		if err != nil {
 			return err

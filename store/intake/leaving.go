@@ -69,10 +69,11 @@ func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, arrived in
 	if err != nil {
 		return 0, err
 	}
-	rest, _, err := in.atRest(ctx, tx, rows)
+	of, err := in.stand(ctx, tx, rows)
 	if err != nil {
 		return 0, err
 	}
+	rest := of.atRest
 	withTimer, err := in.alone(ctx, tx, rest)
 	if err != nil {
 		return 0, err
@@ -90,28 +91,40 @@ func nearest(a, b task.Task) int {
 	return cmp.Or(cmp.Compare(task.HeldSince(a.Pos), task.HeldSince(b.Pos)), cmp.Compare(a.Seq, b.Seq))
 }
 
-// atRest returns the tasks that may leave, under the locks of their slots. unsure: nobody knows yet
-// whether others are in flight.
-func (in Moves) atRest(ctx context.Context, tx *sql.Tx, rows []task.Task) (rest []task.Task, unsure bool, err error) {
+// stand is how far tasks are.
+type stand struct {
+	atRest, inFlight, sent []task.Task // sent: they have ended in the line
+	out                    []task.Task // they have ended out of the line
+	unsure                 bool        // nobody knows yet whether some are in flight
+}
+
+// stand tells how far tasks are, under the locks of their slots.
+func (in Moves) stand(ctx context.Context, tx *sql.Tx, rows []task.Task) (out stand, err error) {
 	set := handle.SlotSet{}
 	for _, t := range rows {
 		set.Add(t.Slot)
 	}
 	slots, err := in.h.LockSlotsThere(ctx, tx, set, handle.LockShared)
 	if err != nil {
-		return nil, false, err
+		return out, err
 	}
 	for _, t := range rows {
 		s, there := slots[t.Slot]
+		ph := t.Phase(s.Claimed, s.Done)
 		switch {
 		case t.Slot == task.OutOfLine:
+			out.out = append(out.out, t)
 		case !there || s.Unsure:
-			unsure = true
-		case t.AtRest(t.Phase(s.Claimed, s.Done)):
-			rest = append(rest, t)
+			out.unsure = true
+		case t.AtRest(ph):
+			out.atRest = append(out.atRest, t)
+		case ph == task.Ended:
+			out.sent = append(out.sent, t)
+		default:
+			out.inFlight = append(out.inFlight, t)
 		}
 	}
-	return rest, unsure, nil
+	return out, nil
 }
 
 // leaving is a transaction in which something leaves.

@@ -51,7 +51,7 @@ func (in Moves) takeOutLetters(ctx context.Context, tx *sql.Tx, f Following, arr
 	slices.SortFunc(keys, compareKeys)
 	rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
 		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE ident", slices.CompactFunc(keys, func(a, b any) bool { return compareKeys(a, b) == 0 }),
-		" AND slot = ?"+in.h.Locking(handle.LockExclusive), task.OutOfLine)
+		" AND slot = ? AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.seq = tasks.seq AND d.replayed_at = 0 AND LENGTH(d.body) = 0)"+in.h.Locking(handle.LockExclusive), task.OutOfLine)
 	if err != nil {
 		return 0, err
 	}

@@ -56,8 +56,8 @@ func (in Moves) takeOutTimer(ctx context.Context, tx *sql.Tx, f Following, arriv
 	if err != nil {
 		return 0, err
 	}
-	rest, unsure, err := in.atRest(ctx, tx, runs)
-	if err != nil || unsure {
+	of, err := in.stand(ctx, tx, runs)
+	if err != nil || of.unsure || slices.ContainsFunc(of.inFlight, func(r task.Task) bool { return t.coming(r, l.now) }) {
 		return 0, err
 	}
 	if stays, err := in.aloneInFlight(ctx, tx, t, key, runs); err != nil || stays {
@@ -66,20 +66,31 @@ func (in Moves) takeOutTimer(ctx context.Context, tx *sql.Tx, f Following, arriv
 	if _, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ?", key[:]); err != nil {
 		return 0, err
 	}
-	t.Moved = l.now
-	out := leaver{Timer: t}
-	if i := slices.IndexFunc(rest, func(r task.Task) bool { return r.Seq == t.Running }); i >= 0 {
-		run := rest[i]
-		out.Task, rest = &run, slices.Delete(rest, i, i+1)
+	for i := range of.out { // cancelled, for example: it is not made again. It arrives no later than the timer
+		l.left = append(l.left, leaver{Task: &of.out[i]})
 	}
-	l.left = append(l.left, out)
-	for i := range runs {
-		if runs[i].Slot == task.OutOfLine { // cancelled, for example: it is not made again
-			l.left = append(l.left, leaver{Task: &runs[i]})
+	for i := range of.sent { // a timer that is set again would make it again
+		if r := &of.sent[i]; t.coming(*r, l.now) {
+			r.Slot, r.Pos, r.State = task.OutOfLine, l.now, task.StateSucceeded
+			l.left = append(l.left, leaver{Task: r})
 		}
 	}
-	slices.SortFunc(rest, nearest)
-	return 1, l.write(ctx, rest)
+	t.Moved = l.now
+	out := leaver{Timer: t}
+	if i := slices.IndexFunc(of.atRest, func(r task.Task) bool { return r.Seq == t.Running }); i >= 0 {
+		run := of.atRest[i]
+		out.Task, of.atRest = &run, slices.Delete(of.atRest, i, i+1)
+	}
+	l.left = append(l.left, out)
+	slices.SortFunc(of.atRest, nearest)
+	return 1, l.write(ctx, of.atRest)
+}
+
+// coming tells whether a run's instant is still to come: it was fired, or is claimed ahead. A timer
+// that is set again makes such runs.
+func (t *leftTimer) coming(r task.Task, now int64) bool {
+	_, run, ok := timer.SplitRunID(r.ID)
+	return ok && run > now
 }
 
 // cancelsAhead is for how many runs that are not made yet a cancel follows.

@@ -172,6 +172,9 @@ func TestWhatIsKnownOfRunsFollows(t *testing.T) {
 		require.NotContains(t, g.lineUp(), run)
 		require.Equal(t, "cancelled", g.state(timer.RunID("t", run)))
 		moved := g.timer().Moved
+		_, err := g.AskRun(g.ctx, target, "t", moved+1, moved+1000)
+		require.ErrorIs(t, err, handle.ErrMoving)
+		g.sql("UPDATE homes SET followed = 1")
 		for at, forgotten := range map[int64]int{moved - 1: 1, moved + 1: 0} {
 			asked, err := g.AskRun(g.ctx, target, "t", at, moved+1000)
 			require.NoError(t, err)
@@ -202,6 +205,29 @@ func TestARunThatIsPutBackIsKnownToItsTimer(t *testing.T) {
 		require.Contains(t, f.pending(), first)
 		require.Equal(t, schemas.StateTimerDeleted, f.answer(f.timerRequest(schemas.OpTimerDelete)))
 		require.Empty(t, f.pending())
+	})
+}
+
+// A run that was fired before its instant is not made again by a timer that is set anew after the move.
+func TestARunThatWasFiredIsNotMadeAgain(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.now = time.Now().UnixMilli() / 10_000 * 10_000
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		run := f.pending()[5]
+		fire := schemas.NewRequest(schemas.OpFire, target, timer.RunID("t", run))
+		require.Equal(t, schemas.StateFired, f.answer(&fire))
+		f.claim(f.row(timer.RunID("t", run)).Pos)
+		require.False(t, f.takeOutTimer(), "it is in flight")
+		f.deliver(f.row(timer.RunID("t", run)).Pos)
+		require.True(t, f.takeOutTimer())
+		g.take(f)
+		require.Equal(t, schemas.StateTimerSet, g.answer(g.timerRequest(schemas.OpTimer, value("other"))))
+		g.own()
+		require.Positive(t, g.make())
+		require.NotContains(t, g.lineUp(), run)
+		require.Equal(t, "succeeded", g.state(timer.RunID("t", run)))
 	})
 }
 

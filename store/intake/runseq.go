@@ -168,11 +168,12 @@ func runSources(ctx context.Context, q dialect.Querier) (out []Source, err error
 	if err != nil {
 		return nil, fmt.Errorf("reading the sources of runs: %w", err)
 	}
-	next := int64(-1)
+	next, first := int64(-1), false
 	for _, r := range rows {
 		if string(r.name) == string(runCounter) {
 			next = r.value
 		}
+		first = first || string(r.name) == adoptedKey+strconv.Itoa(task.RunSource)
 	}
 	for _, r := range rows {
 		src := Source{ID: own, Next: next}
@@ -186,7 +187,10 @@ func runSources(ctx context.Context, q dialect.Querier) (out []Source, err error
 		}
 		binary.BigEndian.PutUint64(src.TopicID[:], uint64(r.value))
 		copy(src.TopicID[8:], "timers")
-		out = append(out, src)
+		if out = append(out, src); src.ID == own && own != task.RunSource && !first {
+			src.ID = task.RunSource // runs from before databases had sources of their own
+			out = append(out, src)
+		}
 	}
 	return out, nil
 }

@@ -237,7 +237,8 @@ func (d Databases) Follow(ctx context.Context) error {
 		if there == nil || !there.Held {
 			return answer.Tend(ctx) // it takes the rule
 		}
-		if err := answer.follow(ctx, *there); err != nil {
+		gone := find(maps[rule.Former].Rules, rule.Token)
+		if err := answer.follow(ctx, *there, gone != nil && gone.Followed); err != nil {
 			return wrap.Err(err, "having the tasks of %s follow to database %d", rule.Pattern, rule.Shard)
 		}
 		if err := answer.Tend(ctx); err != nil {
@@ -295,8 +296,15 @@ func (d Databases) taken(ctx context.Context) (int64, error) {
 }
 
 // follow is Follow of one rule, as its new home has it. Where all have followed, and the former
-// home was set back, the tasks that are there again leave its line and go nowhere.
-func (d Databases) follow(ctx context.Context, rule shardmap.Rule) error {
+// home was set back, the tasks that are there again leave its line and go nowhere. gone: all has
+// left the former home, and the new one was set back. Other targets may live there by now.
+func (d Databases) follow(ctx context.Context, rule shardmap.Rule, gone bool) error {
+	if gone {
+		if err := d.shipLeft(ctx, rule); err != nil {
+			return err
+		}
+		return d[rule.Shard].Followed(ctx, rule.Token)
+	}
 	for {
 		waiting, err := d[rule.Former].intake().WaitingFor(ctx, rule.Matches) // first: it may become a task
 		if err != nil {

@@ -203,3 +203,35 @@ func TestTasksFollowWithoutAnotherDatabase(t *testing.T) {
 	require.True(t, d.rules(t, 1)[0].Followed)
 	require.Error(t, d.Follow(t.Context()), "the third may know more")
 }
+
+// The new home is set back, and other targets of the rule live in the former one again: they stay, and what had left follows once more.
+func TestWhatHasComeBackStaysWhereTheNewHomeIsSetBack(t *testing.T) {
+	d := open(t, 2)
+	pass := func() { // each has stored what the others have passed
+		for n := range d.stores {
+			for d.sources[n].Next < 9 {
+				m, err := d.Databases[n].Map(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, d.store(t, n, m.Version))
+			}
+		}
+	}
+	d.due(t, 0, "a", clock+3_600_000)
+	pass()
+	for _, r := range []shardmap.Rule{orders, {Pattern: "*", Former: 1, Shard: 0}, orders} {
+		_, err := d.Move(t.Context(), r)
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"a"}, d.pending(t, 1))
+	fresh := open(t, 1)
+	d.Databases[0], d.stores[0] = fresh.Databases[0], fresh.stores[0]
+	require.NoError(t, d.Tend(t.Context()))
+	require.NoError(t, d.Follow(t.Context()))
+	require.Equal(t, []string{"a"}, d.pending(t, 1))
+	require.Empty(t, d.pending(t, 0))
+	for n := range d.stores {
+		for _, r := range d.rules(t, n) {
+			require.True(t, r.Followed, "database %d, rule %d", n, r.N)
+		}
+	}
+}

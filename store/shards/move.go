@@ -357,7 +357,11 @@ func (d Databases) bring(ctx context.Context, n int, to shardmap.Map, all, lacki
 	for _, r := range lacking {
 		here := find(to.Rules, r.Token)
 		if _, there := d[r.Former]; there && r.Shard == n && !r.Removes() && (here == nil || !here.Held) {
-			if _, err := d.policiesGo(ctx, r, all[:r.N-1]); err != nil {
+			heard, err := d.policiesGo(ctx, r, all[:r.N-1])
+			if err == nil {
+				err = loop.Rest(ctx, time.Until(heard))
+			}
+			if err != nil {
 				return err
 			}
 		}
