@@ -194,3 +194,24 @@ func TestCancelsOfAnotherDatabasePullNoTasks(t *testing.T) {
 	require.Empty(t, s.pull(t.Context(), rules, cancels("other")))
 	require.Equal(t, map[int]bool{3: true}, s.pull(t.Context(), rules, cancels("own")), "the former home is away")
 }
+
+// A database was set back to before targets left it, and they have come back since. Until its tasks of before have left again, requests
+// about these targets wait: what they make would leave with them.
+func TestRequestsWaitWhereTargetsHaveComeBack(t *testing.T) {
+	rules := &shardmap.Map{Rules: []shardmap.Rule{
+		{N: 1, Pattern: "b*", Former: 0, Shard: 1, Held: true},
+		{N: 2, Pattern: "b1", Former: 1, Shard: 0, Held: true},
+	}}
+	request := func(source int, topic string) task.Change {
+		return task.Change{Seq: task.Seq(source, 7), Request: &schemas.Request{Topic: topic, ID: "x"}}
+	}
+	changes := []task.Change{
+		request(16, "b1"), request(17, "b2"), request(18, "other"),
+		{Seq: task.Seq(19, 7), Report: &schemas.Report{Topic: "b1", ID: "x"}}, {Seq: task.Seq(20, 7)},
+	}
+	s := &sharer{shard: 0}
+	require.Equal(t, map[int]bool{16: true, 19: true}, s.pull(t.Context(), rules, changes))
+	rules.Rules[0].Followed = true
+	rules.Rules[1].Followed = true
+	require.Empty(t, s.pull(t.Context(), rules, changes))
+}
