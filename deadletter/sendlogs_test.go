@@ -121,7 +121,7 @@ func TestEvidenceOfLogsThatExchangedNumbers(t *testing.T) {
 // Runs of timers are kept by name: no intake record makes them again.
 func TestEvidenceNamesRunsOfTimers(t *testing.T) {
 	e := newEvidence()
-	for _, seq := range []int64{task.Seq(task.RunSource, 9), task.Seq(task.RunSource, 4), task.Seq(5, 4)} {
+	for _, seq := range []int64{task.Seq(task.RunSource, 9), task.Seq(task.RunSource, 4), task.Seq(20, 4)} {
 		in := noted(seq, 1)
 		in.ID = fmt.Sprintf("t@%d", seq)
 		e.note(sendlog.Entry{Intent: &in})
