@@ -43,7 +43,10 @@ type Timer struct {
 	Kept       []Kept // of earlier definitions, the newest last
 	Gaps       []Gap  // what was not sent, the latest last
 	Moved      int64  // when it came from another database, Unix ms: runs from before are not remembered
-	Body       []byte // schemas.EncodeBody of each run, but for what names the run
+	// Elsewhere are runs to come that were in flight there. They are not made again. One that fails
+	// follows.
+	Elsewhere []int64
+	Body      []byte // schemas.EncodeBody of each run, but for what names the run
 }
 
 // Kept are runs of a timer that was replaced when their instants had passed: they waited for their
@@ -161,7 +164,7 @@ func setTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict
 		Topic: r.Topic, ID: r.ID, Definition: def, Body: body,
 	}
 	if v.Next != nil {
-		set.Version, set.Moved = max(set.Version, v.Next.Version), v.Next.Moved
+		set.Version, set.Moved, set.Elsewhere = max(set.Version, v.Next.Version), v.Next.Moved, v.Next.Elsewhere
 	}
 	if v.Next = set; cur == nil {
 		return v.answer(r, schemas.StateTimerSet, next, "")
@@ -260,6 +263,12 @@ func millisText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.R
 
 // RunIdent is the identity of a run.
 func (t *Timer) RunIdent(run int64) [16]byte { return Ident(t.Topic, timer.RunID(t.ID, run)) }
+
+// IsElsewhere tells whether a task is a run that another database has in flight.
+func (t *Timer) IsElsewhere(run *Task) bool {
+	_, at, ok := timer.SplitRunID(run.ID)
+	return ok && slices.Contains(t.Elsewhere, at)
+}
 
 // Pending returns the runs of a timer that may not be claimed yet.
 func (t *Timer) Pending() ([]int64, error) {

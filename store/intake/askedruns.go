@@ -113,7 +113,7 @@ func (m *maker) ask(ctx context.Context, topic, id string, choose func(t *task.T
 	if err != nil {
 		return task.Asked{}, err
 	}
-	m.fresh = asked.Tasks
+	m.fresh = slices.DeleteFunc(slices.Clone(asked.Tasks), rows[0].IsElsewhere)
 	if err := m.forgetDropped(ctx); err != nil {
 		return task.Asked{}, err
 	}

@@ -57,8 +57,17 @@ func (in Moves) takeOutTimer(ctx context.Context, tx *sql.Tx, f Following, arriv
 		return 0, err
 	}
 	of, err := in.stand(ctx, tx, runs)
-	if err != nil || of.unsure || slices.ContainsFunc(of.inFlight, func(r task.Task) bool { return t.coming(r, l.now) }) {
+	if err != nil || of.unsure {
 		return 0, err
+	}
+	t.Elsewhere = slices.DeleteFunc(t.Elsewhere, func(run int64) bool { return run <= l.now })
+	for _, r := range of.inFlight {
+		if run, coming := comes(r, l.now); coming {
+			t.Elsewhere = append(t.Elsewhere, run)
+		}
+	}
+	if len(t.Elsewhere) > mostElsewhere {
+		return 0, nil
 	}
 	if stays, err := in.aloneInFlight(ctx, tx, t, key, runs); err != nil || stays {
 		return 0, err
@@ -70,7 +79,8 @@ func (in Moves) takeOutTimer(ctx context.Context, tx *sql.Tx, f Following, arriv
 		l.left = append(l.left, leaver{Task: &of.out[i]})
 	}
 	for i := range of.sent { // a timer that is set again would make it again
-		if r := &of.sent[i]; t.coming(*r, l.now) {
+		r := &of.sent[i]
+		if _, coming := comes(*r, l.now); coming {
 			r.Slot, r.Pos, r.State = task.OutOfLine, l.now, task.StateSucceeded
 			l.left = append(l.left, leaver{Task: r})
 		}
@@ -86,12 +96,15 @@ func (in Moves) takeOutTimer(ctx context.Context, tx *sql.Tx, f Following, arriv
 	return 1, l.write(ctx, of.atRest)
 }
 
-// coming tells whether a run's instant is still to come: it was fired, or is claimed ahead. A timer
-// that is set again makes such runs.
-func (t *leftTimer) coming(r task.Task, now int64) bool {
+// comes returns the instant of a run, and whether it is still to come: the run was fired, or is
+// claimed ahead. A timer that is set again makes such runs.
+func comes(r task.Task, now int64) (run int64, coming bool) {
 	_, run, ok := timer.SplitRunID(r.ID)
-	return ok && run > now
+	return run, ok && run > now
 }
+
+// mostElsewhere bounds a timer's row. One with more runs claimed ahead stays for a moment.
+const mostElsewhere = 64
 
 // cancelsAhead is for how many runs that are not made yet a cancel follows.
 const cancelsAhead = 100

@@ -218,9 +218,9 @@ func TestARunThatWasFiredIsNotMadeAgain(t *testing.T) {
 		run := f.pending()[5]
 		fire := schemas.NewRequest(schemas.OpFire, target, timer.RunID("t", run))
 		require.Equal(t, schemas.StateFired, f.answer(&fire))
-		f.claim(f.row(timer.RunID("t", run)).Pos)
-		require.False(t, f.takeOutTimer(), "it is in flight")
+		ahead := f.pending()[2]
 		f.deliver(f.row(timer.RunID("t", run)).Pos)
+		f.claim(ahead)
 		require.True(t, f.takeOutTimer())
 		g.take(f)
 		require.Equal(t, schemas.StateTimerSet, g.answer(g.timerRequest(schemas.OpTimer, value("other"))))
@@ -228,6 +228,12 @@ func TestARunThatWasFiredIsNotMadeAgain(t *testing.T) {
 		require.Positive(t, g.make())
 		require.NotContains(t, g.lineUp(), run)
 		require.Equal(t, "succeeded", g.state(timer.RunID("t", run)))
+		require.NotContains(t, g.lineUp(), ahead, "it is in flight")
+		f.settle(ahead, f.transition(timer.RunID("t", ahead), task.StateRetry, ahead+1000, 1))
+		f.sql("UPDATE tasks SET idle = pos")
+		require.Equal(t, 1, f.takeOut(timer.RunID("t", ahead)))
+		g.take(f)
+		require.Contains(t, g.lineUp(), ahead, "it has failed")
 	})
 }
 

@@ -133,8 +133,9 @@ func (m *maker) run(ctx context.Context, keys []any) error {
 		}
 		room -= len(runs.Tasks) + len(runs.Dropped)
 		for _, run := range runs.Tasks {
-			bytes -= len(run.Body)
-			m.fresh = append(m.fresh, run)
+			if bytes -= len(run.Body); !t.IsElsewhere(run) {
+				m.fresh = append(m.fresh, run)
+			}
 		}
 		dropped, count = append(dropped, runs.Dropped...), count+runs.Missed
 		changed = append(changed, *t)

@@ -191,7 +191,7 @@ func scanStarting(r *sql.Rows, t *startingTimer) error {
 	var stored tables.StoredDefinition
 	err := r.Scan(&t.Topic, &t.ID, &t.State, &t.Next, &definition, &t.running)
 	if err == nil && json.Unmarshal(definition, &stored) == nil {
-		t.Definition, t.Kept, t.Gaps, t.Moved = stored.Definition, stored.Kept, stored.Gaps, stored.Moved
+		t.Definition, t.Kept, t.Gaps, t.Moved, t.Elsewhere = stored.Definition, stored.Kept, stored.Gaps, stored.Moved, stored.Elsewhere
 	}
 	return err
 }

@@ -23,7 +23,7 @@ func ScanTimerAnd(r *sql.Rows, t *task.Timer, more ...any) error {
 	err := r.Scan(append([]any{&t.Slot, &t.Next, &t.Open, &t.Placed, &t.State, &t.Seq, &t.Version, &t.Created, &t.Topic, &t.ID, &definition, &t.Body}, more...)...)
 	stored := StoredDefinition{}
 	if err == nil && json.Unmarshal(definition, &stored) == nil { // a definition that cannot be read is empty, and other timers go on
-		t.Definition, t.Kept, t.Gaps, t.Moved = stored.Definition, stored.Kept, stored.Gaps, stored.Moved
+		t.Definition, t.Kept, t.Gaps, t.Moved, t.Elsewhere = stored.Definition, stored.Kept, stored.Gaps, stored.Moved, stored.Elsewhere
 	}
 	return err
 }
@@ -62,7 +62,8 @@ type StoredDefinition struct {
 	Kept []task.Kept `json:"kept,omitempty"`
 	Gaps []task.Gap  `json:"gaps,omitempty"`
 
-	Moved int64 `json:"moved,omitempty"`
+	Moved     int64   `json:"moved,omitempty"`
+	Elsewhere []int64 `json:"elsewhere,omitempty"`
 }
 
 // MaxDefinition is the width of the column.
@@ -71,7 +72,7 @@ const MaxDefinition = 2048
 // EncodeDefinition leaves out gaps, and then kept runs, the oldest first, if the column is full.
 func EncodeDefinition(t *task.Timer) (text []byte, err error) {
 	for kept, gaps := t.Kept, t.Gaps; ; {
-		text, err = json.Marshal(StoredDefinition{t.Definition, kept, gaps, t.Moved})
+		text, err = json.Marshal(StoredDefinition{t.Definition, kept, gaps, t.Moved, t.Elsewhere})
 		switch {
 		case err != nil || len(text) <= MaxDefinition || len(gaps)+len(kept) == 0:
 			return text, err
