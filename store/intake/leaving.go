@@ -27,14 +27,24 @@ func (in Moves) TakeOut(ctx context.Context, f Following, arrived int64, seqs []
 	if err != nil {
 		return 0, fmt.Errorf("reading how large %d tasks are: %w", len(seqs), err)
 	}
-	for _, part := range pieces {
-		out := 0
-		err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
-			out, err = in.takeOut(ctx, tx, f, arrived, part)
+	n, err = leaveIn(ctx, in, f, arrived, pieces, (*leaving).takeOut)
+	return n, wrap.Err(err, "taking tasks out of the line")
+}
+
+// leaveIn has something leave in a transaction for each part, and returns how much left.
+func leaveIn[P any](ctx context.Context, in Moves, f Following, arrived int64, parts []P, out func(*leaving, context.Context, P) (int, error)) (n int, err error) {
+	for _, part := range parts {
+		left := 0
+		err := in.h.Transact(ctx, func(tx *sql.Tx) error {
+			left = 0
+			l, err := in.leaving(ctx, tx, f, arrived)
+			if err == nil {
+				left, err = out(l, ctx, part)
+			}
 			return err
 		})
-		if n += out; err != nil {
-			return n, fmt.Errorf("taking %d tasks out of the line: %w", len(part), err)
+		if n += left; err != nil {
+			return n, err
 		}
 	}
 	return n, nil
@@ -58,23 +68,19 @@ func (in Moves) pieces(ctx context.Context, ids []int64, query string) (out [][]
 	return out, err
 }
 
-func (in Moves) takeOut(ctx context.Context, tx *sql.Tx, f Following, arrived int64, seqs []int64) (int, error) {
-	l, err := in.leaving(ctx, tx, f, arrived)
-	if err != nil {
-		return 0, err
-	}
+func (l *leaving) takeOut(ctx context.Context, seqs []int64) (int, error) {
 	slices.Sort(seqs)
-	rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
-		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE seq", seqs, " ORDER BY seq"+in.h.Locking(handle.LockExclusive))
+	rows, err := tables.FetchIn(ctx, l.tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
+		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE seq", seqs, " ORDER BY seq"+l.h.Locking(handle.LockExclusive))
 	if err != nil {
 		return 0, err
 	}
-	of, err := in.stand(ctx, tx, rows)
+	of, err := l.stand(ctx, l.tx, rows)
 	if err != nil {
 		return 0, err
 	}
 	rest := of.atRest
-	withTimer, err := in.alone(ctx, tx, rest)
+	withTimer, err := l.alone(ctx, l.tx, rest)
 	if err != nil {
 		return 0, err
 	}

@@ -159,7 +159,10 @@ func TestARuleIsTakenBackAfterWhatLeaves(t *testing.T) {
 				return fmt.Errorf("it did not wait: %v", a)
 			case <-time.After(100 * time.Millisecond):
 			}
-			_, err := f.mover().takeOut(f.ctx, tx, moving, 0, []int64{seq})
+			l, err := f.mover().leaving(f.ctx, tx, moving, 0)
+			if err == nil {
+				_, err = l.takeOut(f.ctx, []int64{seq})
+			}
 			return err
 		}))
 		require.Equal(t, answer{left: true}, <-answers)

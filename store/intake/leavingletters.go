@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
@@ -19,26 +20,13 @@ func (in Moves) TakeOutLetters(ctx context.Context, f Following, arrived int64, 
 	if err != nil {
 		return 0, fmt.Errorf("reading how large %d dead letters are: %w", len(ids), err)
 	}
-	for _, part := range pieces {
-		out := 0
-		err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
-			out, err = in.takeOutLetters(ctx, tx, f, arrived, part)
-			return err
-		})
-		if n += out; err != nil {
-			return n, fmt.Errorf("having %d dead letters leave: %w", len(part), err)
-		}
-	}
-	return n, nil
+	n, err = leaveIn(ctx, in, f, arrived, pieces, (*leaving).takeOutLetters)
+	return n, wrap.Err(err, "having dead letters leave")
 }
 
-func (in Moves) takeOutLetters(ctx context.Context, tx *sql.Tx, f Following, arrived int64, ids []int64) (int, error) {
-	l, err := in.leaving(ctx, tx, f, arrived)
-	if err != nil {
-		return 0, err
-	}
+func (l *leaving) takeOutLetters(ctx context.Context, ids []int64) (int, error) {
 	slices.Sort(ids)
-	letters, err := tables.FetchIn(ctx, tx, tables.ScanDead, "SELECT "+tables.DeadColumns+" FROM dead_letters WHERE id", ids, " ORDER BY id"+in.h.Locking(handle.LockExclusive))
+	letters, err := tables.FetchIn(ctx, l.tx, tables.ScanDead, "SELECT "+tables.DeadColumns+" FROM dead_letters WHERE id", ids, " ORDER BY id"+l.h.Locking(handle.LockExclusive))
 	if err != nil {
 		return 0, err
 	}
@@ -49,9 +37,9 @@ func (in Moves) takeOutLetters(ctx context.Context, tx *sql.Tx, f Following, arr
 	}
 	keys := tables.Idents(letters, func(d task.DeadLetter) [16]byte { return task.Ident(d.Topic, d.TaskID) })
 	slices.SortFunc(keys, compareKeys)
-	rows, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
-		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE ident", slices.CompactFunc(keys, func(a, b any) bool { return compareKeys(a, b) == 0 }),
-		" AND slot = ? AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.seq = tasks.seq AND d.replayed_at = 0 AND LENGTH(d.body) = 0)"+in.h.Locking(handle.LockExclusive), task.OutOfLine)
+	rows, err := tables.FetchIn(ctx, l.tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
+		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE ident", keys,
+		" AND slot = ? AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.seq = tasks.seq AND d.replayed_at = 0 AND LENGTH(d.body) = 0)"+l.h.Locking(handle.LockExclusive), task.OutOfLine)
 	if err != nil {
 		return 0, err
 	}
@@ -64,7 +52,7 @@ func (in Moves) takeOutLetters(ctx context.Context, tx *sql.Tx, f Following, arr
 		l.left = append(l.left, leaver{Letter: &letters[i], Task: latest[key]})
 		delete(latest, key)
 	}
-	if err := tables.ExecIn(ctx, tx, "DELETE FROM dead_letters WHERE id", gone); err != nil {
+	if err := tables.ExecIn(ctx, l.tx, "DELETE FROM dead_letters WHERE id", gone); err != nil {
 		return 0, err
 	}
 	return len(gone), l.write(ctx, nil)

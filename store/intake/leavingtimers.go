@@ -28,35 +28,22 @@ func scanLeftTimer(r *sql.Rows, t *leftTimer) error {
 // TakeOutTimers has timers leave, each with its runs at rest in one transaction, and returns how
 // many left. One whose runs must be alone stays while one is in flight: nobody knows which may
 // start next.
-func (in Moves) TakeOutTimers(ctx context.Context, f Following, arrived int64, keys [][16]byte) (n int, err error) {
-	for _, key := range keys {
-		out := 0
-		err := in.h.Transact(ctx, func(tx *sql.Tx) (err error) {
-			out, err = in.takeOutTimer(ctx, tx, f, arrived, key)
-			return err
-		})
-		if n += out; err != nil {
-			return n, fmt.Errorf("having a timer leave: %w", err)
-		}
-	}
-	return n, nil
+func (in Moves) TakeOutTimers(ctx context.Context, f Following, arrived int64, keys [][16]byte) (int, error) {
+	n, err := leaveIn(ctx, in, f, arrived, keys, (*leaving).takeOutTimer)
+	return n, wrap.Err(err, "having timers leave")
 }
 
-func (in Moves) takeOutTimer(ctx context.Context, tx *sql.Tx, f Following, arrived int64, key [16]byte) (int, error) {
-	l, err := in.leaving(ctx, tx, f, arrived)
-	if err != nil {
-		return 0, err
-	}
-	timers, err := tables.Fetch(ctx, tx, scanLeftTimer, "SELECT "+tables.TimerColumns+", running, definition FROM timers WHERE ident = ?"+in.h.Locking(handle.LockExclusive), key[:])
+func (l *leaving) takeOutTimer(ctx context.Context, key [16]byte) (int, error) {
+	timers, err := tables.Fetch(ctx, l.tx, scanLeftTimer, "SELECT "+tables.TimerColumns+", running, definition FROM timers WHERE ident = ?"+l.h.Locking(handle.LockExclusive), key[:])
 	if err != nil || len(timers) == 0 {
 		return 0, err
 	}
 	t := &timers[0]
-	runs, err := in.runsOf(ctx, tx, t, l.now)
+	runs, err := l.runsOf(ctx, l.tx, t, l.now)
 	if err != nil {
 		return 0, err
 	}
-	of, err := in.stand(ctx, tx, runs)
+	of, err := l.stand(ctx, l.tx, runs)
 	if err != nil || of.unsure {
 		return 0, err
 	}
@@ -69,10 +56,10 @@ func (in Moves) takeOutTimer(ctx context.Context, tx *sql.Tx, f Following, arriv
 	if len(t.Elsewhere) > mostElsewhere {
 		return 0, nil
 	}
-	if stays, err := in.aloneInFlight(ctx, tx, t, key, runs); err != nil || stays {
+	if stays, err := l.aloneInFlight(ctx, l.tx, t, key, runs); err != nil || stays {
 		return 0, err
 	}
-	if _, err := tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ?", key[:]); err != nil {
+	if _, err := l.tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ?", key[:]); err != nil {
 		return 0, err
 	}
 	for i := range of.out { // cancelled, for example: it is not made again. It arrives no later than the timer
