@@ -542,7 +542,7 @@ func TestCancelsOfOneDatabase(t *testing.T) {
 			}
 		}
 		return next == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	left, err := look.New(f.store).Get(ctx, "b1", "twin")
 	require.NoError(t, err)
 	require.Equal(t, "pending", left.State)

@@ -153,11 +153,11 @@ func TestSweepFindsWhatTheIndexLost(t *testing.T) {
 	orders := f.read("orders")
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
 	d.warmed()
-	d.told(f.schedule(askMany(10, "orders", "told", time.Now().Add(700*time.Millisecond), schemas.HeaderEvents, "none")...).Added)
+	d.told(f.schedule(askMany(10, "orders", "told", time.Now().Add(setUpTime), schemas.HeaderEvents, "none")...).Added)
 	f.eventually("they are delivered", func() bool { return orders.count() == 10 })
 	require.Zero(t, counted(d.metrics.Swept))
 
-	lost := f.schedule(ask("orders", "lost", time.Now().Add(2*time.Second))).Added[0]
+	lost := f.schedule(ask("orders", "lost", time.Now().Add(setUpTime))).Added[0]
 	entry := []index.Entry{lost.Place}
 	require.NoError(t, d.indexer.index.Add(t.Context(), entry))
 	require.NoError(t, d.indexer.index.Remove(t.Context(), entry))

@@ -145,7 +145,7 @@ func TestPausedRetriesAndReports(t *testing.T) {
 	f := newFixture(t, 1, "orders")
 	orders, events := f.read("orders"), f.read(results)
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
-	report := []string{schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "8s", schemas.HeaderBackoff, "fixed:1ms", schemas.HeaderEvents, "all"}
+	report := []string{schemas.HeaderAck, "report", schemas.HeaderAckTimeout, "20s", schemas.HeaderBackoff, "fixed:1ms", schemas.HeaderEvents, "all"}
 	f.schedule(ask("orders", "again", time.Now(), append(report, schemas.HeaderMaxAttempts, "2")...))
 	f.schedule(ask("orders", "once", time.Now(), append(report, schemas.HeaderMaxAttempts, "1")...))
 	f.eventually("both are delivered", func() bool { return orders.count() == 2 })

@@ -119,7 +119,7 @@ func TestClockThatABrokerRefuses(t *testing.T) {
 	f := newFixture(t, 4, "orders", "clocked")
 	orders := f.read("orders")
 	mend := f.refuse("clocked", kerr.InvalidTimestamp)
-	const silentAfter = 5 * time.Second
+	const silentAfter = 20 * time.Second
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one", UndeliverableAfter: -1, UnresponsiveAfter: silentAfter, StageTasks: 40})
 	due := time.Now()
 	f.schedule(append(askMany(100, "clocked", "r", due), askMany(20, "orders", "o", due)...)...)

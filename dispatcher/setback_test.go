@@ -149,7 +149,7 @@ func TestSweepFindsAClaimWithoutAReply(t *testing.T) {
 	orders := f.read("orders")
 	d := f.start(f.elect(5), t.TempDir(), Config{MemberID: "one"})
 	f.eventually("it owns its slot", func() bool { return d.owned() == 1 })
-	due := time.Now().Add(2 * time.Second)
+	due := time.Now().Add(setUpTime)
 	f.schedule(ask("orders", "t", due))
 	require.NoError(t, claimTo(t.Context(), f.store, f.slots, 5, due.UnixMilli()+5))
 	f.eventually("it arrives", func() bool { return orders.count() == 1 })
@@ -296,7 +296,7 @@ func TestParkedTaskWithTheProducerThatTheDatabaseForgot(t *testing.T) {
 		return orders.copies()["first"] > 0 && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 0
 	})
 	f.eventually("it is with the producer", func() bool {
-		return f.place(seq) != place && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 1
+		return f.place(seq) != place && d.inside(func(in flight.Figures) int { return in.SentTasks + in.Stuck }) == 1
 	})
 	d.forgets(before, seq, place, "x", again)
 }

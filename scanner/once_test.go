@@ -117,8 +117,7 @@ func TestBeginsWhereTheDatabaseStands(t *testing.T) {
 	// Another group has nothing committed, which says "from the start" to whoever believes it.
 	next := f.start(f.open(), Config{Group: "two"})
 	f.publish(asks("b", 40)...)
-	events := f.events(func(e []schemas.Event) bool { return len(byID(e, schemas.StateScheduled)) == 80 })
-	require.Len(t, events, 80)
+	f.events(func(e []schemas.Event) bool { return len(byID(e, schemas.StateScheduled)) == 80 })
 	require.Zero(t, counted(next.worker.metrics.fenced), "it did not even try")
 	sources, err := intake.New(f.store).Sources(t.Context())
 	require.NoError(t, err)
@@ -152,7 +151,6 @@ func TestWaitsForTheDatabase(t *testing.T) {
 	f.sql("ALTER TABLE away RENAME TO tasks")
 	events := f.events(atLeast(200))
 	require.Len(t, byID(events, schemas.StateScheduled), 200)
-	require.Len(t, events, 200)
 	require.Equal(t, 200, f.count("SELECT COUNT(*) FROM tasks"))
 }
 
@@ -172,7 +170,6 @@ func TestEndsWhileTheDatabaseIsAway(t *testing.T) {
 	f.start(f.store, Config{})
 	events := f.events(atLeast(40))
 	require.Len(t, byID(events, schemas.StateScheduled), 40)
-	require.Len(t, events, 40)
 }
 
 // A database restored from a backup stands further back than the scanner: the intake is read again from there.

@@ -220,10 +220,10 @@ func TestMigrationsTakeTheirTime(t *testing.T) {
 		f := b.fixture(t)
 		f.undoneFrom21()
 		free := f.held("dead_letters")
-		time.AfterFunc(2*time.Second, free)
+		time.AfterFunc(8*time.Second, free)
 		parsed, err := mysql.ParseDSN(f.config.DSN)
 		require.NoError(t, err)
-		parsed.ReadTimeout = time.Second
+		parsed.ReadTimeout = 6 * time.Second
 		require.NoError(t, open(t, Config{DSN: parsed.FormatDSN()}).Migrate(f.ctx, testSlots))
 	}
 }

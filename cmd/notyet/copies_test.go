@@ -110,7 +110,7 @@ func TestADispatcherForgottenOnTheOldDatabaseEnds(t *testing.T) {
 	began := time.Now()
 	var exit *exec.ExitError
 	require.ErrorAs(t, forgotten.Wait(), &exit)
-	require.Less(t, time.Since(began), 10*time.Second)
+	require.Less(t, time.Since(began), time.Minute)
 	require.Equal(t, command.ExitFailed, exit.ExitCode())
 	says := []string{"another copy of this database has taken its place: the consumer group notyet-scanner is with copy " + copyIn(t, broker).String(), "mysql.dsn leads to copy 0", "run `notyet deadletter reconcile` (docs/recovery.md)"}
 	for _, word := range says {
@@ -222,7 +222,7 @@ func TestAScannerDoesNotStartBesideAnotherCopys(t *testing.T) {
 	original.claimedBefore(t)
 	began := time.Now()
 	second, _ := original.process(t, "scanner", "started")
-	require.Less(t, time.Since(began), 20*time.Second, "it knows the first one")
+	require.Less(t, time.Since(began), 28*time.Second, "it knows the first one")
 	ended(t, second, syscall.SIGTERM)
 
 	taken := backUp(t, database)
@@ -306,7 +306,7 @@ func TestAForgottenDispatcherEndsBeforeRequestsAreReadAgain(t *testing.T) {
 	}
 	began := time.Now().Add(5 * time.Second)
 	for i := range n {
-		publish(i, schemas.HeaderAt, fmt.Sprint(began.Add(time.Duration(i)*50*time.Millisecond).UnixMilli()))
+		publish(i, schemas.HeaderAt, fmt.Sprint(began.Add(time.Duration(i)*200*time.Millisecond).UnixMilli()))
 	}
 	stored := func() (n int) {
 		db, err := sql.Open("sqlite", database)

@@ -218,11 +218,11 @@ func TestStopATaskThatWaits(t *testing.T) {
 		return strings.Contains(d.cmd(t, "get", "-t", "orders", "--id", "w").stdout, "waiting_report")
 	}, time.Minute, 10*time.Millisecond)
 	require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", "w", "--delay", "1h", "--key", "w", "--value", "newer").code)
-	r = d.cmd(t, "cancel", "-t", "orders", "--id", "w", "--key", "w", "--timeout", "2s")
+	r = d.cmd(t, "cancel", "-t", "orders", "--id", "w", "--key", "w", "--timeout", "10s")
 	require.Equal(t, command.ExitFailed, r.code)
-	require.Contains(t, r.stderr, "no answer within 2s")
+	require.Contains(t, r.stderr, "no answer within 10s")
 	require.Contains(t, r.stderr, "it waits for the request before it")
-	resp, err := http.Post("http://"+d.http+"/api/v1/tasks/orders/w/fire?wait=500ms&key=w", "application/json", nil) //nolint:noctx // a test's
+	resp, err := http.Post("http://"+d.http+"/api/v1/tasks/orders/w/fire?wait=10s&key=w", "application/json", nil) //nolint:noctx // a test's
 	require.NoError(t, err)
 	var sent api.Published
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&sent))

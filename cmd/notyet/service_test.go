@@ -37,7 +37,7 @@ func TestCommandsWithAnAddressAlone(t *testing.T) {
 	require.Contains(t, run(command.ExitUsage, "schedule", "orders", "c", "--delay", "soon", "--value", "v"), "delay")
 	require.Contains(t, run(command.ExitDone, "schedule", "orders", "c", "--delay", "0s", "--value", "v", "--wait"), "succeeded  orders c attempt 1")
 	require.Contains(t, run(command.ExitFailed, "schedule", "orders", "d", "--at", "2020-01-01T00:00:00Z", "--max-lateness", "1s", "--value", "v", "--wait", "--json"), `"state":"dead"`)
-	require.Contains(t, run(command.ExitFailed, "schedule", "orders", "e", "--delay", "1h", "--value", "v", "--wait", "--timeout", "4s"), "no end by ")
+	require.Contains(t, run(command.ExitFailed, "schedule", "orders", "e", "--delay", "1h", "--value", "v", "--wait", "--timeout", "15s"), "no end by ")
 	require.Contains(t, run(command.ExitDone, "watch", "orders", "c", "--until-end"), "succeeded  orders c attempt 1")
 	require.Contains(t, run(command.ExitDone, "watch", "orders", "c", "--from-start", "-n", "1", "--state", "succeeded", "--json"), `"state":"succeeded"`)
 	require.Contains(t, run(command.ExitFailed, "watch", "orders", "c", "-n", "1", "--timeout", "1s"), "0 of 1 events came", "what is over is not shown")

@@ -60,16 +60,16 @@ func (e *ensemble) order() (ids []string) {
 func TestOnlyMembersThatCanDoWhatIsRequiredGetSlots(t *testing.T) {
 	onAll(t, func(e *ensemble) {
 		var d demands
-		a := e.start("a", d.can("spread"))
+		a := e.start("a", d.can("spread"), steady)
 		e.settle(a)
-		old := e.start("old", older)
+		old := e.start("old", older, steady)
 		e.settle(a, old)
 		d.require("spread")
 		eventually(e.t, "the older one loses its slots, and stays", func() bool { return e.holds([]*member{a}, []*member{old}) })
 		require.True(e.t, a.Alive("old"), "it drains what it had")
-		b := e.start("b", d.can("more", "spread"))
+		b := e.start("b", d.can("more", "spread"), steady)
 		eventually(e.t, "another one gets some", func() bool { return e.holds([]*member{a, b}, []*member{old}) })
-		late := e.start("late", older)
+		late := e.start("late", older, steady)
 		eventually(e.t, "it joins", func() bool { return late.Trusted() && len(e.candidates()) == 4 })
 		require.Empty(e.t, late.Current().Slots)
 		require.Equal(e.t, []string{"a", "old", "b", "late"}, e.order(), "nobody was removed")
@@ -84,9 +84,9 @@ func TestTheOldestThatCanDoWhatIsRequiredLeads(t *testing.T) {
 		var d demands
 		first, second := e.start("first", older), e.start("second", older)
 		e.settle(first, second)
-		b := e.start("b", d.can("spread"))
+		b := e.start("b", d.can("spread"), steady)
 		e.settle(first, second, b)
-		c := e.start("c", d.can("spread"))
+		c := e.start("c", d.can("spread"), steady)
 		e.settle(first, second, b, c)
 		epoch := b.Current().Epoch
 		d.require("spread")

@@ -22,11 +22,11 @@ func (e *ensemble) refused(installation string) {
 
 func TestARootBelongsToOneInstallation(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
-		a, b := e.start("a", of("one")), e.start("b", of("one"))
+		a, b := e.start("a", of("one"), steady), e.start("b", of("one"), steady)
 		e.settle(a, b)
 		epoch := a.Current().Epoch
 		e.refused("two")
-		c := e.start("c") // of the version before, in a rolling restart
+		c := e.start("c", steady) // of the version before, in a rolling restart
 		e.settle(a, b, c)
 		require.Equal(e.t, epoch+1, a.Current().Epoch, "the refused one has moved nothing")
 		e.nobodyLapsed(a, b)
@@ -62,7 +62,7 @@ func TestTwoInstallationsStartTogether(t *testing.T) {
 // An operator deletes the claim of an installation that is there.
 func TestADeletedClaimIsOneInstallationsInTheEnd(t *testing.T) {
 	onBoth(t, func(e *ensemble) {
-		a := e.start("a", of("one"))
+		a := e.start("a", of("one"), steady)
 		e.settle(a)
 		require.NoError(e.t, e.admin.Delete(e.paths.installation, -1))
 		data := []byte(`{"id":"x","instance":"x","installation":"two"}`)

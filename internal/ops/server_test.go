@@ -241,10 +241,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	go func() { ended <- s.Run(ctx) }()
 	c, err := net.Dial("tcp", s.Addr())
 	require.NoError(t, err)
-	_, err = c.Write([]byte("GET / HTTP/1.1\r\nX: "))
-	require.NoError(t, err)
-	_, err = io.ReadAll(c) // ends when the server closes it
-	require.NoError(t, err)
+	_, _ = c.Write([]byte("GET / HTTP/1.1\r\nX: ")) // the server may have closed it by now
+	_, _ = io.ReadAll(c)                            // ends when the server closes it
 	cancel()
 	require.NoError(t, <-ended)
 }

@@ -34,7 +34,7 @@ func TestSilentDiskBreaksTheLog(t *testing.T) {
 func TestCloseDoesNotWaitForASilentDisk(t *testing.T) {
 	silent, reached := make(chan struct{}), make(chan struct{}, 1)
 	defer close(silent)
-	l, err := Open(t.TempDir(), Config{Patience: 3 * time.Second, Disk: func(write func() error) error {
+	l, err := Open(t.TempDir(), Config{Patience: 15 * time.Second, Disk: func(write func() error) error {
 		reached <- struct{}{}
 		<-silent
 		return write()
@@ -58,7 +58,7 @@ func TestCloseEndsWhereClosingTheFilesHangs(t *testing.T) {
 		}
 		return nil
 	}))
-	l, err := Open(t.TempDir(), Config{Patience: 100 * time.Millisecond, fs: disk}, zap.NewNop())
+	l, err := Open(t.TempDir(), Config{Patience: 5 * time.Second, fs: disk}, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, l.AppendOutcomes(t.Context(), []Outcome{{Seq: 1, Attempt: 1}}))
 	closing.Store(true)
