@@ -33,6 +33,15 @@ func movesTargets(t *testing.T, dbs shards.Databases, rule shardmap.Rule) {
 	}, time.Minute, time.Millisecond)
 }
 
+// keepUp waits while scanners are far behind what is published.
+func keepUp(all []*running, published int) {
+	for _, r := range all {
+		for int(r.at()) < published-2000 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 // Each record is decided by one database, while its target moves to and fro between two: each of
 // many requests has one answer.
 func TestEachRecordIsOneDatabasesWhileItsTargetMoves(t *testing.T) {
@@ -42,8 +51,9 @@ func TestEachRecordIsOneDatabasesWhileItsTargetMoves(t *testing.T) {
 	t.Cleanup(func() { _ = second.Close() })
 	require.NoError(t, second.Migrate(t.Context(), 4))
 	dbs := shards.Databases{0: shards.New(f.store), 1: shards.New(second)}
+	var all []*running
 	for n, st := range []*store.Store{f.store, second} {
-		f.run(f.scanner(st, Config{Group: fmt.Sprint("scanner-", n), Shards: true, Shard: n}))
+		all = append(all, f.run(f.scanner(st, Config{Group: fmt.Sprint("scanner-", n), Shards: true, Shard: n})))
 	}
 	targets := []string{"a", "b.1", "b.2"}
 	stop, sent := make(chan struct{}), make(chan int)
@@ -54,6 +64,7 @@ func TestEachRecordIsOneDatabasesWhileItsTargetMoves(t *testing.T) {
 				sent <- i
 				return
 			default:
+				keepUp(all, i)
 				f.publish(record(schemas.TopicIntake, int32(i%intakeParts), schemas.HeaderOp, "cancel", schemas.HeaderTopic, targets[i%3], schemas.HeaderID, fmt.Sprint(i)))
 			}
 		}
@@ -92,8 +103,9 @@ func TestRequestsFindTheirTasksWhileTargetsMove(t *testing.T) {
 	t.Cleanup(func() { _ = second.Close() })
 	require.NoError(t, second.Migrate(t.Context(), 4))
 	dbs := shards.Databases{0: shards.New(f.store), 1: shards.New(second)}
+	var all []*running
 	for n, st := range []*store.Store{f.store, second} {
-		f.run(f.scanner(st, Config{Group: fmt.Sprint("scanner-", n), Shards: true, Shard: n, Databases: func() shards.Databases { return dbs }}))
+		all = append(all, f.run(f.scanner(st, Config{Group: fmt.Sprint("scanner-", n), Shards: true, Shard: n, Databases: func() shards.Databases { return dbs }})))
 	}
 	const behind = 400 // tasks that are there at any time
 	stop, sent := make(chan struct{}), make(chan int)
@@ -119,6 +131,7 @@ func TestRequestsFindTheirTasksWhileTargetsMove(t *testing.T) {
 				cancel.Headers = cancel.Headers[:len(cancel.Headers)-1]
 				records = append(records, cancel)
 			}
+			keepUp(all, 2*i-behind)
 			f.publish(records...)
 		}
 	}()

@@ -43,8 +43,8 @@ type Timer struct {
 	Kept       []Kept // of earlier definitions, the newest last
 	Gaps       []Gap  // what was not sent, the latest last
 	Moved      int64  // when it came from another database, Unix ms: runs from before are not remembered
-	// Elsewhere are runs to come that were in flight there. They are not made again. One that fails
-	// follows.
+	// Elsewhere are runs that were in flight there, or sent, and that this timer has not passed.
+	// They are not made again. One that fails follows, and is known by its row from then on.
 	Elsewhere []int64
 	Body      []byte // schemas.EncodeBody of each run, but for what names the run
 }
@@ -164,7 +164,7 @@ func setTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict
 		Topic: r.Topic, ID: r.ID, Definition: def, Body: body,
 	}
 	if v.Next != nil {
-		set.Version, set.Moved, set.Elsewhere = max(set.Version, v.Next.Version), v.Next.Moved, v.Next.Elsewhere
+		set.Version, set.Moved, set.Elsewhere = max(set.Version, v.Next.Version), v.Next.Moved, v.Next.sentElsewhere(from)
 	}
 	if v.Next = set; cur == nil {
 		return v.answer(r, schemas.StateTimerSet, next, "")
@@ -180,6 +180,25 @@ func setTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerdict
 		v.Clear, v.From, set.Kept = true, from, cur.keep(from, spread)
 	}
 	return v.answer(r, schemas.StateTimerSet, next, "")
+}
+
+// MostElsewhere bounds a timer's row.
+const MostElsewhere = 64
+
+// sentElsewhere is Elsewhere with the runs from an instant on that may have been sent before the
+// timer came. Of those that are pending, see NotElsewhere.
+func (t *Timer) sentElsewhere(from int64) []int64 {
+	out := slices.Clone(t.Elsewhere)
+	s, err := timer.Parse(t.Definition)
+	if err != nil || t.Moved < from { // deleted, or set by a newer version
+		return out
+	}
+	for run, ok := s.Next(from - 1); ok && run <= t.Moved; run, ok = s.Next(run) {
+		if !slices.Contains(out, run) {
+			out = append(out, run)
+		}
+	}
+	return out[max(0, len(out)-MostElsewhere):]
 }
 
 // keep returns the runs before an instant, of this definition and of earlier ones.
@@ -268,6 +287,13 @@ func (t *Timer) RunIdent(run int64) [16]byte { return Ident(t.Topic, timer.RunID
 func (t *Timer) IsElsewhere(run *Task) bool {
 	_, at, ok := timer.SplitRunID(run.ID)
 	return ok && slices.Contains(t.Elsewhere, at)
+}
+
+// NotElsewhere notes that a run has come: its row says what becomes of it.
+func (t *Timer) NotElsewhere(run *Task) {
+	if t.IsElsewhere(run) {
+		t.Elsewhere = slices.DeleteFunc(slices.Clone(t.Elsewhere), func(at int64) bool { return at == RunInstant(run.ID) })
+	}
 }
 
 // Pending returns the runs of a timer that may not be claimed yet.

@@ -51,29 +51,33 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 	w := arrival{&work{intake: in.Intake, tx: tx, spread: spread, resolving: true}}
 	var list []*identity
 	var tasks []*task.Task
+	var left []leaver
 	var timers []*leftTimer
-	var waiting, ended []leaver
+	var dead []*task.DeadLetter
+	var waiting []leaver
 	for _, row := range page {
 		var l leaver
 		if err := gob.NewDecoder(bytes.NewReader(row.data)).Decode(&l); err != nil {
 			return nil, fmt.Errorf("decoding what has left: %w", err)
 		}
 		switch {
-		case l.Timer != nil:
-			if timers = append(timers, l.Timer); l.Task != nil { // its run, which others wait for
-				tasks, list = append(tasks, l.Task), append(list, &identity{key: task.Ident(l.Task.Topic, l.Task.ID)})
-			}
-		case l.Letter != nil || l.Task != nil && l.Task.Slot == task.OutOfLine:
-			ended = append(ended, l)
-		case l.Task != nil:
-			tasks, list = append(tasks, l.Task), append(list, &identity{key: task.Ident(l.Task.Topic, l.Task.ID)})
-		default:
+		case l.Timer != nil: // perhaps with its run, which others wait for
+			timers = append(timers, l.Timer)
+		case l.Letter != nil:
+			dead = append(dead, l.Letter)
+		case l.Task == nil:
 			waiting = append(waiting, l)
 		}
+		if l.Task != nil {
+			left, tasks, list = append(left, l), append(tasks, l.Task), append(list, &identity{key: task.Ident(l.Task.Topic, l.Task.ID)})
+		}
 	}
-	if timers, err = w.lockTimers(ctx, timers, tasks); err != nil {
+	timers, here, err := w.lockTimers(ctx, timers, tasks)
+	if err != nil {
 		return nil, err
 	}
+	followed := tasks
+	tasks = withTimers(left, here)
 	slices.SortFunc(list, inOrder)
 	if err := w.readKnown(ctx, list, "''"); err != nil {
 		return nil, err
@@ -85,7 +89,6 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 	if err := w.lockSlots(ctx, list); err != nil {
 		return nil, err
 	}
-	followed := tasks
 	if tasks, err = w.makeRoom(ctx, tasks, list, same); err != nil {
 		return nil, err
 	}
@@ -93,8 +96,10 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 		return nil, err
 	}
 	for _, t := range tasks {
-		w.settleIn(t)
-		w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
+		if t.Slot != task.OutOfLine {
+			w.settleIn(t)
+			w.applied.Added = append(w.applied.Added, handle.PlaceOf(t))
+		}
 	}
 	if err := w.insertTasks(ctx, tasks); err != nil {
 		return nil, err
@@ -102,10 +107,10 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 	if err := w.insertTimers(ctx, timers); err != nil {
 		return nil, err
 	}
-	if err := w.insertEnded(ctx, ended); err != nil {
+	if err := in.h.InsertDead(ctx, tx, dead); err != nil {
 		return nil, err
 	}
-	if err := w.reopen(ctx, tasks); err != nil {
+	if err := w.reopen(ctx, tasks, here); err != nil {
 		return nil, err
 	}
 	if err := w.unread.write(ctx, tx); err != nil {
@@ -151,8 +156,9 @@ var ErrStranger = errors.New("another task has the number of one that follows it
 
 // makeRoom deletes the ended tasks of the identities, from before the targets left this database,
 // and returns the tasks that are to be stored. One that is here already is left out: this database
-// was set back, and has read the request again. Where a run of a timer has the id, the task gets
-// another one, as a request whose default id is taken.
+// was set back, and has read the request again. So is one that has ended before another of its id.
+// Where a run of a timer has the id, the task gets another one, as a request whose default id is
+// taken.
 func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*identity, bySeq map[int64]*task.Task) (out []*task.Task, err error) {
 	here := map[[16]byte]*task.Task{}
 	for _, id := range list {
@@ -176,9 +182,12 @@ func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*ident
 			if task.IsRun(t.Seq) && t.Replay == 0 { // it was made here, or cancelled before it was made
 				continue
 			}
-			if ended(other) {
+			switch over := t.Slot == task.OutOfLine; {
+			case over && (!ended(other) || other.Pos > t.Pos):
+				continue
+			case ended(other):
 				gone[other.Seq] = true
-			} else {
+			default:
 				t.ID = task.TakenID(t)
 			}
 		}

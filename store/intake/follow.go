@@ -35,8 +35,7 @@ const (
 )
 
 // leaver is what table leaving has in a row: a task, also one that has ended; a timer, with the run
-// that others wait for; a dead letter, with the last task of its id; or a change that waits for a
-// task.
+// that others wait for; a dead letter; or a change that waits for a task.
 type leaver struct {
 	Timer   *leftTimer
 	Letter  *task.DeadLetter
@@ -45,6 +44,7 @@ type leaver struct {
 	Report  bool
 	Seq     int64
 	Request []byte
+	With    int64 // of a timer, and of runs that leave with it: when it left
 }
 
 // Leaver is a row of table leaving.

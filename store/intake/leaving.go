@@ -68,14 +68,53 @@ func (in Moves) pieces(ctx context.Context, ids []int64, query string) (out [][]
 	return out, err
 }
 
-func (l *leaving) takeOut(ctx context.Context, seqs []int64) (int, error) {
+// standOf locks tasks, and tells how far they are. A row stays that has what a dead letter lacks.
+func (l *leaving) standOf(ctx context.Context, seqs []int64) (stand, error) {
 	slices.Sort(seqs)
 	rows, err := tables.FetchIn(ctx, l.tx, func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) },
-		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks WHERE seq", seqs, " ORDER BY seq"+l.h.Locking(handle.LockExclusive))
+		"SELECT "+tables.TaskColumns+tables.TaskNotes+" FROM tasks t WHERE t.seq", seqs, noContentOfALetter+" ORDER BY t.seq"+l.h.Locking(handle.LockExclusive))
+	if err != nil {
+		return stand{}, err
+	}
+	return l.stand(ctx, l.tx, rows)
+}
+
+const noContentOfALetter = " AND (t.slot <> -1 OR NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.seq = t.seq AND d.replayed_at = 0 AND LENGTH(d.body) = 0))"
+
+// TakeOutEnded has ended tasks leave, and returns how many left. The other database then knows
+// which ids were used, and up to which version.
+func (in Moves) TakeOutEnded(ctx context.Context, f Following, arrived int64, seqs []int64) (n int, err error) {
+	pieces, err := in.pieces(ctx, seqs, sizeOfTasks)
+	if err != nil {
+		return 0, fmt.Errorf("reading how large %d ended tasks are: %w", len(seqs), err)
+	}
+	n, err = leaveIn(ctx, in, f, arrived, pieces, (*leaving).takeOutEnded)
+	return n, wrap.Err(err, "having ended tasks leave")
+}
+
+func (l *leaving) takeOutEnded(ctx context.Context, seqs []int64) (int, error) {
+	of, err := l.standOf(ctx, seqs)
 	if err != nil {
 		return 0, err
 	}
-	of, err := l.stand(ctx, l.tx, rows)
+	l.ended(of.out, of.sent)
+	return len(l.left), l.write(ctx, nil)
+}
+
+// ended has tasks leave that have ended out of the line, and in it.
+func (l *leaving) ended(out, sent []task.Task) {
+	for i := range out {
+		l.left = append(l.left, leaver{Task: &out[i]})
+	}
+	for i := range sent {
+		t := &sent[i]
+		t.Slot, t.Pos, t.State, t.Attempt = task.OutOfLine, task.HeldSince(t.Pos), task.StateSucceeded, t.Attempt+1
+		l.left = append(l.left, leaver{Task: t})
+	}
+}
+
+func (l *leaving) takeOut(ctx context.Context, seqs []int64) (int, error) {
+	of, err := l.standOf(ctx, seqs)
 	if err != nil {
 		return 0, err
 	}
@@ -294,13 +333,14 @@ func (in Moves) Left(ctx context.Context, tx *sql.Tx, f Following) (bool, error)
 // Remains is what a database still has of some identities whose targets have left it.
 type Remains struct {
 	Seqs   []int64    // of tasks that have not ended
+	Ended  []int64    // of the others
 	Timers [][16]byte // with those of the tasks that are runs
 	Wait   bool       // changes wait for some of them
 	Taken  int64      // the last number that has left
 }
 
 // None tells whether no task and no timer is left.
-func (r Remains) None() bool { return len(r.Seqs)+len(r.Timers) == 0 }
+func (r Remains) None() bool { return len(r.Seqs)+len(r.Ended)+len(r.Timers) == 0 }
 
 // Remains looks for what is left of identities with a matching target. Where nothing is, nothing
 // comes back: all of it has a number up to Taken.
@@ -316,18 +356,31 @@ func (in Moves) Remains(ctx context.Context, f Following, idents [][16]byte, mat
 	if out.Timers, err = in.timersThere(ctx, keys, matches); err != nil { // before the tasks: they may make runs
 		return out, err
 	}
-	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Topic, &t.ID) },
-		"SELECT t.seq, t.topic, t.id FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.ident", keys, "")
+	type row struct {
+		task.Task
+		ended bool
+	}
+	rows, err := tables.FetchIn(ctx, in.h.Reads(), func(r *sql.Rows, t *row) error { return r.Scan(&t.Seq, &t.Topic, &t.ID, &t.ended) },
+		"SELECT t.seq, t.topic, t.id, t.slot = -1 OR COALESCE(t.pos <= s.done, FALSE) FROM tasks t LEFT JOIN slots s ON s.slot = t.slot WHERE t.ident", keys, noContentOfALetter)
 	if err != nil {
 		return out, fmt.Errorf("looking for tasks that follow: %w", err)
 	}
+	var runs [][16]byte
 	for _, t := range rows {
-		if matches(t.Topic) {
+		switch {
+		case !matches(t.Topic):
+			continue
+		case t.ended:
+			out.Ended = append(out.Ended, t.Seq)
+		default:
 			out.Seqs = append(out.Seqs, t.Seq)
-			if task.IsRun(t.Seq) {
-				out.Timers = append(out.Timers, task.TimerOf(t.Topic, t.ID))
-			}
 		}
+		if task.IsRun(t.Seq) {
+			runs = append(runs, task.TimerOf(t.Topic, t.ID))
+		}
+	}
+	if len(runs) > 0 {
+		out.Timers, err = in.timersThere(ctx, append(keys, tables.Idents(runs, func(id [16]byte) [16]byte { return id })...), matches)
 	}
 	out.Taken, _, err = in.Progress(ctx, f)
 	return out, err

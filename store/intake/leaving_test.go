@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/task"
 )
 
@@ -166,5 +167,77 @@ func TestARuleIsTakenBackAfterWhatLeaves(t *testing.T) {
 			return err
 		}))
 		require.Equal(t, answer{left: true}, <-answers)
+	})
+}
+
+// The new home knows what an id was used for, and up to which version, however its task ended.
+func TestEndedTasksFollow(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.schedule("reported", wantReport, version(5)), f.schedule("cancelled"), f.schedule("ahead", version(5)))
+		f.do(f.cancel("cancelled"), f.cancel("ahead", version(5)))
+		f.awaitReport("reported", 1)
+		f.do(says("reported", 1, schemas.StatusOK))
+		f.do(f.schedule("delivered", version(5)))
+		f.deliver(f.row("delivered").Pos)
+		ids := []string{"reported", "cancelled", "ahead", "delivered"}
+		var seqs []int64
+		before := map[string]task.Task{}
+		for _, id := range ids {
+			before[id] = f.notes(id)
+			seqs = append(seqs, before[id].Seq)
+		}
+		f.do(f.schedule("pending"))
+		left, err := f.mover().Remains(f.ctx, moving, [][16]byte{task.Ident(target, "delivered"), task.Ident(target, "cancelled"), task.Ident(target, "pending")}, func(string) bool { return true })
+		require.NoError(t, err)
+		require.ElementsMatch(t, []int64{before["delivered"].Seq, before["cancelled"].Seq}, left.Ended)
+		require.Equal(t, []int64{f.row("pending").Seq}, left.Seqs)
+		n, err := f.mover().TakeOutEnded(f.ctx, moving, 0, append(seqs, f.row("pending").Seq))
+		require.NoError(t, err)
+		require.Equal(t, len(ids), n)
+		require.Equal(t, 1, f.count("tasks"), "what has not ended leaves by itself")
+
+		g.now = f.now
+		g.arrive(f)
+		for _, id := range ids {
+			was, is := before[id], g.notes(id)
+			if id == "delivered" {
+				was.Slot, was.State, was.Attempt = task.OutOfLine, task.StateSucceeded, 1
+			}
+			if len(was.Body) == 0 {
+				was.Body = is.Body // no content is nil here and empty there
+			}
+			require.Equal(t, was, is)
+			require.Equal(t, schemas.StateKept, g.answer(g.schedule(id, once)), id)
+		}
+		for _, id := range []string{"reported", "ahead", "delivered"} {
+			require.Equal(t, schemas.StateStale, g.answer(g.schedule(id, version(4))), id)
+		}
+		require.Equal(t, schemas.StateCancelled, g.answer(g.cancel("cancelled")))
+		require.Equal(t, schemas.StateTooLate, g.answer(g.cancel("delivered")))
+	})
+}
+
+// Of two ended tasks of an id the later one says what comes next. One that has not ended is later than both.
+func TestTheLaterOfTwoEndedTasksStays(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		for range 9 { // so that the numbers differ
+			f.do(f.schedule("number"))
+		}
+		f.do(f.schedule("earlier", version(3)), f.schedule("later", version(3)), f.schedule("pending", version(3)))
+		g.do(g.schedule("earlier", version(7)), g.schedule("later", version(7)), g.schedule("pending", version(7)))
+		g.do(g.cancel("earlier"), g.cancel("later"))
+		f.do(f.cancel("earlier"), f.cancel("later"), f.cancel("pending"))
+		for id, pos := range map[string]int64{"earlier": g.row("earlier").Pos - 1, "later": g.row("later").Pos + 1} {
+			_, err := f.db.ExecContext(f.ctx, "UPDATE tasks SET pos = ? WHERE seq = ?", pos, f.row(id).Seq)
+			require.NoError(t, err)
+		}
+		n, err := f.mover().TakeOutEnded(f.ctx, moving, 0, []int64{f.row("earlier").Seq, f.row("later").Seq, f.row("pending").Seq})
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		g.arrive(f)
+		require.Equal(t, []int64{7, 3, 7}, []int64{g.row("earlier").Version, g.row("later").Version, g.row("pending").Version})
+		require.Equal(t, "pending", g.state("pending"))
 	})
 }

@@ -39,6 +39,9 @@ func (l *leaving) takeOutTimer(ctx context.Context, key [16]byte) (int, error) {
 		return 0, err
 	}
 	t := &timers[0]
+	if n, err := l.takeOutRuns(ctx, t); err != nil || n > 0 { // the timer leaves next time
+		return 0, err
+	}
 	runs, err := l.runsOf(ctx, l.tx, t, l.now)
 	if err != nil {
 		return 0, err
@@ -53,7 +56,10 @@ func (l *leaving) takeOutTimer(ctx context.Context, key [16]byte) (int, error) {
 			t.Elsewhere = append(t.Elsewhere, run)
 		}
 	}
-	if len(t.Elsewhere) > mostElsewhere {
+	if len(t.Elsewhere) > task.MostElsewhere { // some are claimed ahead: it stays for a moment
+		return 0, nil
+	}
+	if slices.ContainsFunc(of.inFlight, func(r task.Task) bool { return mustBeAlone(&r, key) }) {
 		return 0, nil
 	}
 	if stays, err := l.aloneInFlight(ctx, l.tx, t, key, runs); err != nil || stays {
@@ -62,25 +68,41 @@ func (l *leaving) takeOutTimer(ctx context.Context, key [16]byte) (int, error) {
 	if _, err := l.tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ?", key[:]); err != nil {
 		return 0, err
 	}
-	for i := range of.out { // cancelled, for example: it is not made again. It arrives no later than the timer
-		l.left = append(l.left, leaver{Task: &of.out[i]})
-	}
-	for i := range of.sent { // a timer that is set again would make it again
-		r := &of.sent[i]
-		if _, coming := comes(*r, l.now); coming {
-			r.Slot, r.Pos, r.State = task.OutOfLine, l.now, task.StateSucceeded
-			l.left = append(l.left, leaver{Task: r})
-		}
-	}
+	// They arrive no later than the timer: one that is set again does not make them again either.
+	l.ended(of.out, slices.DeleteFunc(of.sent, func(r task.Task) bool {
+		_, coming := comes(r, l.now)
+		return !coming
+	}))
 	t.Moved = l.now
-	out := leaver{Timer: t}
+	out := leaver{Timer: t, With: t.Moved}
 	if i := slices.IndexFunc(of.atRest, func(r task.Task) bool { return r.Seq == t.Running }); i >= 0 {
 		run := of.atRest[i]
 		out.Task, of.atRest = &run, slices.Delete(of.atRest, i, i+1)
 	}
 	l.left = append(l.left, out)
 	slices.SortFunc(of.atRest, nearest)
-	return 1, l.write(ctx, of.atRest)
+	for i := range of.atRest {
+		l.left = append(l.left, leaver{Task: &of.atRest[i], With: t.Moved})
+	}
+	return 1, l.write(ctx, nil)
+}
+
+// takeOutRuns takes a piece of a timer's runs out of the line, where they are too many for one
+// transaction, and returns how many left. Runs that must be alone leave with their timer.
+func (l *leaving) takeOutRuns(ctx context.Context, t *leftTimer) (int, error) {
+	pending, err := t.Pending()
+	piece := max(1, min(followRows, followBytes/max(len(t.Body), 1)))
+	if err != nil || len(pending) <= piece {
+		return 0, nil //nolint:nilerr // set by a newer version: nobody takes its runs away either
+	}
+	seqs, err := tables.FetchIn(ctx, l.tx, func(r *sql.Rows, seq *int64) error { return r.Scan(seq) }, "SELECT seq FROM tasks WHERE ident", tables.Idents(pending, t.RunIdent), "")
+	for part := range slices.Chunk(seqs, piece) {
+		n := 0
+		if n, err = l.takeOut(ctx, part); err != nil || n > 0 {
+			return n, err
+		}
+	}
+	return 0, wrap.Err(err, "reading the runs of a timer")
 }
 
 // comes returns the instant of a run, and whether it is still to come: the run was fired, or is
@@ -89,9 +111,6 @@ func comes(r task.Task, now int64) (run int64, coming bool) {
 	_, run, ok := timer.SplitRunID(r.ID)
 	return run, ok && run > now
 }
-
-// mostElsewhere bounds a timer's row. One with more runs claimed ahead stays for a moment.
-const mostElsewhere = 64
 
 // cancelsAhead is for how many runs that are not made yet a cancel follows.
 const cancelsAhead = 100
@@ -105,26 +124,24 @@ func (in Moves) runsOf(ctx context.Context, tx *sql.Tx, t *leftTimer, now int64)
 	}
 	if s, err := timer.Parse(t.Definition); err == nil {
 		if t.State == task.TimerEnabled {
-			now = t.Next
+			now = min(now, t.Next)
 		}
 		run, ok := s.Next(now - 1)
-		for range cancelsAhead {
-			if !ok {
-				break
+		for n := 0; ok && n < cancelsAhead; run, ok = s.Next(run) {
+			if pending = append(pending, run); t.State != task.TimerEnabled || run >= t.Next {
+				n++
 			}
-			pending = append(pending, run)
-			run, ok = s.Next(run)
 		}
 	}
 	slices.Sort(pending)
 	keys := tables.Idents(slices.Compact(pending), t.RunIdent)
 	slices.SortFunc(keys, compareKeys)
 	scan := func(r *sql.Rows, t *task.Task) error { return tables.ScanTaskNotes(r, t) }
-	const columns = "SELECT " + tables.TaskColumns + tables.TaskNotes + " FROM tasks WHERE "
-	rows, err := tables.FetchIn(ctx, tx, scan, columns+"ident", keys, in.h.Locking(handle.LockExclusive))
+	const columns = "SELECT " + tables.TaskColumns + tables.TaskNotes + " FROM tasks t WHERE t."
+	rows, err := tables.FetchIn(ctx, tx, scan, columns+"ident", keys, noContentOfALetter+in.h.Locking(handle.LockExclusive))
 	if err == nil && t.Running != 0 && !slices.ContainsFunc(rows, func(r task.Task) bool { return r.Seq == t.Running }) {
 		var one []task.Task
-		one, err = tables.Fetch(ctx, tx, scan, columns+"seq = ?"+in.h.Locking(handle.LockExclusive), t.Running)
+		one, err = tables.Fetch(ctx, tx, scan, columns+"seq = ?"+noContentOfALetter+in.h.Locking(handle.LockExclusive), t.Running)
 		rows = append(rows, one...)
 	}
 	// A caller's own task of a run's id leaves by itself.
@@ -149,10 +166,8 @@ func (in Moves) aloneInFlight(ctx context.Context, tx *sql.Tx, t *leftTimer, key
 		}
 		var claimed []task.Task
 		claimed, err = tables.Fetch(ctx, tx, tables.ScanTask, "SELECT "+tables.TaskColumns+" FROM tasks WHERE slot = ? AND pos > ? AND pos <= ? AND topic = ?", slot, s.Done, s.Claimed, []byte(t.Topic))
-		for i := range claimed {
-			if of, alone := aloneOf(&claimed[i]); alone && of == key {
-				return true, nil
-			}
+		if slices.ContainsFunc(claimed, func(r task.Task) bool { return mustBeAlone(&r, key) }) {
+			return true, nil
 		}
 	}
 	return false, wrap.Err(err, "looking for runs in flight")
@@ -186,9 +201,14 @@ func aloneOf(t *task.Task) (timer [16]byte, alone bool) {
 	return task.TimerOf(t.Topic, t.ID), err == nil && body.Settings.Run.Alone
 }
 
+func mustBeAlone(r *task.Task, timer [16]byte) bool {
+	of, alone := aloneOf(r)
+	return alone && of == timer
+}
+
 // lockTimers locks timers that are here already, also those of runs, and prepares the others for
 // their slots.
-func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*task.Task) (lacking []*leftTimer, err error) {
+func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*task.Task) (lacking []*leftTimer, here map[[16]byte]*task.Timer, err error) {
 	keys := tables.Idents(timers, func(t *leftTimer) [16]byte { return task.Ident(t.Topic, t.ID) })
 	for _, t := range tasks {
 		if task.IsRun(t.Seq) {
@@ -197,17 +217,17 @@ func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*t
 		}
 	}
 	slices.SortFunc(keys, compareKeys)
-	found, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
+	found, err := tables.FetchIn(ctx, w.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident", slices.CompactFunc(keys, func(a, b any) bool { return compareKeys(a, b) == 0 }), w.intake.h.Locking(handle.LockExclusive))
 	if err != nil {
-		return nil, fmt.Errorf("looking for timers that follow: %w", err)
+		return nil, nil, fmt.Errorf("looking for timers that follow: %w", err)
 	}
-	here := map[[16]byte]bool{}
-	for _, key := range found {
-		here[[16]byte(key)] = true
+	here = map[[16]byte]*task.Timer{}
+	for i := range found {
+		here[task.Ident(found[i].Topic, found[i].ID)] = &found[i]
 	}
 	for _, t := range timers {
 		key := task.Ident(t.Topic, t.ID)
-		if here[key] { // this is the later one: the former home was set back
+		if here[key] != nil { // this is the later one: the former home was set back
 			continue
 		}
 		if t.State != task.TimerDeleted {
@@ -219,10 +239,22 @@ func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*t
 		for i := range t.Kept {
 			t.Kept[i].Slots = 0 // their slots were another database's
 		}
-		here[key], lacking = true, append(lacking, t)
+		here[key], lacking = &t.Timer, append(lacking, t)
 		w.timers.list = append(w.timers.list, &timerIdentity{key: key, now: &t.Timer})
 	}
-	return lacking, nil
+	return lacking, here, nil
+}
+
+// withTimers leaves out the runs that left with a timer that did not come: a later one is here, which
+// knows what became of them.
+func withTimers(all []leaver, here map[[16]byte]*task.Timer) (tasks []*task.Task) {
+	for _, l := range all {
+		t := here[task.TimerOf(l.Task.Topic, l.Task.ID)]
+		if l.With == 0 || t == nil || t.Moved == l.With {
+			tasks = append(tasks, l.Task)
+		}
+	}
+	return tasks
 }
 
 // insertTimers stores timers in their slots.
@@ -232,7 +264,7 @@ func (w arrival) insertTimers(ctx context.Context, timers []*leftTimer) error {
 			t.Placed = w.slots[t.Slot].Claimed + 1
 		}
 		definition := t.Stored
-		if t.Definition != (timer.Definition{}) {
+		if t.State == task.TimerDeleted || t.Definition != (timer.Definition{}) { // it can be read
 			var err error
 			if definition, err = tables.EncodeDefinition(&t.Timer); err != nil {
 				return err
@@ -249,14 +281,23 @@ func (w arrival) insertTimers(ctx context.Context, timers []*leftTimer) error {
 	return nil
 }
 
-// reopen has timers know again of runs that were not in the line for a while.
-func (w arrival) reopen(ctx context.Context, runs []*task.Task) error {
+// reopen has timers know again of runs that were not in the line for a while, or elsewhere.
+func (w arrival) reopen(ctx context.Context, runs []*task.Task, timers map[[16]byte]*task.Timer) error {
 	for _, t := range runs {
 		_, run, ok := timer.SplitRunID(t.ID)
-		if !ok || !task.IsRun(t.Seq) || t.Replay > 0 || t.State != task.StateLine {
+		if !ok || !task.IsRun(t.Seq) || t.Replay > 0 {
 			continue
 		}
 		key := task.TimerOf(t.Topic, t.ID)
+		if of := timers[key]; of != nil && of.IsElsewhere(t) {
+			of.NotElsewhere(t)
+			if err := tables.WriteDefinition(ctx, w.tx, of); err != nil {
+				return err
+			}
+		}
+		if t.State != task.StateLine {
+			continue
+		}
 		for column, set := range map[string]struct {
 			beyond string
 			to     int64

@@ -112,7 +112,11 @@ func TestRunsThatMustBeAloneLeaveWithTheirTimer(t *testing.T) {
 		f.claim(f.now)
 		f.sql("UPDATE timers SET running = (SELECT MIN(seq) FROM tasks)")
 		require.False(t, f.takeOutTimer(), "a run is in flight")
-		f.deliver(f.now)
+		first = runs[0]
+		f.settle(f.now, f.transition(timer.RunID("t", first), task.StateRetry, first+15_000, 1))
+		require.False(t, f.takeOutTimer(), "its broker has not answered")
+		f.claim(first + 15_000)
+		f.deliver(first + 15_000)
 		require.True(t, f.takeOutTimer())
 		require.Empty(t, f.pending())
 	})
@@ -126,6 +130,7 @@ func TestATimerThatFollowsAgainStaysAsItIs(t *testing.T) {
 		g := f.moves(t)
 		for range 2 { // the second time after the set-back
 			f.do(f.timerRequest(schemas.OpTimer))
+			f.make()
 			require.True(t, f.takeOutTimer())
 			g.take(f)
 			if g.timer().State == task.TimerEnabled {
@@ -133,6 +138,7 @@ func TestATimerThatFollowsAgainStaysAsItIs(t *testing.T) {
 			}
 		}
 		require.Equal(t, task.TimerDeleted, g.timer().State, "nothing comes after it was deleted")
+		require.Empty(t, g.lineUp())
 	})
 }
 
@@ -221,6 +227,7 @@ func TestARunThatWasFiredIsNotMadeAgain(t *testing.T) {
 		ahead := f.pending()[2]
 		f.deliver(f.row(timer.RunID("t", run)).Pos)
 		f.claim(ahead)
+		f.make()
 		require.True(t, f.takeOutTimer())
 		g.take(f)
 		require.Equal(t, schemas.StateTimerSet, g.answer(g.timerRequest(schemas.OpTimer, value("other"))))
@@ -234,6 +241,65 @@ func TestARunThatWasFiredIsNotMadeAgain(t *testing.T) {
 		require.Equal(t, 1, f.takeOut(timer.RunID("t", ahead)))
 		g.take(f)
 		require.Contains(t, g.lineUp(), ahead, "it has failed")
+		require.NotContains(t, g.timer().Elsewhere, ahead)
+	})
+}
+
+// A timer is set again, and leaves before that is decided. What was sent meanwhile is not made again with the new content.
+func TestARunThatWasSentBeforeTheMoveIsNotMadeAgain(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.now = time.Now().UnixMilli()/10_000*10_000 - 30_000
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		sets := f.timerRequest(schemas.OpTimer, value("other"))
+		sent := f.pending()[:2]
+		f.now += 25_000
+		f.claim(f.now)
+		f.deliver(f.now)
+		f.make()
+		require.True(t, f.takeOutTimer())
+		g.take(f)
+		require.Equal(t, schemas.StateTimerSet, g.answer(sets))
+		g.own()
+		require.Positive(t, g.make())
+		for _, run := range sent {
+			require.NotContains(t, g.lineUp(), run)
+		}
+	})
+}
+
+// A deleted timer knows that it has moved: what it did before is not known here.
+func TestADeletedTimerFollows(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.do(f.timerRequest(schemas.OpTimerDelete, version(3)))
+		require.True(t, f.takeOutTimer())
+		g.take(f)
+		require.Equal(t, task.TimerDeleted, g.timer().State)
+		require.Positive(t, g.timer().Moved)
+		require.Equal(t, schemas.StateTimerSet, g.answer(g.timerRequest(schemas.OpTimer, version(4))))
+		require.Positive(t, g.timer().Moved)
+	})
+}
+
+// Too many runs for one transaction leave before their timer.
+func TestATimerWithManyRunsLeaves(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer, value(string(make([]byte, 1<<20)))))
+		f.make()
+		runs := len(f.pending())
+		require.Greater(t, runs, 4)
+		for left := false; !left; left = f.takeOutTimer() {
+			page, err := f.mover().Leavers(f.ctx, moving, 0)
+			require.NoError(t, err)
+			require.Less(t, len(page), 5, "of a mebibyte each")
+		}
+		g.take(f)
+		require.Len(t, g.lineUp(), runs)
+		require.NotNil(t, g.timer())
 	})
 }
 
@@ -289,6 +355,9 @@ func TestDeadLettersFollow(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, n)
 		require.Equal(t, 2, f.count("dead_letters"))
+		n, err = f.mover().TakeOutEnded(f.ctx, moving, 0, []int64{f.row("a").Seq, f.row("bodiless").Seq, f.row("cancelled").Seq})
+		require.NoError(t, err)
+		require.Equal(t, 2, n, "the row of a letter without content stays")
 		g.take(f)
 		require.Equal(t, "dead", g.state("a"))
 		require.Equal(t, schemas.StateStale, g.answer(g.schedule("a", version(4))), "its version is remembered")

@@ -142,8 +142,8 @@ func (w *work) readPending(ctx context.Context) error {
 		return errMerging
 	}
 	slices.SortFunc(keys, compareKeys)
-	rows, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due) },
-		"SELECT seq, slot, pos, state, due FROM tasks WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
+	rows, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due, &t.Topic, &t.ID) },
+		"SELECT seq, slot, pos, state, due, topic, id FROM tasks WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
 	for _, t := range rows {
 		if task.IsRun(t.Seq) { // otherwise a caller has put a task of its own there
 			w.timers.pending = append(w.timers.pending, t)
@@ -196,6 +196,11 @@ func (w *work) writeTimers(ctx context.Context) error {
 		case task.Pending:
 			gone = append(gone, t.Seq)
 			w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(&t))
+			for _, id := range w.timers.list {
+				if id.clear && task.TimerOf(t.Topic, t.ID) == id.key {
+					id.now.NotElsewhere(&t) // it may be made again
+				}
+			}
 		case task.Unsure:
 			if t.State == task.StateLine { // its owner may have it, and the timer would make it once more
 				return handle.ErrUnsure

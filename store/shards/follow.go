@@ -21,6 +21,11 @@ const (
 	// nearAhead is how far ahead the tasks leave the former home's line before the targets move.
 	// The others have that time to follow.
 	nearAhead = 15 * time.Second
+	// nearLeast and nearFor are for targets with thousands of tasks due a second: those up to
+	// nearLeast ahead leave in any case, and further ones for nearFor. Tasks follow faster than they
+	// fall due, the nearest first.
+	nearLeast = 3 * time.Second
+	nearFor   = 500 * time.Millisecond
 	// followPage is how many tasks are looked for at a time.
 	followPage = 250
 	// followRest is the time between two looks at what is under way in the former home.
@@ -38,11 +43,11 @@ func (s Shards) intake() intake.Moves { return intake.Moves{Intake: intake.New(s
 // how far ahead they are due; 0: all. It ships each page if they follow. It returns how
 // many tasks left the line, and how many it saw.
 func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.Duration) (taken, seen int, err error) {
-	former := d[rule.Former]
-	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: followPage}
+	former, began := d[rule.Former], time.Now()
+	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: 4 * followPage}
+	now := time.Time{}
 	if ahead > 0 {
-		now, err := former.h.Time(ctx)
-		if err != nil {
+		if now, err = former.h.Time(ctx); err != nil {
 			return 0, 0, err
 		}
 		f.To = now.Add(ahead).UnixMilli()
@@ -66,7 +71,8 @@ func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.D
 		if err := d.shipLeft(ctx, rule); err != nil {
 			return taken, seen, err
 		}
-		if f.After = page.More; f.After == nil {
+		f.After = page.More
+		if f.After == nil || ahead > 0 && time.Since(began) > nearFor && f.After.Pos > now.Add(nearLeast).UnixMilli() {
 			return taken, seen, nil
 		}
 	}
@@ -91,6 +97,16 @@ func (d Databases) leaveTasks(ctx context.Context, rule shardmap.Rule, seqs []in
 	return d.leave(ctx, rule, func(in intake.Moves, arrived int64) (int, error) {
 		return in.TakeOut(ctx, following(rule), arrived, seqs)
 	})
+}
+
+func (d Databases) leaveEnded(ctx context.Context, rule shardmap.Rule, seqs []int64) error {
+	if len(seqs) == 0 {
+		return nil
+	}
+	_, err := d.leave(ctx, rule, func(in intake.Moves, arrived int64) (int, error) {
+		return in.TakeOutEnded(ctx, following(rule), arrived, seqs)
+	})
+	return err
 }
 
 func (d Databases) leaveTimers(ctx context.Context, rule shardmap.Rule, keys [][16]byte) (int, error) {
@@ -146,6 +162,51 @@ func (d Databases) lettersFollow(ctx context.Context, rule shardmap.Rule) error 
 		}
 		return d.shipLeft(ctx, rule)
 	})
+}
+
+// historyFollows has ended tasks of the targets follow, the latest first: an id is not used again,
+// and no lower version, because the targets have moved. A delivered task with a default id stays.
+func (d Databases) historyFollows(ctx context.Context, rule shardmap.Rule) error {
+	return d.eachEnded(ctx, rule, func(page []int64) (more bool, err error) {
+		if err := d.leaveEnded(ctx, rule, page); err != nil {
+			return false, err
+		}
+		return true, d.shipLeft(ctx, rule)
+	})
+}
+
+// eachEnded reads the ended tasks of the targets that follow, page by page, while more are wanted.
+func (d Databases) eachEnded(ctx context.Context, rule shardmap.Rule, see func(page []int64) (more bool, err error)) error {
+	former := d[rule.Former]
+	sources, err := former.intake().DeliverySources(ctx)
+	if err != nil {
+		return err
+	}
+	partitions := make(map[int]intake.Source, len(sources))
+	for _, s := range sources {
+		partitions[s.ID] = s
+	}
+	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: look.ListExamined, Ended: true}
+	for {
+		page, err := look.New(former.h.Ref()).List(ctx, f)
+		if err != nil {
+			return err
+		}
+		var seqs []int64
+		for _, t := range page.Tasks {
+			source, offset := task.SplitSeq(t.Seq)
+			from := partitions[source]
+			if t.State != "delivered" || t.ID != schemas.DefaultID(from.Topic, from.Partition, offset) {
+				seqs = append(seqs, t.Seq)
+			}
+		}
+		if more, err := see(seqs); err != nil || !more {
+			return err
+		}
+		if f.After = page.More; f.After == nil {
+			return nil
+		}
+	}
 }
 
 // eachLetter reads the dead letters in a former home that were not replayed, page by page.
@@ -305,7 +366,7 @@ func (d Databases) follow(ctx context.Context, rule shardmap.Rule, gone bool) er
 		}
 		return d[rule.Shard].Followed(ctx, rule.Token)
 	}
-	for {
+	for looked := false; ; {
 		waiting, err := d[rule.Former].intake().WaitingFor(ctx, rule.Matches) // first: it may become a task
 		if err != nil {
 			return err
@@ -318,12 +379,17 @@ func (d Databases) follow(ctx context.Context, rule shardmap.Rule, gone bool) er
 		if err != nil {
 			return err
 		}
-		if timers == 0 && seen == 0 && waiting == "" {
-			if err := d.lettersFollow(ctx, rule); err != nil { // none comes to be any more
+		switch none := timers == 0 && seen == 0 && waiting == ""; {
+		case none && looked:
+			return errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
+		case none: // no letter and no ended task comes to be any more
+			if err := errors.Join(d.lettersFollow(ctx, rule), d.historyFollows(ctx, rule)); err != nil {
 				return err
 			}
-			return errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
+			looked = true
+			continue
 		}
+		looked = false
 		if err := loop.Rest(ctx, followRest); err != nil {
 			return err
 		}
@@ -338,19 +404,25 @@ func (d Databases) Pull(ctx context.Context, rule shardmap.Rule, idents [][16]by
 	if !there {
 		return false, ErrFormerAway
 	}
-	left, err := former.intake().Remains(ctx, following(rule), idents, rule.Matches)
-	if err != nil {
-		return false, err
-	}
-	if !left.None() {
+	var left intake.Remains
+	for range 3 {
+		var err error
+		if left, err = former.intake().Remains(ctx, following(rule), idents, rule.Matches); err != nil {
+			return false, err
+		}
+		if left.None() {
+			break
+		}
 		if _, err := d.leaveTimers(ctx, rule, left.Timers); err != nil {
 			return false, err
 		}
 		if _, err := d.leaveTasks(ctx, rule, left.Seqs); err != nil {
 			return false, err
 		}
-		if left, err = former.intake().Remains(ctx, following(rule), idents, rule.Matches); err != nil {
-			return false, err
+		if len(left.Timers) == 0 { // it would make its ended runs again
+			if err := d.leaveEnded(ctx, rule, left.Ended); err != nil {
+				return false, err
+			}
 		}
 	}
 	if left.Wait || !left.None() {
@@ -404,7 +476,12 @@ func (d Databases) Progress(ctx context.Context, m shardmap.Map) (*Progress, err
 			break
 		}
 	}
-	return out, nil
+	looked := 0
+	return out, d.eachEnded(ctx, *rule, func(page []int64) (bool, error) {
+		out.Total += int64(len(page))
+		looked += look.ListExamined
+		return looked < countedLeft, nil
+	})
 }
 
 // Forget deletes what left a database longer ago than that, and has arrived. Until then another

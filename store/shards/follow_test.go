@@ -149,7 +149,7 @@ func TestAMoveWaitsForPublishedCancels(t *testing.T) {
 	ends := func(context.Context) (map[shardmap.Partition]int64, error) {
 		return map[shardmap.Partition]int64{{Topic: "in", TopicID: [16]byte{1}}: end}, nil
 	}
-	bound, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	bound, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err := d.MoveBehind(bound, orders, ends)
 	require.ErrorIs(t, err, shards.ErrMoving)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/notyet/notyet/internal/loop"
@@ -25,6 +26,10 @@ const (
 	moveFor = 5 * time.Second
 	// restFor limits how long none of the targets' tasks is delivered because of a move that fails.
 	restFor = 2 * time.Second
+	// movedBy is how long an announcement without a sign of its mover's life stands, and signEvery the
+	// time between two signs.
+	movedBy   = 3 * time.Second
+	signEvery = 500 * time.Millisecond
 	// moveLook is the time between two looks at how far a database has come.
 	moveLook = 20 * time.Millisecond
 )
@@ -139,6 +144,7 @@ func (d Databases) MoveBehind(ctx context.Context, rule shardmap.Rule, cancels E
 	rule.N, rule.Token = len(maps[rule.Former].Rules)+1, token()
 	bound, cancel := context.WithTimeout(ctx, moveFor)
 	defer cancel()
+	defer d.showSigns(bound, rule)()
 	held, asked, err := d.move(bound, rule, maps[rule.Former], cancels)
 	if err != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveFor)
@@ -309,9 +315,21 @@ func (d Databases) retract(ctx context.Context, rule shardmap.Rule) (failed erro
 	return failed
 }
 
-// Tend brings the copies together: each takes the rules of the others. An announcement from long
-// ago is taken back: the mover may have died. Each service tends its databases again and again,
-// and before its scanners begin.
+// showSigns shows, where a rule is announced, that its mover lives, until the caller ends it.
+func (d Databases) showSigns(ctx context.Context, rule shardmap.Rule) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	for _, n := range []int{shardmap.Home, rule.Shard, rule.Former} {
+		if s, there := d[n]; there {
+			work.Go(func() { loop.Every(ctx, signEvery, func(ctx context.Context) { _ = s.sign(ctx, rule.Token) }) }) // without one it is taken back
+		}
+	}
+	return func() { cancel(); work.Wait() }
+}
+
+// Tend brings the copies together: each takes the rules of the others. An announcement without a
+// sign of life is taken back: the mover may have died. Each service tends its databases again and
+// again, and before its scanners begin.
 func (d Databases) Tend(ctx context.Context) error {
 	maps, err := d.Maps(ctx)
 	if err != nil {
@@ -334,7 +352,7 @@ func (d Databases) Tend(ctx context.Context) error {
 		}
 		if age, there, err := d[n].announcedFor(ctx, rule.Token); err != nil {
 			return err
-		} else if there && (age > 2*moveFor.Milliseconds() || age < -moveFor.Milliseconds()) {
+		} else if there && (age > movedBy.Milliseconds() || age < -moveFor.Milliseconds()) {
 			if gone, err := d.withdraw(ctx, *rule); err != nil || gone {
 				return err
 			}

@@ -79,6 +79,7 @@ func (d Databases) removeOnce(ctx context.Context, n int, forget bool) error {
 	rule.N, rule.Token = len(m.Rules)+1, token()
 	bound, cancel := context.WithTimeout(ctx, moveFor)
 	defer cancel()
+	defer d.showSigns(bound, rule)()
 	if err = d.comeToRemoval(bound, rule, m.Version); err != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveFor)
 		defer cancel()

@@ -278,7 +278,17 @@ func (s Shards) Followed(ctx context.Context, token string) error {
 	}), "noting that all tasks have followed")
 }
 
-// announcedFor returns for how many ms a rule has been announced here; false: it is not.
+// sign shows that the mover of an announced rule lives.
+func (s Shards) sign(ctx context.Context, token string) error {
+	now, err := s.h.Time(ctx)
+	if err == nil {
+		_, err = s.h.Exec(ctx, "UPDATE homes SET announced = ? WHERE token = ? AND held = 0", now.UnixMilli(), []byte(token))
+	}
+	return err
+}
+
+// announcedFor returns for how many ms a rule has been announced here without a sign of its mover's
+// life; false: it is not.
 func (s Shards) announcedFor(ctx context.Context, token string) (int64, bool, error) {
 	now, err := s.h.Time(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/notyet/notyet/test/mysqltest"
 )
 
-func migrated(t *testing.T, cfg store.Config) *store.Store {
+func migrated(t testing.TB, cfg store.Config) *store.Store {
 	st, err := store.Open(t.Context(), cfg, zap.NewNop())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = st.Close() })
@@ -40,7 +40,7 @@ type databases struct {
 	ahead   time.Duration // of the clocks
 }
 
-func open(t *testing.T, n int) *databases {
+func open(t testing.TB, n int) *databases {
 	d := &databases{Databases: shards.Databases{}}
 	for i := range n {
 		st := d.one(t)
@@ -52,7 +52,7 @@ func open(t *testing.T, n int) *databases {
 }
 
 // one makes an empty database.
-func (d *databases) one(t *testing.T) *store.Store {
+func (d *databases) one(t testing.TB) *store.Store {
 	cfg := store.Config{DSN: "sqlite:" + t.TempDir() + "/notyet.db", Clock: func() time.Time { return time.UnixMilli(1_700_000_000_000).Add(d.ahead) }}
 	if os.Getenv("NOTYET_MYSQL_DSN") != "" {
 		cfg.DSN = mysqltest.Fresh(t)
@@ -60,7 +60,7 @@ func (d *databases) one(t *testing.T) *store.Store {
 	return migrated(t, cfg)
 }
 
-func (d *databases) store(t *testing.T, n int, mapped int64, changes ...task.Change) error {
+func (d *databases) store(t testing.TB, n int, mapped int64, changes ...task.Change) error {
 	src := &d.sources[n]
 	to := src.Next + int64(max(len(changes), 1))
 	b := intake.Batch{Advance: []intake.Advance{{Source: src.ID, From: src.Next, To: to}}, Changes: changes, Map: mapped}
@@ -74,13 +74,13 @@ func (d *databases) store(t *testing.T, n int, mapped int64, changes ...task.Cha
 	return err
 }
 
-func (d *databases) schedule(t *testing.T, n int, topic string) {
+func (d *databases) schedule(t testing.TB, n int, topic string) {
 	src := d.sources[n]
 	r := &schemas.Request{Topic: topic, ID: "a", GivenID: true, Version: schemas.NoVersion, Due: 1_700_003_600_000, Settings: schemas.DefaultSettings()}
 	require.NoError(t, d.store(t, n, 0, task.Change{Seq: task.Seq(src.ID, src.Next), Request: r}))
 }
 
-func (d *databases) rules(t *testing.T, n int) []shardmap.Rule {
+func (d *databases) rules(t testing.TB, n int) []shardmap.Rule {
 	m, err := d.Databases[n].Map(t.Context())
 	require.NoError(t, err)
 	return m.Rules
@@ -215,7 +215,7 @@ func TestATimerThatIsAskedFor(t *testing.T) {
 func TestAFormerHomeThatIsBehindIsWaitedFor(t *testing.T) {
 	d := open(t, 2)
 	require.NoError(t, d.store(t, 1, 1))
-	bound, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	bound, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err := d.Move(bound, orders)
 	require.ErrorContains(t, err, "database 0 has stored in/0 up to offset 0, and 1 is needed")
