@@ -100,11 +100,15 @@ func (w *world) history(begin, end time.Time) *history.History {
 	if w.quota.Reject || w.quota.UnknownTargets > 0 {
 		w.markRejected(h)
 	}
-	letters, err := lettertest.All(context.Background(), letters.New(w.admin), letters.Filter{Limit: 100_000})
-	if err != nil {
-		w.find("sim", "reading the dead letters: %v", err)
+	var dead []task.DeadLetter
+	for _, c := range w.cells {
+		some, err := lettertest.All(context.Background(), letters.New(c.admin), letters.Filter{Limit: 100_000})
+		if err != nil {
+			w.find("sim", "reading the dead letters: %v", err)
+		}
+		dead = append(dead, some...)
 	}
-	for _, d := range letters {
+	for _, d := range dead {
 		if isOrigin(d.Topic) || d.Topic == strangerIntake || d.Topic == replayedTopic || isTenants(d.TaskID) {
 			continue
 		}
@@ -234,6 +238,9 @@ func (w *world) sampleOffsets(ctx context.Context) {
 // atRest is what the index and the database hold, with nothing under way.
 func (w *world) atRest(ctx context.Context) (history.Rest, error) {
 	r := history.Rest{Until: time.Now().Add(w.scanner.Window - min(5*time.Minute, w.scanner.Window/2)).UnixMilli()}
+	if w.several > 0 {
+		return w.allAtRest(ctx, r)
+	}
 	slots, err := w.admin.Slots(ctx)
 	if err != nil {
 		return r, err
@@ -243,7 +250,7 @@ func (w *world) atRest(ctx context.Context) (history.Rest, error) {
 		return r, err
 	}
 	defer ix.Close()
-	rows, err := w.rows(ctx, "SELECT t.slot, t.pos, t.seq, t.topic, t.id FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done")
+	rows, err := w.cells[0].rows(ctx, "SELECT t.slot, t.pos, t.seq, t.topic, t.id FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done")
 	if err != nil {
 		return r, err
 	}

@@ -22,6 +22,7 @@
 //	walks.go      lists that are read page by page while slots change
 //	replays.go    dead letters that are replayed
 //	lost.go       a process that loses a server alone
+//	several.go    further databases of the installation, and targets that move between them
 //	edges.go      transactions on the intake, offsets committed to Kafka, runs that wait for reports
 //	setback.go    a database that forgets its last commits
 //	restored.go   a database of which an older state is put in

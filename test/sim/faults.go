@@ -138,7 +138,11 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 	if r.IntN(4) == 0 {
 		return w.topicTrouble(r, t)
 	}
-	s := []*server{w.db.server, w.db.server, w.kafkaSrv, w.indexSrv, w.electionSrv}[r.IntN(5)]
+	servers := []*server{w.db.server, w.db.server, w.kafkaSrv, w.indexSrv, w.electionSrv}
+	for _, c := range w.cells[1:] {
+		servers = append(servers, c.db.server, c.db.server)
+	}
+	s := servers[r.IntN(len(servers))]
 	var c condition
 	t.kind, c = drawCondition(r)
 	t.gentle = s == w.db.server && c.delay > 0 && c.delay < 10*time.Millisecond
@@ -152,7 +156,12 @@ func (w *world) serverTrouble(r *rand.Rand, at time.Duration) trouble {
 	t.end = func() { s.set(condition{}) }
 	if s == w.indexSrv && r.IntN(3) == 0 {
 		end := t.end
-		t.end = func() { w.memory.Flush(); end() }
+		t.end = func() {
+			for _, c := range w.cells {
+				c.memory.Flush()
+			}
+			end()
+		}
 	}
 	return t
 }
@@ -343,6 +352,9 @@ func (w *world) heal() {
 
 func (w *world) servers() []*server {
 	all := []*server{w.db.server, w.kafkaSrv, w.indexSrv, w.electionSrv, w.receivers}
+	for _, c := range w.cells[1:] {
+		all = append(all, c.db.server)
+	}
 	for _, n := range w.nodes {
 		if n.disk != nil {
 			all = append(all, n.disk)

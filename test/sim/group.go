@@ -20,13 +20,15 @@ const (
 func (w *world) expire(client string) {
 	for range 5 {
 		time.Sleep(groupSession)
-		group, err := w.group(context.Background())
-		if err != nil {
-			return // the run is over
-		}
-		for _, m := range group.Members {
-			if m.ClientID == client {
-				w.leaveGroup(context.Background(), m.MemberID)
+		for _, c := range w.cells {
+			group, err := w.group(context.Background(), c.group())
+			if err != nil {
+				return // the run is over
+			}
+			for _, m := range group.Members {
+				if m.ClientID == client {
+					w.leaveGroup(context.Background(), c.group(), m.MemberID)
+				}
 			}
 		}
 	}
@@ -35,10 +37,10 @@ func (w *world) expire(client string) {
 // endRebalances ends a rebalance of the scanners' group that lasts longer than Kafka allows. Kafka goes on without the members that have
 // not joined when the rebalance timeout is over. kfake begins that time again with each member that joins, and does not count a member
 // that joins again after its sync went unanswered: three members that ask in turn, each until it gives up, wait for each other for ever.
-func (w *world) endRebalances(ctx context.Context) {
+func (w *world) endRebalances(ctx context.Context, of string) {
 	since := time.Now()
 	for pause(ctx, 2*time.Second) == nil {
-		group, err := w.group(ctx)
+		group, err := w.group(ctx, of)
 		if err != nil || group.State != "PreparingRebalance" {
 			since = time.Now()
 			continue
@@ -48,19 +50,19 @@ func (w *world) endRebalances(ctx context.Context) {
 		}
 		w.note("the group's rebalance lasts longer than Kafka lets it: its members have to join again")
 		for _, m := range group.Members {
-			w.leaveGroup(ctx, m.MemberID)
+			w.leaveGroup(ctx, of, m.MemberID)
 		}
 	}
 }
 
-func (w *world) group(ctx context.Context) (kadm.DescribedGroup, error) {
-	groups, err := kadm.NewClient(w.client).DescribeGroups(ctx, scannerGroup)
-	return groups[scannerGroup], err
+func (w *world) group(ctx context.Context, name string) (kadm.DescribedGroup, error) {
+	groups, err := kadm.NewClient(w.client).DescribeGroups(ctx, name)
+	return groups[name], err
 }
 
-func (w *world) leaveGroup(ctx context.Context, id string) {
+func (w *world) leaveGroup(ctx context.Context, group, id string) {
 	leave := kmsg.NewPtrLeaveGroupRequest()
-	leave.Group, leave.MemberID = scannerGroup, id
+	leave.Group, leave.MemberID = group, id
 	member := kmsg.NewLeaveGroupRequestMember()
 	member.MemberID = id
 	leave.Members = append(leave.Members, member)

@@ -32,7 +32,11 @@ type nearFuture interface {
 }
 
 // near is a process's way to what is next.
-func (w *world) near(p *process, st *store.Store, log *zap.Logger) (nearFuture, error) {
+func (n *node) near(p *process, st *store.Store, log *zap.Logger) (nearFuture, error) {
+	w := n.w
+	if w.several > 0 {
+		return n.cell.index(p), nil
+	}
 	if w.alone {
 		return woken{Database: index.NewDatabase(st, kafka.Config{}, schemas.TopicWakes, "", log), by: hints{m: w.memory, s: w.kafkaSrv, p: p}}, nil
 	}

@@ -61,12 +61,12 @@ func (w *world) noteHeld() time.Duration {
 // recallTime is how long it takes to call back what is held: a few at a time, an eighth of what may be staged, and each of them is
 // claimed again, which takes up to one and a half look-aheads.
 func (w *world) recallTime() time.Duration {
-	held := w.countRows("SELECT COUNT(*) FROM tasks WHERE pos >= ?", task.Held(0))
+	held := w.countAll("SELECT COUNT(*) FROM tasks WHERE pos >= ?", task.Held(0))
 	return time.Duration(held/int64(max(w.dispatcher.StageTasks/8, 1))) * w.dispatcher.LookAhead * 3 / 2
 }
 
 func (w *world) left() int64 {
-	return w.countRows(`SELECT (SELECT COUNT(*) FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND (t.pos < ? OR t.pos >= ?))
+	return w.countAll(`SELECT (SELECT COUNT(*) FROM tasks t JOIN slots s ON s.slot = t.slot WHERE t.pos > s.done AND (t.pos < ? OR t.pos >= ?))
 		+ (SELECT COUNT(*) FROM outbox) + (SELECT COUNT(*) FROM waiting)`, time.Now().Add(soon).UnixMilli(), task.Held(0))
 }
 
@@ -89,6 +89,9 @@ func (w *world) ends(topics ...string) (n int64) {
 }
 
 func (w *world) lag() (n int64) {
+	if w.several > 0 {
+		return w.lagOfAll()
+	}
 	apart, others := w.tenant.intakes(), int64(0) // no transaction is there
 	if w.strange > 0 {
 		apart = append(apart, strangerIntake)
@@ -130,8 +133,8 @@ func (w *world) rest() {
 	}
 }
 
-func (w *world) rows(ctx context.Context, query string) (out []history.Pending, err error) {
-	rows, err := w.looks.QueryContext(ctx, query)
+func (c *cell) rows(ctx context.Context, query string) (out []history.Pending, err error) {
+	rows, err := c.looks.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +169,7 @@ func (w *world) watchCalls(ctx context.Context) {
 	if w.forgets || w.column < maxBlob || w.madeUp > 0 || w.tenant.attacks() { // thousands of requests, or hundreds of topics, at one instant are work
 		most *= 4
 	}
-	if len(w.growth) > 0 { // splits and moves go in steps of a few tasks
+	if len(w.growth) > 0 || w.several > 0 { // splits and moves go in steps of a few tasks
 		most *= 2
 	}
 	counts := map[caller]*count{}

@@ -30,7 +30,8 @@ type node struct {
 	busy  busyLock   // held by whoever is breaking it
 	runs  int        // process starts
 	disk  *server    // of its send log
-	apart *database  // its own: see beside.go and rehearsal.go; nil: everybody's
+	apart *database  // its own: see beside.go and rehearsal.go; nil: its cell's
+	cell  *cell
 
 	pausing chan struct{} // closed when its next start is paused, once it has compared the copies; nil: it is not
 }
@@ -74,13 +75,13 @@ func (n *node) supervise(r *running) error {
 }
 
 func (n *node) serve(r *running) (err error) {
-	w, log, db := n.w, n.w.story.logger(n.name), cmp.Or(n.apart, n.w.db)
-	st, err := store.Open(r.ctx, store.Config{Connector: db.of(r.process), MaxConns: 8, Clock: w.db.clock, Life: lifeOf}, log)
+	w, log, db := n.w, n.w.story.logger(n.name), cmp.Or(n.apart, n.cell.db)
+	st, err := store.Open(r.ctx, store.Config{Connector: db.of(r.process), MaxConns: 8, Clock: n.cell.db.clock, Life: lifeOf}, log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = st.Close() }()
-	ix, err := w.near(r.process, st, log)
+	ix, err := n.near(r.process, st, log)
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,9 @@ func (n *node) serve(r *running) (err error) {
 	if n.scans {
 		reg := prometheus.NewRegistry()
 		r.gauges.Store(reg)
-		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: reg, Log: log}, w.scanner)
+		cfg, end := n.sharing(r, st, log)
+		defer end()
+		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: reg, Log: log}, cfg)
 		if err != nil {
 			return err
 		}
@@ -136,7 +139,7 @@ func (n *node) dispatch(r *running, g *guard, kcfg kafka.Config, st *store.Store
 	if err != nil {
 		return err
 	}
-	members, end, err := n.w.source(r.process, n.name, start, before, st, log)
+	members, end, err := n.source(r.process, start, before, st, log)
 	if err != nil {
 		return err
 	}

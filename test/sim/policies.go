@@ -13,7 +13,7 @@ import (
 // take nothing for minutes, the checker would lay their lateness at the door of a policy that is long over.
 func (w *world) policies() (all []trouble) {
 	r := rand.New(rand.NewPCG(w.seed, 9))
-	if r.IntN(3) > 0 || w.hush != hushNone || w.stays != nil {
+	if r.IntN(3) > 0 || w.hush != hushNone || w.stays != nil || w.several > 0 {
 		return nil
 	}
 	for _, topic := range []string{plainTopics[0], plainTopics[1], floodTopic, ackTopic} {

@@ -138,8 +138,8 @@ func (w *world) copyToRehearse() {
 	}
 	s.kept.known = intake.InUse(all)
 	s.nodes = []*node{
-		{w: w, busy: make(busyLock, 1), name: "scanner-copy", scans: true, apart: db},
-		{w: w, busy: make(busyLock, 1), name: "dispatcher-copy", disk: newServer("send log of dispatcher-copy", w.seed+20), apart: db},
+		{w: w, cell: w.cells[0], busy: make(busyLock, 1), name: "scanner-copy", scans: true, apart: db},
+		{w: w, cell: w.cells[0], busy: make(busyLock, 1), name: "dispatcher-copy", disk: newServer("send log of dispatcher-copy", w.seed+20), apart: db},
 	}
 	watching, over := context.WithCancel(ctx)
 	s.over = over

@@ -34,8 +34,10 @@ func runSeed(t *testing.T, p plan) (out Outcome) {
 	dir, err := os.MkdirTemp(memory(), "notyet-sim")
 	require.NoError(t, err)
 	defer func() { _ = os.RemoveAll(dir) }()
-	_, err = template(p.slots)
-	require.NoError(t, err)
+	for n := range p.several + 1 {
+		_, err = template(p.slots, n)
+		require.NoError(t, err)
+	}
 	var pulse atomic.Int64
 	defer watch(p.seed, pulse.Load)()
 	synctest.Test(t, func(t *testing.T) {

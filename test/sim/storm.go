@@ -38,7 +38,7 @@ func (w *world) look(ctx context.Context, all []planned) {
 	for i := 0; len(all) > 0 && pause(ctx, 70*time.Millisecond) == nil; i++ {
 		o := &all[i*7%len(all)].op
 		l := history.Look{Topic: o.Topic, ID: o.ID, Call: time.Now().UnixMilli(), Version: -1}
-		v, err := look.New(w.admin).Get(ctx, o.Topic, o.ID)
+		v, err := w.get(ctx, o.Topic, o.ID)
 		l.Return = time.Now().UnixMilli()
 		switch {
 		case errors.Is(err, look.ErrNotFound):

@@ -32,7 +32,7 @@ func quietly(t *testing.T, begin time.Time, cfg dispatcher.Config, script func(w
 	dir, err := os.MkdirTemp(memory(), "notyet-sim")
 	require.NoError(t, err)
 	defer func() { _ = os.RemoveAll(dir) }()
-	_, err = template(p.slots)
+	_, err = template(p.slots, 0)
 	require.NoError(t, err)
 	var pulse atomic.Int64
 	synctest.Test(t, func(t *testing.T) {

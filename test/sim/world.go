@@ -22,7 +22,6 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/test/chaos/check"
 	"github.com/notyet/notyet/test/chaos/history"
 	"github.com/notyet/notyet/test/memindex"
@@ -101,8 +100,10 @@ type world struct {
 	looks       *sql.DB                // likewise, for the judge's own questions
 	client      *kgo.Client            // likewise
 
-	nodes []*node
-	stays *node // it stays with the original when the others go on with a copy; nil: nobody does
+	cells  []*cell // the first has w.db
+	nodes  []*node
+	moving sync.WaitGroup // the operator who moves targets
+	stays  *node          // it stays with the original when the others go on with a copy; nil: nobody does
 
 	mu           sync.Mutex
 	retries      []time.Time // when second attempts are due
@@ -133,11 +134,11 @@ type Outcome struct {
 	Linear, Undecided int // identities whose history one order explains, and those without a verdict
 }
 
-// templates are databases that are migrated, by their number of slots; worlds begin with a copy.
+// templates are databases that are migrated, by their number of slots, and their own; worlds begin with a copy.
 var templates sync.Map
 
-func template(slots int) ([]byte, error) {
-	if data, ok := templates.Load(slots); ok {
+func template(slots, n int) ([]byte, error) {
+	if data, ok := templates.Load([2]int{slots, n}); ok {
 		return data.([]byte), nil
 	}
 	dir, err := os.MkdirTemp(memory(), "notyet-sim-template")
@@ -157,7 +158,7 @@ func template(slots int) ([]byte, error) {
 		return nil, err
 	}
 	data, err := os.ReadFile(path)
-	templates.Store(slots, data)
+	templates.Store([2]int{slots, n}, data)
 	return data, err
 }
 
@@ -172,7 +173,7 @@ func memory() string {
 func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 	w := &world{plan: p, dir: dir, pulse: pulse, start: time.Now(), rec: &history.Recorder{}, replayed: map[int64]bool{}, oneMore: map[string]bool{}, prompts: prompts{due: map[string]int64{}, came: map[string]int64{}}, links: map[*server]map[*link]bool{}}
 	w.story = newStory(w.start)
-	data, err := template(p.slots)
+	data, err := template(p.slots, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +185,7 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		return nil, err
 	}
 	w.db.latency, w.db.column = p.latency, p.column
-	if p.seed >= aimedSeeds {
+	if p.seed >= aimedSeeds && p.several == 0 {
 		w.truth = newTruth(w.find, w.db.clock, p.dispatcher.Retention)
 		w.db.truth = w.truth
 	}
@@ -224,36 +225,27 @@ func newWorld(p plan, dir string, pulse *atomic.Int64) (*world, error) {
 		return nil, err
 	}
 	w.electionSrv = newServer("election", p.seed+3)
-	w.electorate = newElectorate(w.electionSrv, p.session, w.countSlots, w.nextEpoch)
+	w.electorate = newElectorate(w.electionSrv, p.session, w.db.countSlots(w.admin), w.db.nextEpoch(w.admin))
 	if p.zookeeper {
 		if err := w.startZooKeeper(); err != nil {
 			return nil, err
 		}
 	}
-	for i := range p.scanners {
-		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("scanner-%d", i), scans: true})
+	w.cells = []*cell{{w: w, db: w.db, admin: w.admin, looks: w.looks, memory: w.memory, electorate: w.electorate}}
+	if err := w.furtherCells(); err != nil {
+		return nil, err
 	}
-	for i := range p.dispatchers {
-		w.nodes = append(w.nodes, &node{w: w, busy: make(busyLock, 1), name: fmt.Sprintf("dispatcher-%d", i), disk: newServer(fmt.Sprintf("send log of dispatcher-%d", i), p.seed+10+uint64(i))})
+	for _, c := range w.cells {
+		for i := range p.scanners {
+			w.nodes = append(w.nodes, &node{w: w, cell: c, busy: make(busyLock, 1), name: fmt.Sprintf("scanner%s-%d", c.suffix(), i), scans: true})
+		}
+		for i := range p.dispatchers {
+			name := fmt.Sprintf("dispatcher%s-%d", c.suffix(), i)
+			w.nodes = append(w.nodes, &node{w: w, cell: c, busy: make(busyLock, 1), name: name, disk: newServer("send log of "+name, p.seed+10+uint64(i)+100*uint64(c.n))})
+		}
 	}
 	w.leaveBehind()
 	return w, nil
-}
-
-// countSlots is the leader's other question.
-func (w *world) countSlots() (int, error) {
-	if c := w.db.state(nil); c.frozen || c.mute || c.refuse {
-		return 0, errRefused
-	}
-	return w.admin.SlotCount(context.Background())
-}
-
-// nextEpoch is the leader's question: it needs a database that answers.
-func (w *world) nextEpoch(ctx context.Context) (int64, error) {
-	if c := w.db.state(nil); c.frozen || c.mute || c.refuse {
-		return 0, errRefused
-	}
-	return intake.New(w.admin).Line().NextEpoch(ctx)
 }
 
 func (w *world) link(l *link) {
@@ -315,11 +307,13 @@ func (w *world) run() (out Outcome) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var helpers sync.WaitGroup
 	w.seen = w.observe()
-	helpers.Go(func() { w.electorate.run(ctx) })
+	for _, c := range w.cells {
+		helpers.Go(func() { c.electorate.run(ctx) })
+		helpers.Go(func() { w.endRebalances(ctx, c.group()) })
+	}
 	helpers.Go(func() { w.sample(ctx) })
 	helpers.Go(func() { w.watchCalls(ctx) })
 	helpers.Go(func() { w.watchRequired(ctx) })
-	helpers.Go(func() { w.endRebalances(ctx) })
 	helpers.Go(func() {
 		for pause(ctx, 100*time.Millisecond) == nil {
 			w.pulse.Add(1)
@@ -344,6 +338,7 @@ func (w *world) run() (out Outcome) {
 	w.watchBound(begin)
 	w.attackAll(begin)
 	w.setSlots(ctx)
+	w.moveTargets(begin)
 	helpers.Go(w.callTrouble)
 	if w.stepsBack > 0 {
 		time.AfterFunc(w.load/2, func() {
@@ -359,7 +354,9 @@ func (w *world) run() (out Outcome) {
 	w.swept.asking.Wait()
 	w.walking.Wait()
 	w.replaying.Wait()
+	w.targetsMoved()
 	w.drain()
+	w.broughtHome()
 	w.grown()
 	w.rest()
 	w.settled()
@@ -404,8 +401,10 @@ func (w *world) close() {
 	w.seen.close()
 	_ = w.calls.receiver.Close()
 	w.client.Close()
-	_ = w.looks.Close()
-	_ = w.admin.Close()
+	for _, c := range w.cells {
+		_ = c.looks.Close()
+		_ = c.admin.Close()
+	}
 	w.cluster.Close()
 	if w.redis != nil {
 		w.redis.Close()

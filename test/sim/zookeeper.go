@@ -23,7 +23,11 @@ func (w *world) startZooKeeper() (err error) {
 }
 
 // source is a process start's part in the election; ended are the process starts before, which have ended. Close it when it has ended.
-func (w *world) source(p *process, id, start string, ended []string, st *store.Store, log *zap.Logger) (members election.Source, end func(), err error) {
+func (n *node) source(p *process, start string, ended []string, st *store.Store, log *zap.Logger) (members election.Source, end func(), err error) {
+	w, id := n.w, n.name
+	if w.several > 0 {
+		return watched{Source: n.cell.electorate.member(p, id), p: p, spin: &spin{find: w.find}}, func() {}, nil
+	}
 	if w.alone {
 		roll := st.Roll()
 		m, err := election.NewDatabase(w.can(election.Config{MemberID: id, Instance: start, Ended: ended, SessionTimeout: w.session, Slots: st.SlotCount}, st), roll, intake.New(st).Line(), log)
@@ -77,7 +81,7 @@ func (w *world) moveSlots(seed uint64) {
 		return // a member that is paused, or does not reach the database, loses them
 	}
 	if w.zookeeper == nil {
-		w.electorate.shuffle(seed)
+		w.cells[seed%uint64(len(w.cells))].electorate.shuffle(seed)
 		return
 	}
 	if live := w.zookeeper.Sessions(); len(live) > 0 {
