@@ -5,7 +5,7 @@ import "fmt"
 // DeadLetter is a task or a request that notyet has given up on, with the cause.
 type DeadLetter struct {
 	ID         int64  `json:"id"`
-	Seq        int64  `json:"-"`
+	Seq        int64  `json:"-" cbor:"seq"`
 	Kind       string `json:"kind"`
 	Topic      string `json:"topic"` // the target; of a rejected request that may not speak for one, its intake
 	TaskID     string `json:"task_id"`
@@ -16,7 +16,7 @@ type DeadLetter struct {
 	DiedAt     int64  `json:"died_at"`
 	ReplayedAt int64  `json:"replayed_at"` // 0: not replayed
 	ReplayedBy string `json:"replayed_by,omitempty"`
-	Body       []byte `json:"-"` // schemas.EncodeBody
+	Body       []byte `json:"-" cbor:"body"` // schemas.EncodeBody
 }
 
 // Exhausted is why a task died after its last attempt.

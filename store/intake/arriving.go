@@ -1,14 +1,14 @@
 package intake
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
@@ -39,6 +39,9 @@ func (in Moves) Arrive(ctx context.Context, f Following, page []Leaver) (added [
 	return added, wrap.Err(err, "storing %d tasks that follow their targets", len(page))
 }
 
+// decoding is of what has left. Names may be any bytes.
+var decoding, _ = cbor.DecOptions{UTF8: cbor.UTF8DecodeInvalid}.DecMode()
+
 // arrival is the work of a transaction in which tasks come from another database.
 type arrival struct{ *work }
 
@@ -57,7 +60,7 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 	var waiting []leaver
 	for _, row := range page {
 		var l leaver
-		if err := gob.NewDecoder(bytes.NewReader(row.data)).Decode(&l); err != nil {
+		if err := decoding.Unmarshal(row.data, &l); err != nil {
 			return nil, fmt.Errorf("decoding what has left: %w", err)
 		}
 		switch {

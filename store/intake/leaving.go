@@ -1,16 +1,16 @@
 package intake
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/handle"
@@ -254,11 +254,11 @@ func (in Moves) takeWaiting(ctx context.Context, tx *sql.Tx, rows []*task.Task) 
 func insertLeavers(ctx context.Context, tx *sql.Tx, f Following, last, now int64, left []leaver) error {
 	rows := make([]Leaver, len(left))
 	for i, l := range left {
-		var b bytes.Buffer
-		if err := gob.NewEncoder(&b).Encode(l); err != nil { // not JSON: names may be any bytes
+		data, err := cbor.Marshal(l)
+		if err != nil {
 			return fmt.Errorf("encoding what leaves: %w", err)
 		}
-		rows[i] = Leaver{last + int64(i) + 1, b.Bytes()}
+		rows[i] = Leaver{last + int64(i) + 1, data}
 	}
 	return tables.Pieces(rows, func(l Leaver) int { return len(l.data) }, func(part []Leaver) error {
 		a := make([]any, 0, 4*len(part))

@@ -245,8 +245,8 @@ func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*t
 	return lacking, here, nil
 }
 
-// withTimers leaves out the runs that left with a timer that did not come: a later one is here, which
-// knows what became of them.
+// withTimers leaves out the runs that left with a timer that did not come: a later one is here,
+// which knows what became of them.
 func withTimers(all []leaver, here map[[16]byte]*task.Timer) (tasks []*task.Task) {
 	for _, l := range all {
 		t := here[task.TimerOf(l.Task.Topic, l.Task.ID)]

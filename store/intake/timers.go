@@ -142,7 +142,9 @@ func (w *work) readPending(ctx context.Context) error {
 		return errMerging
 	}
 	slices.SortFunc(keys, compareKeys)
-	rows, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, t *task.Task) error { return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due, &t.Topic, &t.ID) },
+	rows, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, t *task.Task) error {
+		return r.Scan(&t.Seq, &t.Slot, &t.Pos, &t.State, &t.Due, &t.Topic, &t.ID)
+	},
 		"SELECT seq, slot, pos, state, due, topic, id FROM tasks WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
 	for _, t := range rows {
 		if task.IsRun(t.Seq) { // otherwise a caller has put a task of its own there

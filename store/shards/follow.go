@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
@@ -22,8 +24,8 @@ const (
 	// The others have that time to follow.
 	nearAhead = 15 * time.Second
 	// nearLeast and nearFor are for targets with thousands of tasks due a second: those up to
-	// nearLeast ahead leave in any case, and further ones for nearFor. Tasks follow faster than they
-	// fall due, the nearest first.
+	// nearLeast ahead leave in any case, and further ones for nearFor. The nearest come first, and
+	// faster than they fall due.
 	nearLeast = 3 * time.Second
 	nearFor   = 500 * time.Millisecond
 	// followPage is how many tasks are looked for at a time.
@@ -40,11 +42,11 @@ func following(r shardmap.Rule) intake.Following { return intake.Following{N: r.
 func (s Shards) intake() intake.Moves { return intake.Moves{Intake: intake.New(s.h.Ref())} }
 
 // takeOut takes tasks of the targets out of the former home's line, the nearest first. ahead bounds
-// how far ahead they are due; 0: all. It ships each page if they follow. It returns how
-// many tasks left the line, and how many it saw.
+// how far ahead they are due; 0: all. If they follow, each page is shipped. It returns how many
+// tasks left the line, and how many it saw.
 func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.Duration) (taken, seen int, err error) {
 	former, began := d[rule.Former], time.Now()
-	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: 4 * followPage}
+	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: 2 * followPage}
 	now := time.Time{}
 	if ahead > 0 {
 		if now, err = former.h.Time(ctx); err != nil {
@@ -52,30 +54,55 @@ func (d Databases) takeOut(ctx context.Context, rule shardmap.Rule, ahead time.D
 		}
 		f.To = now.Add(ahead).UnixMilli()
 	}
-	for {
-		page, err := look.New(former.h.Ref()).List(ctx, f)
-		if err != nil {
-			return taken, seen, err
-		}
-		seqs := make([]int64, len(page.Tasks))
-		for i, t := range page.Tasks {
-			seqs[i] = t.Seq
-		}
-		seen += len(seqs)
-		if len(seqs) > 0 {
-			n, err := d.leaveTasks(ctx, rule, seqs)
-			if taken += n; err != nil {
-				return taken, seen, err
+	err = d.shipping(ctx, rule, func(ctx context.Context, left func()) error {
+		for {
+			page, err := look.New(former.h.Ref()).List(ctx, f)
+			if err != nil {
+				return err
+			}
+			seqs := make([]int64, len(page.Tasks))
+			for i, t := range page.Tasks {
+				seqs[i] = t.Seq
+			}
+			seen += len(seqs)
+			if len(seqs) > 0 {
+				n, err := d.leaveTasks(ctx, rule, seqs)
+				if taken += n; err != nil {
+					return err
+				}
+			}
+			left()
+			f.After = page.More
+			if f.After == nil || ahead > 0 && time.Since(began) > nearFor && f.After.Pos > now.Add(nearLeast).UnixMilli() {
+				return nil
 			}
 		}
-		if err := d.shipLeft(ctx, rule); err != nil {
-			return taken, seen, err
+	})
+	return taken, seen, err
+}
+
+// shipping has pages leave, each while the one before it is shipped. out says that one has left.
+func (d Databases) shipping(ctx context.Context, rule shardmap.Rule, out func(ctx context.Context, left func()) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	pages := make(chan struct{})
+	g.Go(func() error {
+		for range pages {
+			if err := d.shipLeft(ctx, rule); err != nil {
+				return err
+			}
 		}
-		f.After = page.More
-		if f.After == nil || ahead > 0 && time.Since(began) > nearFor && f.After.Pos > now.Add(nearLeast).UnixMilli() {
-			return taken, seen, nil
-		}
-	}
+		return nil
+	})
+	g.Go(func() error {
+		defer close(pages)
+		return out(ctx, func() {
+			select {
+			case pages <- struct{}{}:
+			case <-ctx.Done():
+			}
+		})
+	})
+	return g.Wait()
 }
 
 // leave has something leave the former home: tasks, timers, or letters. The new home has to say how
@@ -167,11 +194,12 @@ func (d Databases) lettersFollow(ctx context.Context, rule shardmap.Rule) error 
 // historyFollows has ended tasks of the targets follow, the latest first: an id is not used again,
 // and no lower version, because the targets have moved. A delivered task with a default id stays.
 func (d Databases) historyFollows(ctx context.Context, rule shardmap.Rule) error {
-	return d.eachEnded(ctx, rule, func(page []int64) (more bool, err error) {
-		if err := d.leaveEnded(ctx, rule, page); err != nil {
-			return false, err
-		}
-		return true, d.shipLeft(ctx, rule)
+	return d.shipping(ctx, rule, func(ctx context.Context, left func()) error {
+		return d.eachEnded(ctx, rule, func(page []int64) (more bool, err error) {
+			err = d.leaveEnded(ctx, rule, page)
+			left()
+			return err == nil, err
+		})
 	})
 }
 

@@ -26,8 +26,8 @@ const (
 	moveFor = 5 * time.Second
 	// restFor limits how long none of the targets' tasks is delivered because of a move that fails.
 	restFor = 2 * time.Second
-	// movedBy is how long an announcement without a sign of its mover's life stands, and signEvery the
-	// time between two signs.
+	// movedBy is how long an announcement stands without a sign of its mover's life, and signEvery
+	// the time between two signs.
 	movedBy   = 3 * time.Second
 	signEvery = 500 * time.Millisecond
 	// moveLook is the time between two looks at how far a database has come.

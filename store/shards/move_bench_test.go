@@ -11,7 +11,7 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// BenchmarkMove moves a target with 10,000 tasks to and fro. The tasks are due so far ahead that they follow, and do not leave before.
+// BenchmarkMove moves a target with 10,000 tasks to and fro. All of them follow: none is due soon.
 func BenchmarkMove(b *testing.B) {
 	const tasks = 10_000
 	d := open(b, 2)
@@ -27,15 +27,15 @@ func BenchmarkMove(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		for range 3 { // what the others have passed
-			for n := range d.stores {
-				for d.sources[n].Next < tasks+int64(i) {
-					m, err := d.Databases[n].Map(b.Context())
-					require.NoError(b, err)
-					require.NoError(b, d.store(b, n, m.Version))
-				}
+		b.StopTimer()
+		for n := range d.stores { // what the other has passed
+			for d.sources[n].Next < tasks+int64(i) {
+				m, err := d.Databases[n].Map(b.Context())
+				require.NoError(b, err)
+				require.NoError(b, d.store(b, n, m.Version))
 			}
 		}
+		b.StartTimer()
 		_, err := d.Move(b.Context(), shardmap.Rule{Pattern: "*", Former: i % 2, Shard: 1 - i%2})
 		require.NoError(b, err)
 		require.NoError(b, d.Follow(b.Context()))
