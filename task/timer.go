@@ -130,6 +130,7 @@ func DecideTimer(cur *Timer, c Change, spread slots.Spread, now int64) TimerVerd
 	case schemas.OpTimerDelete:
 		v.Clear = cur.State == TimerEnabled
 		next.State, next.Slot, next.Next, next.Open = TimerDeleted, OutOfLine, now, now
+		next.Elsewhere = cur.sentElsewhere(min(r.Accepted, now)) // it may be set again by a request from before it came
 		next.Definition, next.Kept, next.Gaps, next.Body = timer.Definition{}, nil, nil, nil
 		return v.answer(r, schemas.StateTimerDeleted, 0, "")
 	}
@@ -193,7 +194,9 @@ func (t *Timer) sentElsewhere(from int64) []int64 {
 	if err != nil || t.Moved < from { // deleted, or set by a newer version
 		return out
 	}
-	for run, ok := s.Next(from - 1); ok && run <= t.Moved; run, ok = s.Next(run) {
+	to := min(t.Moved, t.Next-1) // later ones are made nowhere
+	run, ok := s.Latest(from, to, MostElsewhere)
+	for ; ok && run <= to; run, ok = s.Next(run) {
 		if !slices.Contains(out, run) {
 			out = append(out, run)
 		}
@@ -287,6 +290,19 @@ func (t *Timer) RunIdent(run int64) [16]byte { return Ident(t.Topic, timer.RunID
 func (t *Timer) IsElsewhere(run *Task) bool {
 	_, at, ok := timer.SplitRunID(run.ID)
 	return ok && slices.Contains(t.Elsewhere, at)
+}
+
+// HasMade tells whether a run is one of those that were made, and may not be claimed yet.
+func (t *Timer) HasMade(run int64) bool {
+	if t.State != TimerEnabled || run < t.Open || run >= t.Next {
+		return false
+	}
+	s, err := timer.Parse(t.Definition)
+	if err != nil {
+		return false
+	}
+	next, ok := s.Next(run - 1)
+	return ok && next == run
 }
 
 // NotElsewhere notes that a run has come: its row says what becomes of it.

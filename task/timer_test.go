@@ -262,3 +262,23 @@ func TestARunIsMadeAgainAsItWas(t *testing.T) {
 	before.State = TimerDisabled
 	require.Nil(t, before.RunAgain(began, began))
 }
+
+// A timer that has moved is set again, twice, by requests from before. Its runs were sent as long as they were made, and no others.
+func TestRunsThatWereSentElsewhere(t *testing.T) {
+	const hour = int64(3_600_000)
+	moved := &Timer{Topic: "orders", ID: "t", Version: -1, Definition: timer.Definition{Every: time.Second, From: began}, Next: began + hour, Open: began + hour, Moved: began + 2*hour, Body: []byte("other")}
+	set := func(cur *Timer, every time.Duration, accepted int64) *Timer {
+		v := DecideTimer(cur, setEvery(every, accepted), slots.Even(4), began+3*hour)
+		require.Equal(t, schemas.StateTimerSet, v.Event.State)
+		return v.Next
+	}
+	once := set(moved, 2*time.Second, began+hour-3000)
+	require.Equal(t, []int64{began + hour - 3000, began + hour - 2000, began + hour - 1000}, once.Elsewhere)
+	twice := set(once, 3*time.Second, began+hour-3000)
+	require.Equal(t, once.Elsewhere, twice.Elsewhere, "none of the second definition was made")
+	require.Len(t, set(moved, 2*time.Second, 0).Elsewhere, MostElsewhere, "however long ago")
+	deleted := schemas.NewRequest(schemas.OpTimerDelete, "orders", "t")
+	deleted.Accepted = began + hour - 3000
+	v := DecideTimer(moved, Change{Seq: 1, Request: &deleted}, slots.Even(4), began+3*hour)
+	require.Equal(t, once.Elsewhere, set(v.Next, 2*time.Second, began+hour-2000).Elsewhere)
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fxamacker/cbor/v2"
+	"go.uber.org/zap"
 
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
@@ -159,7 +160,8 @@ var ErrStranger = errors.New("another task has the number of one that follows it
 
 // makeRoom deletes the ended tasks of the identities, from before the targets left this database,
 // and returns the tasks that are to be stored. One that is here already is left out: this database
-// was set back, and has read the request again. So is one that has ended before another of its id.
+// was set back, and has read the request again. So is one that has ended before another of its id,
+// or was replaced by it: the former home was set back.
 // Where a run of a timer has the id, the task gets another one, as a request whose default id is
 // taken.
 func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*identity, bySeq map[int64]*task.Task) (out []*task.Task, err error) {
@@ -174,7 +176,11 @@ func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*ident
 	for _, t := range tasks {
 		if same := bySeq[t.Seq]; same != nil {
 			if same.Topic != t.Topic || same.ID != t.ID && same.ID != task.TakenID(t) && task.TakenID(same) != t.ID {
-				return nil, fmt.Errorf("%w: %d, of %s/%s, which follows, and of %s/%s", ErrStranger, t.Seq, t.Topic, t.ID, same.Topic, same.ID)
+				if err := fmt.Errorf("%w: %d, of %s/%s, which follows, and of %s/%s", ErrStranger, t.Seq, t.Topic, t.ID, same.Topic, same.ID); t.Slot != task.OutOfLine {
+					return nil, err
+				}
+				w.intake.h.Log.Warn("an ended task does not follow its target: its id may be used once more", zap.String("topic", t.Topic), zap.String("id", t.ID))
+				continue
 			}
 			if !ended(same) || same.Replay >= t.Replay {
 				continue
@@ -186,7 +192,7 @@ func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*ident
 				continue
 			}
 			switch over := t.Slot == task.OutOfLine; {
-			case over && (!ended(other) || other.Pos > t.Pos):
+			case over && (!ended(other) || other.Pos > t.Pos), laterRequest(other, t):
 				continue
 			case ended(other):
 				gone[other.Seq] = true
@@ -201,6 +207,13 @@ func (w arrival) makeRoom(ctx context.Context, tasks []*task.Task, list []*ident
 		deleted = append(deleted, seq)
 	}
 	return out, deleteTasks(ctx, w.tx, deleted)
+}
+
+// laterRequest tells whether one task's request came behind another's, where that can be known.
+func laterRequest(t, than *task.Task) bool {
+	source, offset := task.SplitSeq(t.Seq)
+	before, at := task.SplitSeq(than.Seq)
+	return source == before && offset > at && !task.IsRunSource(source) || t.Version > than.Version
 }
 
 // lacking returns the changes that are to be stored: not those of a task that is here already, as

@@ -94,6 +94,9 @@ func (in Moves) TakeOutEnded(ctx context.Context, f Following, arrived int64, se
 
 func (l *leaving) takeOutEnded(ctx context.Context, seqs []int64) (int, error) {
 	of, err := l.standOf(ctx, seqs)
+	if err == nil && of.unsure {
+		err = errUnsureSlots
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -380,7 +383,9 @@ func (in Moves) Remains(ctx context.Context, f Following, idents [][16]byte, mat
 		}
 	}
 	if len(runs) > 0 {
-		out.Timers, err = in.timersThere(ctx, append(keys, tables.Idents(runs, func(id [16]byte) [16]byte { return id })...), matches)
+		if out.Timers, err = in.timersThere(ctx, append(keys, tables.Idents(runs, func(id [16]byte) [16]byte { return id })...), matches); err != nil {
+			return out, err
+		}
 	}
 	out.Taken, _, err = in.Progress(ctx, f)
 	return out, err
@@ -399,6 +404,8 @@ func (in Moves) timersThere(ctx context.Context, keys []any, matches func(topic 
 
 // ErrUnderWay: a delivery of the targets is under way.
 var ErrUnderWay = errors.New("a delivery is under way")
+
+var errUnsureSlots = fmt.Errorf("%w: the dispatchers have not compared their slots with the database yet", ErrUnderWay)
 
 // asideAhead is longer than a sending without an answer is set aside for.
 const asideAhead = 15 * time.Second
@@ -433,7 +440,7 @@ func (in Moves) AtRest(ctx context.Context, tx *sql.Tx, topic string, matches fu
 	for _, s := range rows {
 		s := slots[s.Slot]
 		if s.Unsure {
-			return fmt.Errorf("%w: the dispatchers have not compared their slots with the database yet", ErrUnderWay)
+			return errUnsureSlots
 		}
 		if s.Claimed <= s.Done {
 			continue

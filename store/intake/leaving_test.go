@@ -218,6 +218,36 @@ func TestEndedTasksFollow(t *testing.T) {
 	})
 }
 
+// Nobody knows yet what of a slot has ended: its history stays, and is not taken for gone.
+func TestHistoryOfAnUnsureSlotWaits(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.moves(t)
+		f.do(f.schedule("x"))
+		f.deliver(f.row("x").Pos)
+		f.sql("UPDATE slots SET life = 'before'")
+		_, err := f.mover().TakeOutEnded(f.ctx, moving, 0, []int64{f.row("x").Seq})
+		require.ErrorIs(t, err, ErrUnderWay)
+	})
+}
+
+// The former home is set back to before a task was replaced in the new one: what it has of the task came earlier, and stays away.
+func TestWhatWasReplacedSinceStaysAway(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.schedule("cancelled"), f.schedule("pending"))
+		g.offset = 100
+		g.sql(fmt.Sprintf("UPDATE sources SET next_offset = 100 WHERE src = %d", g.source.ID))
+		g.do(g.schedule("cancelled"), g.schedule("pending"))
+		g.do(g.cancel("cancelled"))
+		pending := g.row("pending")
+		require.Equal(t, 2, f.takeOut("cancelled", "pending"))
+		g.arrive(f)
+		require.Equal(t, "cancelled", g.state("cancelled"))
+		require.Equal(t, pending, g.row("pending"))
+		require.Equal(t, 2, g.count("tasks"))
+	})
+}
+
 // Of two ended tasks of an id the later one says what comes next. One that has not ended is later than both.
 func TestTheLaterOfTwoEndedTasksStays(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {

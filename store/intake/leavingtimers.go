@@ -245,14 +245,17 @@ func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*t
 	return lacking, here, nil
 }
 
-// withTimers leaves out the runs that left with a timer that did not come: a later one is here,
-// which knows what became of them.
+// withTimers leaves out the runs of timers that were set back in the former home: a later one is
+// here, and has not made them, or was deleted.
 func withTimers(all []leaver, here map[[16]byte]*task.Timer) (tasks []*task.Task) {
 	for _, l := range all {
-		t := here[task.TimerOf(l.Task.Topic, l.Task.ID)]
-		if l.With == 0 || t == nil || t.Moved == l.With {
-			tasks = append(tasks, l.Task)
+		t, run := here[task.TimerOf(l.Task.Topic, l.Task.ID)], l.Task
+		switch {
+		case t == nil || !task.IsRun(run.Seq) || run.Replay > 0 || run.State != task.StateLine:
+		case t.State == task.TimerDeleted, l.With != 0 && l.With != t.Moved && !t.HasMade(task.RunInstant(run.ID)):
+			continue
 		}
+		tasks = append(tasks, run)
 	}
 	return tasks
 }

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -281,6 +282,25 @@ func TestADeletedTimerFollows(t *testing.T) {
 		require.Positive(t, g.timer().Moved)
 		require.Equal(t, schemas.StateTimerSet, g.answer(g.timerRequest(schemas.OpTimer, version(4))))
 		require.Positive(t, g.timer().Moved)
+	})
+}
+
+// The former home is set back after a part of a timer's runs had come: the others come with the timer that leaves again.
+func TestRunsThatHadNotComeBeforeASetBack(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		runs := f.pending()
+		require.True(t, f.takeOutTimer())
+		g.take(f)
+		g.sql(fmt.Sprintf("DELETE FROM tasks WHERE seq = %d", g.row(timer.RunID("t", runs[3])).Seq))
+		f.sql("DELETE FROM leaving")
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		require.True(t, f.takeOutTimer())
+		g.take(f)
+		require.ElementsMatch(t, runs, g.lineUp())
 	})
 }
 

@@ -2,9 +2,13 @@ package shards
 
 import (
 	"context"
+	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,6 +18,8 @@ import (
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/internal/handle"
+	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/store/letters"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
@@ -191,20 +197,54 @@ func (d Databases) lettersFollow(ctx context.Context, rule shardmap.Rule) error 
 	})
 }
 
+// followHistory names, in table meta, how far the history of a rule's targets has followed.
+const followHistory = "follow.history"
+
+// historyAt returns the place behind which the history has not left yet; nil: it begins.
+func (s Shards) historyAt(ctx context.Context, token string) (*look.ListPlace, error) {
+	data, err := tables.ReadMeta(ctx, s.h.Reads(), followHistory)
+	text, ours := strings.CutPrefix(string(data), token)
+	if err != nil || !ours {
+		return nil, wrap.Err(err, "reading how far ended tasks have followed")
+	}
+	var at look.ListPlace
+	return &at, json.Unmarshal([]byte(text), &at)
+}
+
+func (s Shards) noteHistory(ctx context.Context, token string, at *look.ListPlace) error {
+	if at == nil {
+		return nil
+	}
+	text, err := json.Marshal(at)
+	if err == nil {
+		err = s.h.Transact(ctx, func(tx *sql.Tx) error {
+			if err := handle.EnsureMeta(ctx, tx, []byte(followHistory), 0); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "UPDATE meta SET data = ? WHERE name = ?", append([]byte(token), text...), []byte(followHistory))
+			return err
+		})
+	}
+	return wrap.Err(err, "noting how far ended tasks have followed")
+}
+
 // historyFollows has ended tasks of the targets follow, the latest first: an id is not used again,
 // and no lower version, because the targets have moved. A delivered task with a default id stays.
 func (d Databases) historyFollows(ctx context.Context, rule shardmap.Rule) error {
 	return d.shipping(ctx, rule, func(ctx context.Context, left func()) error {
-		return d.eachEnded(ctx, rule, func(page []int64) (more bool, err error) {
-			err = d.leaveEnded(ctx, rule, page)
+		return d.eachEnded(ctx, rule, func(page []int64, next *look.ListPlace) (more bool, err error) {
+			if err := d.leaveEnded(ctx, rule, page); err != nil {
+				return false, err
+			}
 			left()
-			return err == nil, err
+			return true, d[rule.Former].noteHistory(ctx, rule.Token, next)
 		})
 	})
 }
 
 // eachEnded reads the ended tasks of the targets that follow, page by page, while more are wanted.
-func (d Databases) eachEnded(ctx context.Context, rule shardmap.Rule, see func(page []int64) (more bool, err error)) error {
+// It goes on where it is noted: no more end in the former home.
+func (d Databases) eachEnded(ctx context.Context, rule shardmap.Rule, see func(page []int64, next *look.ListPlace) (more bool, err error)) error {
 	former := d[rule.Former]
 	sources, err := former.intake().DeliverySources(ctx)
 	if err != nil {
@@ -214,7 +254,10 @@ func (d Databases) eachEnded(ctx context.Context, rule shardmap.Rule, see func(p
 	for _, s := range sources {
 		partitions[s.ID] = s
 	}
-	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: look.ListExamined, Ended: true}
+	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: 2 * followPage, Ended: true}
+	if f.After, err = former.historyAt(ctx, rule.Token); err != nil {
+		return err
+	}
 	for {
 		page, err := look.New(former.h.Ref()).List(ctx, f)
 		if err != nil {
@@ -228,7 +271,7 @@ func (d Databases) eachEnded(ctx context.Context, rule shardmap.Rule, see func(p
 				seqs = append(seqs, t.Seq)
 			}
 		}
-		if more, err := see(seqs); err != nil || !more {
+		if more, err := see(seqs, page.More); err != nil || !more {
 			return err
 		}
 		if f.After = page.More; f.After == nil {
@@ -263,11 +306,11 @@ func (d Databases) shipLeft(ctx context.Context, rule shardmap.Rule) error {
 	if !rule.Held || rule.Followed {
 		return nil
 	}
-	return d.ship(ctx, rule)
+	return d.ship(ctx, rule, math.MaxInt64)
 }
 
-// ship stores in the new home what has left the former one.
-func (d Databases) ship(ctx context.Context, rule shardmap.Rule) error {
+// ship stores in the new home what has left the former one, up to a number.
+func (d Databases) ship(ctx context.Context, rule shardmap.Rule, upTo int64) error {
 	former, there := d[rule.Former]
 	shard, alsoThere := d[rule.Shard]
 	if !there || !alsoThere {
@@ -275,7 +318,7 @@ func (d Databases) ship(ctx context.Context, rule shardmap.Rule) error {
 	}
 	for adopted := false; ; adopted = true {
 		_, arrived, err := shard.intake().Progress(ctx, following(rule))
-		if err != nil {
+		if err != nil || arrived >= upTo {
 			return err
 		}
 		page, err := former.intake().Leavers(ctx, following(rule), arrived)
@@ -349,7 +392,7 @@ func (d Databases) FollowSoon(ctx context.Context) bool {
 // TakeUp is Follow, unless somebody else has tasks follow already.
 func (d Databases) TakeUp(ctx context.Context) error {
 	before, err := d.taken(ctx)
-	if err != nil || before < 0 {
+	if err != nil || before == "" {
 		return err
 	}
 	if err := loop.Rest(ctx, takeUpLook+rand.N(takeUpLook)); err != nil {
@@ -364,24 +407,28 @@ func (d Databases) TakeUp(ctx context.Context) error {
 // takeUpLook is longer than a page of tasks takes to follow.
 const takeUpLook = 200 * time.Millisecond
 
-// taken returns how much has left a former home, and -1 if nothing is on the way.
-func (d Databases) taken(ctx context.Context) (int64, error) {
+// taken tells how much has left a former home, and "" if nothing is on the way.
+func (d Databases) taken(ctx context.Context) (string, error) {
 	maps, _, _ := d.copies(ctx)
 	if ctx.Err() != nil {
-		return 0, ctx.Err()
+		return "", ctx.Err()
 	}
 	for n, m := range maps {
 		if r := m.Following(); r != nil && r.Former == n {
 			taken, _, err := d[n].intake().Progress(ctx, following(*r))
-			return taken, err
+			if err != nil {
+				return "", err
+			}
+			at, err := d[n].historyAt(ctx, r.Token)
+			return fmt.Sprint(taken, at), err
 		}
 	}
 	for n, m := range maps {
 		if r := m.Following(); r != nil && r.Shard == n {
-			return 0, nil
+			return "not known", nil
 		}
 	}
-	return -1, nil
+	return "", nil
 }
 
 // follow is Follow of one rule, as its new home has it. Where all have followed, and the former
@@ -458,7 +505,7 @@ func (d Databases) Pull(ctx context.Context, rule shardmap.Rule, idents [][16]by
 	}
 	_, arrived, err := shard.intake().Progress(ctx, following(rule))
 	if err == nil && arrived < left.Taken {
-		err = d.ship(ctx, rule)
+		err = d.ship(ctx, rule, left.Taken)
 	}
 	return err == nil, err
 }
@@ -505,9 +552,9 @@ func (d Databases) Progress(ctx context.Context, m shardmap.Map) (*Progress, err
 		}
 	}
 	looked := 0
-	return out, d.eachEnded(ctx, *rule, func(page []int64) (bool, error) {
+	return out, d.eachEnded(ctx, *rule, func(page []int64, _ *look.ListPlace) (bool, error) {
 		out.Total += int64(len(page))
-		looked += look.ListExamined
+		looked += 2 * followPage
 		return looked < countedLeft, nil
 	})
 }
