@@ -75,17 +75,34 @@ func (p *plan) drawSeveral() {
 	p.keepWell()
 	p.faults, p.timers, p.alone, p.zookeeper = faults, timers, false, false
 	p.several, p.scanners, p.dispatchers = 1+r.IntN(2), min(p.scanners, 2), min(p.dispatchers, 2)
+	if r.IntN(2) == 0 {
+		p.timers = max(p.timers, 1+r.IntN(3))
+	}
+	at := 0 // where most targets are
 	for range 1 + r.IntN(6) {
-		o := moveOrder{at: time.Duration(r.Int64N(int64(p.load))), pattern: pick(r, "*", "plain-*", ackTopic, floodTopic, tickTopic, plainTopics[0]), former: r.IntN(p.several + 1), shard: r.IntN(p.several + 1)}
+		o := moveOrder{at: time.Duration(r.Int64N(int64(p.load))), pattern: pick(r, "*", "*", "plain-*", ackTopic, floodTopic, tickTopic, plainTopics[0]), former: at, shard: r.IntN(p.several + 1)}
+		if r.IntN(3) == 0 {
+			o.former = r.IntN(p.several + 1)
+		}
 		if o.former == o.shard {
 			o.shard = (o.shard + 1) % (p.several + 1)
+		}
+		if o.former == at && o.pattern == "*" {
+			at = o.shard
 		}
 		if r.IntN(3) == 0 {
 			o.dies = time.Duration(1 + r.Int64N(int64(2*time.Second)))
 		}
 		p.orders = append(p.orders, o)
 	}
-	slices.SortFunc(p.orders, func(a, b moveOrder) int { return cmp.Compare(a.at, b.at) })
+	times := make([]time.Duration, len(p.orders)) // in the order in which they are drawn
+	for i, o := range p.orders {
+		times[i] = o.at
+	}
+	slices.Sort(times)
+	for i := range p.orders {
+		p.orders[i].at = times[i]
+	}
 }
 
 // furtherCells makes the other databases, and has all join the installation.

@@ -100,6 +100,23 @@ func TestRegressions(t *testing.T) {
 	all.print(t)
 }
 
+// TestSeveralDatabases runs seeds in which targets move: two, and with NOTYET_LONG=1 twenty. Those of the gate have none.
+func TestSeveralDatabases(t *testing.T) {
+	if underRace {
+		t.Skip("without the race detector only: see underRace")
+	}
+	all, n := total{began: time.Now()}, 2
+	if os.Getenv("NOTYET_LONG") != "" {
+		n = 20
+	}
+	for seed := uint64(severalSeeds); all.seeds < n; seed++ {
+		if p := drawn(seed); p.several > 0 {
+			all.run(t, p)
+		}
+	}
+	all.print(t)
+}
+
 // TestSeeds runs seeds that nobody has seen: SEED=n one of them, SEEDS=n so many from there or from anywhere, SIM_FOR=1h as
 // many as go into that. SIM_SETBACKS=no leaves those out in which the database forgets, as scripts/test does: about one in 200 of them finds
 // a rule that the judges lack, and a gate that is red by chance is none. For the same reason its seeds are below regimeSeeds.
