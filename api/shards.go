@@ -194,6 +194,9 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 		if !r.DryRun {
 			if len(out.Rules) > 0 { // one at a time
 				if err := all.Follow(ctx); err != nil {
+					if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+						err = fmt.Errorf("%w: tasks of %s follow, and the other targets move when this is asked for again", shards.ErrMoving, out.Rules[len(out.Rules)-1].Pattern)
+					}
 					return out, err
 				}
 			}

@@ -81,7 +81,7 @@ type shardsMoveCmd struct {
 
 func (shardsMoveCmd) Help() string {
 	return whereFrom + `
-The targets rest for a moment, until no delivery of theirs is under way. Then their tasks follow, those due next first; the services have them do so, one move at a time. Their timers, pauses and limits go with them, and so do dead letters that can be replayed, which get new ids. Requests that come meanwhile wait for a moment, and are stored in the new database. That one does not know the ended tasks of the targets: once, and versions, count anew. All databases must answer.
+The targets rest for a moment, until no delivery of theirs is under way. Then their tasks follow, those due next first; the services have them do so, one move at a time. Their timers, pauses and limits go with them, and so do dead letters that can be replayed, which get new ids. Requests that come meanwhile wait for a moment, and are stored in the new database. Ended tasks follow last, so once and versions hold; delivered ones without an id of their caller's stay. All databases must answer.
 
 Examples:
   notyet shards move 'billing.*' 1
@@ -126,7 +126,7 @@ type shardsDrainCmd struct {
 
 func (shardsDrainCmd) Help() string {
 	return whereFrom + `
-The targets move to database 0, under the conditions of notyet shards move. The database keeps their history, and its entry in mysql.shards stays until notyet shards remove.
+The targets move to database 0, under the conditions of notyet shards move. The database keeps what is left of their history, and its entry in mysql.shards stays until notyet shards remove.
 
 Example:
   notyet shards drain 1`
