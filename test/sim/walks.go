@@ -22,7 +22,7 @@ const lister = "lister"
 
 // walk lists tasks as a process of its own, most often while the number of slots changes.
 func (w *world) walk(begin time.Time) {
-	if !w.has(walkSeeds) || w.setback.lost > 0 {
+	if !w.has(walkSeeds) || w.setback.lost > 0 || w.several > 0 { // a task may be away while its target moves to and fro
 		return
 	}
 	r := rand.New(rand.NewPCG(w.seed, 701))
