@@ -23,12 +23,17 @@ import (
 // arrived is the last number that the other database has stored. This one may have been set back
 // behind that.
 func (in Moves) TakeOut(ctx context.Context, f Following, arrived int64, seqs []int64) (n int, err error) {
+	n, err = in.tasksLeave(ctx, f, arrived, seqs, (*leaving).takeOut)
+	return n, wrap.Err(err, "taking tasks out of the line")
+}
+
+// tasksLeave has tasks leave in pieces, and returns how many left.
+func (in Moves) tasksLeave(ctx context.Context, f Following, arrived int64, seqs []int64, out func(*leaving, context.Context, []int64) (int, error)) (int, error) {
 	pieces, err := in.pieces(ctx, seqs, sizeOfTasks)
 	if err != nil {
 		return 0, fmt.Errorf("reading how large %d tasks are: %w", len(seqs), err)
 	}
-	n, err = leaveIn(ctx, in, f, arrived, pieces, (*leaving).takeOut)
-	return n, wrap.Err(err, "taking tasks out of the line")
+	return leaveIn(ctx, in, f, arrived, pieces, out)
 }
 
 // leaveIn has something leave in a transaction for each part, and returns how much left.
@@ -84,11 +89,7 @@ const noContentOfALetter = " AND (t.slot <> -1 OR NOT EXISTS (SELECT 1 FROM dead
 // TakeOutEnded has ended tasks leave, and returns how many left. The other database then knows
 // which ids were used, and up to which version.
 func (in Moves) TakeOutEnded(ctx context.Context, f Following, arrived int64, seqs []int64) (n int, err error) {
-	pieces, err := in.pieces(ctx, seqs, sizeOfTasks)
-	if err != nil {
-		return 0, fmt.Errorf("reading how large %d ended tasks are: %w", len(seqs), err)
-	}
-	n, err = leaveIn(ctx, in, f, arrived, pieces, (*leaving).takeOutEnded)
+	n, err = in.tasksLeave(ctx, f, arrived, seqs, (*leaving).takeOutEnded)
 	return n, wrap.Err(err, "having ended tasks leave")
 }
 
