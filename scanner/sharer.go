@@ -110,7 +110,8 @@ func (s sharing) before(r stretch, next int64) int {
 	if s.sharer == nil {
 		return len(r.records)
 	}
-	if a := s.rules.Announced(); a == nil || s.shard != a.Former && s.shard != a.Shard { // not this one's before nor after
+	a, f := s.rules.Announced(), s.rules.Following()
+	if (a == nil || s.shard != a.Former && s.shard != a.Shard) && (f == nil || s.shard != f.Former) { // not this one's before nor after
 		return len(r.records)
 	}
 	for i, rec := range r.records {
@@ -155,25 +156,6 @@ func sourceOf(c task.Change) int {
 	return source
 }
 
-// waitsFor returns the sources of changes about targets that leave a database, and have come back:
-// the database was set back. Its tasks of before are on the way, and new ones would go with them.
-func waitsFor(rule shardmap.Rule, rules *shardmap.Map, shard int, changes []task.Change) map[int]bool {
-	wait := map[int]bool{}
-	for _, c := range changes {
-		topic := ""
-		switch {
-		case c.Report != nil:
-			topic = c.Report.Topic
-		case c.Request != nil:
-			topic = c.Request.Topic
-		}
-		if rule.Matches(topic) && rules.Home(topic) == shard {
-			wait[sourceOf(c)] = true
-		}
-	}
-	return wait
-}
-
 // pull has the tasks that changes are about follow their targets from their former home, before the
 // changes are decided. It returns the sources whose records have to wait: the former home does not
 // answer, or has a delivery under way.
@@ -182,9 +164,6 @@ func (s *sharer) pull(ctx context.Context, rules *shardmap.Map, changes []task.C
 		return nil
 	}
 	rule := rules.Following()
-	if rule != nil && rule.Former == s.shard {
-		return waitsFor(*rule, rules, s.shard, changes)
-	}
 	if rule == nil || rule.Shard != s.shard {
 		return nil
 	}

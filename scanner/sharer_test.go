@@ -208,23 +208,27 @@ func TestCancelsOfAnotherDatabasePullNoTasks(t *testing.T) {
 	require.Equal(t, map[int]bool{3: true}, s.pull(t.Context(), rules, cancels("own")), "the former home is away")
 }
 
-// A database was set back to before targets left it, and they have come back since. Until its tasks of before have left again, requests
-// about these targets wait: what they make would leave with them.
+// A database was set back to before targets left it, and they have come back since. Until its tasks of before have left again, new
+// requests about these targets wait: what they make would leave with them. Those of before do not: their tasks leave.
 func TestRequestsWaitWhereTargetsHaveComeBack(t *testing.T) {
+	part := shardmap.Partition{Topic: "in"}
+	cut := func(at int64) map[shardmap.Partition]int64 { return map[shardmap.Partition]int64{part: at} }
 	rules := &shardmap.Map{Rules: []shardmap.Rule{
-		{N: 1, Pattern: "b*", Former: 0, Shard: 1, Held: true},
-		{N: 2, Pattern: "b1", Former: 1, Shard: 0, Held: true},
+		{N: 1, Pattern: "b*", Former: 0, Shard: 1, Held: true, Cuts: cut(10)},
+		{N: 2, Pattern: "b1", Former: 1, Shard: 0, Held: true, Cuts: cut(20)},
 	}}
-	request := func(source int, topic string) task.Change {
-		return task.Change{Seq: task.Seq(source, 7), Request: &schemas.Request{Topic: topic, ID: "x"}}
+	decides := func(of int, topic string, offset int64) bool {
+		s := sharing{&sharer{shard: of, own: func(string) string { return "" }}, rules, part}
+		r := record("in", 0, schemas.HeaderTopic, topic)
+		r.Offset = offset
+		return s.before(stretch{records: []*kgo.Record{r}}, 0) == 1
 	}
-	changes := []task.Change{
-		request(16, "b1"), request(17, "b2"), request(18, "other"),
-		{Seq: task.Seq(19, 7), Report: &schemas.Report{Topic: "b1", ID: "x"}}, {Seq: task.Seq(20, 7)},
-	}
-	s := &sharer{shard: 0}
-	require.Equal(t, map[int]bool{16: true, 19: true}, s.pull(t.Context(), rules, changes))
+	require.False(t, decides(0, "b1", 20))
+	require.True(t, decides(0, "b1", 9))
+	require.True(t, decides(0, "b1", 19), "another one's")
+	require.True(t, decides(0, "b2", 20))
+	require.True(t, decides(0, "other", 20))
+	require.True(t, decides(1, "b1", 20), "it is not the new home's")
 	rules.Rules[0].Followed = true
-	rules.Rules[1].Followed = true
-	require.Empty(t, s.pull(t.Context(), rules, changes))
+	require.True(t, decides(0, "b1", 20))
 }

@@ -113,7 +113,12 @@ func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none
 		return none, err
 	}
 	defer func() { _ = st.Close() }()
-	if err := bringRules(a.Ctx, cfg, k, st); err != nil {
+	all, err := joined(a.Ctx, cfg, k, st)
+	defer all.close()
+	if err != nil {
+		return none, err
+	}
+	if err := all.Tend(a.Ctx); err != nil { // by older rules it would take records that are another one's
 		return none, err
 	}
 	if err := a.dispatchersAtRest(cfg, st, log); err != nil {
@@ -142,34 +147,47 @@ func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none
 		}
 		return a.dispatchersAtRest(cfg, st, log) // one may have begun meanwhile
 	}
-	return deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.Ctx, kcfg, r)
+	out, err := deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.Ctx, kcfg, r)
+	if err == nil && !r.DryRun {
+		err = all.FollowAtRest(a.Ctx) // it has tasks again that have moved
+	}
+	return out, err
 }
 
-// bringRules gives the restored database what the others know of the homes of targets. It needs all
-// of them: by an older copy, the database would take records that are another one's.
-func bringRules(ctx context.Context, cfg *config.Config, k int, st *store.Store) error {
-	if err := service.Joined(ctx, "", st, k, cfg.Databases()); err != nil || cfg.Databases() == 1 {
-		return err
+// databases are those of an installation, all of them.
+type databases struct {
+	shards.Databases
+	opened []*store.Store
+}
+
+func (d databases) close() {
+	for _, st := range d.opened {
+		_ = st.Close()
 	}
-	all := shards.Databases{k: shards.New(st)}
+}
+
+// joined opens the other databases beside the restored one. Close them also after an error.
+func joined(ctx context.Context, cfg *config.Config, k int, st *store.Store) (all databases, err error) {
+	all.Databases = shards.Databases{}
+	if err := service.Joined(ctx, "", st, k, cfg.Databases()); err != nil || cfg.Databases() == 1 {
+		return all, err
+	}
+	all.Databases[k] = shards.New(st)
 	for n := range cfg.Databases() {
 		if n == k {
 			continue
 		}
 		other, err := service.OpenStore(ctx, cfg.Shard(n), zap.NewNop())
 		if err != nil {
-			return ofDatabase(cfg, n, err)
+			return all, ofDatabase(cfg, n, err)
 		}
-		defer func() { _ = other.Close() }()
+		all.opened = append(all.opened, other)
 		if err := service.Joined(ctx, "", other, n, cfg.Databases()); err != nil {
-			return ofDatabase(cfg, n, err)
+			return all, ofDatabase(cfg, n, err)
 		}
-		all[n] = shards.New(other)
+		all.Databases[n] = shards.New(other)
 	}
-	if err := all.Tend(ctx); err != nil {
-		return err
-	}
-	return all.Follow(ctx) // what the database has forgotten of the tasks of moved targets
+	return all, nil
 }
 
 // scannersAtRest refuses while scanners run: they would decide requests without the logs' evidence.

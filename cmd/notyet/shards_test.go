@@ -54,7 +54,8 @@ func TestShards(t *testing.T) {
 		require.Contains(t, r.stderr, "which has several: set mysql.shards, with all of them")
 		cfg, err := config.Load(config.Sources{Environ: half})
 		require.NoError(t, err)
-		require.ErrorContains(t, bringRules(t.Context(), cfg, 0, st), "which has several: set mysql.shards, with all of them", "reconcile would take the records of all targets")
+		_, err = joined(t.Context(), cfg, 0, st)
+		require.ErrorContains(t, err, "which has several: set mysql.shards, with all of them", "reconcile would take the records of all targets")
 	}
 	r = run([]string{"NOTYET_MYSQL_SHARDS=" + second + "," + first}, "list")
 	require.Contains(t, r.stderr, "put the entries in their order")

@@ -116,9 +116,12 @@ func (m *Map) Homes(target string) []int {
 	return homes
 }
 
-// At returns whose a record is. Not decided: an announced rule may decide.
+// At returns whose a record is. Not decided: an announced rule may decide; or the target has come
+// back to a database that was set back, and its tasks of before have not left once more: what the
+// record makes would leave with them.
 func (m *Map) At(target string, p Partition, offset int64) (shard int, decided bool) {
 	home := Home
+	var leave []int // databases whose tasks follow
 	for _, r := range m.Rules {
 		if r.Former != home || r.Removes() || !r.Matches(target) {
 			continue
@@ -127,10 +130,13 @@ func (m *Map) At(target string, p Partition, offset int64) (shard int, decided b
 			return home, false
 		}
 		if offset >= r.Cuts[p] {
+			if !r.Followed {
+				leave = append(leave, home)
+			}
 			home = r.Shard
 		}
 	}
-	return home, true
+	return home, !slices.Contains(leave, home)
 }
 
 // Later returns the map that knows more, of two copies.

@@ -13,8 +13,8 @@ func cut(at int64) map[Partition]int64 { return map[Partition]int64{part: at} }
 
 func TestARuleHoldsFromItsCutOn(t *testing.T) {
 	m := Map{Rules: []Rule{
-		{N: 1, Pattern: "orders.*", Former: 0, Shard: 1, Held: true, Cuts: cut(10)},
-		{N: 2, Pattern: "orders.eu", Former: 1, Shard: 2, Held: true, Cuts: cut(20)},
+		{N: 1, Pattern: "orders.*", Former: 0, Shard: 1, Held: true, Followed: true, Cuts: cut(10)},
+		{N: 2, Pattern: "orders.eu", Former: 1, Shard: 2, Held: true, Followed: true, Cuts: cut(20)},
 		{N: 3, Pattern: "*", Former: 2, Shard: 0, Held: true, Cuts: cut(30)},
 	}}
 	for offset, want := range map[int64]int{9: 0, 10: 1, 19: 1, 20: 2, 29: 2, 30: 0} {

@@ -31,7 +31,7 @@ func (in Moves) Arrive(ctx context.Context, f Following, page []Leaver) (added [
 		if len(rest) == 0 {
 			return nil
 		}
-		if added, err = in.admit(ctx, tx, rest); err != nil {
+		if added, err = in.admit(ctx, tx, rest, true); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, "UPDATE homes SET arrived = ? WHERE n = ?", rest[len(rest)-1].Num, f.N)
@@ -46,8 +46,9 @@ var decoding, _ = cbor.DecOptions{UTF8: cbor.UTF8DecodeInvalid}.DecMode()
 // arrival is the work of a transaction in which tasks come from another database.
 type arrival struct{ *work }
 
-// admit puts what has left a line into a line of this database.
-func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.Place, error) {
+// admit puts what has left a line into a line of this database. It comes from another one, or is
+// put back.
+func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver, comes bool) ([]handle.Place, error) {
 	spread, err := in.h.SpreadIn(ctx, tx)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,9 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver) ([]handle.
 		return nil, err
 	}
 	followed := tasks
-	tasks = withTimers(left, here)
+	if comes {
+		tasks = withTimers(left, here)
+	}
 	slices.SortFunc(list, inOrder)
 	if err := w.readKnown(ctx, list, "''"); err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ type leaver struct {
 	Report  bool
 	Seq     int64
 	Request []byte
-	With    int64 // of a timer, and of runs that leave with it: when it left
+	With    int64 // of a run whose timer was not deleted when it left: when that was
 }
 
 // Leaver is a row of table leaving.

@@ -102,7 +102,7 @@ func (l *leaving) takeOutEnded(ctx context.Context, seqs []int64) (int, error) {
 		return 0, err
 	}
 	l.ended(of.out, of.sent)
-	return len(l.left), l.write(ctx, nil)
+	return len(l.left), l.write(ctx)
 }
 
 // ended has tasks leave that have ended out of the line, and in it.
@@ -122,17 +122,24 @@ func (l *leaving) takeOut(ctx context.Context, seqs []int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	rest := of.atRest
-	withTimer, err := l.alone(ctx, l.tx, rest)
+	timers, err := l.timersOf(ctx, l.tx, of.atRest)
 	if err != nil {
 		return 0, err
 	}
-	rest = slices.DeleteFunc(rest, func(t task.Task) bool {
-		key, alone := aloneOf(&t)
-		return alone && withTimer[key]
-	})
-	slices.SortFunc(rest, nearest)
-	return len(rest), l.write(ctx, rest)
+	slices.SortFunc(of.atRest, nearest)
+	for i := range of.atRest {
+		out := leaver{Task: &of.atRest[i]}
+		key := task.TimerOf(out.Task.Topic, out.Task.ID)
+		deleted, there := timers[key]
+		if there && mustBeAlone(out.Task, key) { // only the timer knows which of them may start
+			continue
+		}
+		if there && !deleted {
+			out.With = l.now
+		}
+		l.left = append(l.left, out)
+	}
+	return len(l.left), l.write(ctx)
 }
 
 // nearest puts what is due first in front.
@@ -203,10 +210,7 @@ func (in Moves) leaving(ctx context.Context, tx *sql.Tx, f Following, arrived in
 
 // write stores what leaves, with the changes that wait for its tasks, and takes those out of their
 // tables.
-func (l *leaving) write(ctx context.Context, rows []task.Task) error {
-	for i := range rows {
-		l.left = append(l.left, leaver{Task: &rows[i]})
-	}
+func (l *leaving) write(ctx context.Context) error {
 	if len(l.left) == 0 {
 		return nil
 	}
@@ -314,7 +318,7 @@ func (in Moves) PutBack(ctx context.Context, f Following) (more bool, err error)
 			return err
 		}
 		rest := slices.DeleteFunc(slices.Clone(page), func(l Leaver) bool { return !slices.Contains(there, l.Num) }) // another one was quicker
-		if _, err := in.admit(ctx, tx, rest); err != nil {
+		if _, err := in.admit(ctx, tx, rest, false); err != nil {
 			return err
 		}
 		return tables.ExecIn(ctx, tx, "DELETE FROM leaving WHERE token = ? AND num", nums, []byte(f.Token))

@@ -41,10 +41,7 @@ func TestAMoveThatIsTakenBackPutsTasksBack(t *testing.T) {
 		f.do(f.schedule("pending", tagged("x")))
 		tasks, waiting := f.notes("pending"), f.count("waiting")
 		f.takeOut("waits", "pending")
-		for more := true; more; {
-			more, err = f.mover().PutBack(f.ctx, moving)
-			require.NoError(t, err)
-		}
+		f.putBack()
 		require.Equal(t, tasks, f.notes("pending"))
 		require.Equal(t, "waiting_report", f.state("waits"))
 		require.Equal(t, waiting, f.count("waiting"))

@@ -40,7 +40,7 @@ func (l *leaving) takeOutLetters(ctx context.Context, ids []int64) (int, error) 
 	if err := tables.ExecIn(ctx, l.tx, "DELETE FROM dead_letters WHERE id", gone); err != nil {
 		return 0, err
 	}
-	return len(gone), l.write(ctx, nil)
+	return len(gone), l.write(ctx)
 }
 
 // Follows tells whether a dead letter follows its target. One whose content only its task's row has

@@ -74,7 +74,10 @@ func (l *leaving) takeOutTimer(ctx context.Context, key [16]byte) (int, error) {
 		return !coming
 	}))
 	t.Moved = l.now
-	out := leaver{Timer: t, With: t.Moved}
+	out, with := leaver{Timer: t}, int64(0)
+	if t.State != task.TimerDeleted {
+		with = t.Moved
+	}
 	if i := slices.IndexFunc(of.atRest, func(r task.Task) bool { return r.Seq == t.Running }); i >= 0 {
 		run := of.atRest[i]
 		out.Task, of.atRest = &run, slices.Delete(of.atRest, i, i+1)
@@ -82,9 +85,9 @@ func (l *leaving) takeOutTimer(ctx context.Context, key [16]byte) (int, error) {
 	l.left = append(l.left, out)
 	slices.SortFunc(of.atRest, nearest)
 	for i := range of.atRest {
-		l.left = append(l.left, leaver{Task: &of.atRest[i], With: t.Moved})
+		l.left = append(l.left, leaver{Task: &of.atRest[i], With: with})
 	}
-	return 1, l.write(ctx, nil)
+	return 1, l.write(ctx)
 }
 
 // takeOutRuns takes a piece of a timer's runs out of the line, where they are too many for one
@@ -173,37 +176,36 @@ func (in Moves) aloneInFlight(ctx context.Context, tx *sql.Tx, t *leftTimer, key
 	return false, wrap.Err(err, "looking for runs in flight")
 }
 
-// alone returns the identities of the timers of tasks that are runs which must be alone. Only the
-// timer knows which of them may start, so they leave with it.
-func (in Moves) alone(ctx context.Context, tx *sql.Tx, rows []task.Task) (there map[[16]byte]bool, err error) {
+// timersOf returns the identities of those timers of tasks that are there, and whether they were
+// deleted.
+func (in Moves) timersOf(ctx context.Context, tx *sql.Tx, rows []task.Task) (map[[16]byte]bool, error) {
 	var timers [][16]byte
-	for i := range rows {
-		if key, alone := aloneOf(&rows[i]); alone {
-			timers = append(timers, key)
+	for _, t := range rows {
+		if task.IsRun(t.Seq) && t.Replay == 0 {
+			timers = append(timers, task.TimerOf(t.Topic, t.ID))
 		}
 	}
 	keys := tables.Idents(timers, func(key [16]byte) [16]byte { return key })
 	slices.SortFunc(keys, compareKeys)
-	found, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM timers WHERE ident", keys, "")
-	there = map[[16]byte]bool{}
-	for _, key := range found {
-		there[[16]byte(key)] = true
+	type row struct {
+		key     []byte
+		deleted bool
 	}
-	return there, wrap.Err(err, "reading the timers of runs that must be alone")
+	found, err := tables.FetchIn(ctx, tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.key, &v.deleted) }, fmt.Sprintf("SELECT ident, state = %d FROM timers WHERE ident", task.TimerDeleted), keys, "")
+	out := map[[16]byte]bool{}
+	for _, v := range found {
+		out[[16]byte(v.key)] = v.deleted
+	}
+	return out, wrap.Err(err, "reading the timers of runs")
 }
 
-// aloneOf returns the timer of a run that must be alone.
-func aloneOf(t *task.Task) (timer [16]byte, alone bool) {
-	if !task.IsRun(t.Seq) || t.Replay > 0 {
-		return timer, false
+// mustBeAlone tells whether a task is a run of a timer that must be alone.
+func mustBeAlone(r *task.Task, key [16]byte) bool {
+	if !task.IsRun(r.Seq) || r.Replay > 0 || task.TimerOf(r.Topic, r.ID) != key {
+		return false
 	}
-	body, err := schemas.DecodeBody(t.Body)
-	return task.TimerOf(t.Topic, t.ID), err == nil && body.Settings.Run.Alone
-}
-
-func mustBeAlone(r *task.Task, timer [16]byte) bool {
-	of, alone := aloneOf(r)
-	return alone && of == timer
+	body, err := schemas.DecodeBody(r.Body)
+	return err == nil && body.Settings.Run.Alone
 }
 
 // lockTimers locks timers that are here already, also those of runs, and prepares the others for
@@ -246,13 +248,14 @@ func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*t
 }
 
 // withTimers leaves out the runs of timers that were set back in the former home: a later one is
-// here, and has not made them, or was deleted.
+// here, and has not made them, or was deleted. Runs whose timer was deleted before are tasks as
+// others.
 func withTimers(all []leaver, here map[[16]byte]*task.Timer) (tasks []*task.Task) {
 	for _, l := range all {
 		t, run := here[task.TimerOf(l.Task.Topic, l.Task.ID)], l.Task
 		switch {
 		case t == nil || !task.IsRun(run.Seq) || run.Replay > 0 || run.State != task.StateLine:
-		case t.State == task.TimerDeleted, l.With != 0 && l.With != t.Moved && !t.HasMade(task.RunInstant(run.ID)):
+		case l.With != 0 && l.With != t.Moved && !t.HasMade(task.RunInstant(run.ID)):
 			continue
 		}
 		tasks = append(tasks, run)

@@ -203,11 +203,7 @@ func TestARunThatIsPutBackIsKnownToItsTimer(t *testing.T) {
 		f.claim(f.now)
 		f.make()
 		f.sql("UPDATE timers SET open = next")
-		for more := true; more; {
-			var err error
-			more, err = f.mover().PutBack(f.ctx, moving)
-			require.NoError(t, err)
-		}
+		f.putBack()
 		require.Equal(t, first, f.timer().Open)
 		require.Contains(t, f.pending(), first)
 		require.Equal(t, schemas.StateTimerDeleted, f.answer(f.timerRequest(schemas.OpTimerDelete)))
@@ -283,6 +279,52 @@ func TestADeletedTimerFollows(t *testing.T) {
 		require.Equal(t, schemas.StateTimerSet, g.answer(g.timerRequest(schemas.OpTimer, version(4))))
 		require.Positive(t, g.timer().Moved)
 	})
+}
+
+// A run that outlasts its timer is a task as others: it follows, and comes back where the move is taken back.
+func TestARunWhoseTimerWasDeletedFollows(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer))
+		_, err := f.AskRun(f.ctx, target, "t", f.now, f.now)
+		require.NoError(t, err)
+		run := timer.RunID("t", f.now)
+		require.Equal(t, schemas.StateTimerDeleted, f.answer(f.timerRequest(schemas.OpTimerDelete, version(3))))
+		f.sql("UPDATE homes SET held = 0")
+		require.Equal(t, 1, f.takeOut(run))
+		f.putBack()
+		require.Equal(t, "pending", f.state(run))
+		f.sql("UPDATE homes SET held = 1")
+		require.True(t, f.takeOutTimer())
+		require.Equal(t, 1, f.takeOut(run))
+		g.take(f)
+		require.Equal(t, "pending", g.state(run))
+	})
+}
+
+// A run that was asked for is none that its timer has made. It comes back all the same where the move is taken back.
+func TestARunThatWasAskedForIsPutBack(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.moves(t)
+		f.sql("UPDATE homes SET held = 0")
+		f.do(f.timerRequest(schemas.OpTimer))
+		_, err := f.AskRun(f.ctx, target, "t", f.now-1, f.now)
+		require.NoError(t, err)
+		run := timer.RunID("t", f.now-1)
+		require.Equal(t, 1, f.takeOut(run))
+		f.putBack()
+		require.Equal(t, "pending", f.state(run))
+	})
+}
+
+// putBack puts back what has left.
+func (f *fixture) putBack() {
+	f.t.Helper()
+	for more := true; more; {
+		var err error
+		more, err = f.mover().PutBack(f.ctx, moving)
+		require.NoError(f.t, err)
+	}
 }
 
 // The former home is set back after a part of a timer's runs had come: the others come with the timer that leaves again.

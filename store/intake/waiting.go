@@ -307,16 +307,28 @@ func (in Intake) Undecided(ctx context.Context, last int64) (n int, err error) {
 }
 
 // WaitingFor returns a target among those that match for which a change waits; "": there is none.
+// Nobody can decide one that is unreadable, so it keeps no target.
 func (in Moves) WaitingFor(ctx context.Context, match func(topic string) bool) (string, error) {
+	type row struct {
+		seq   int64
+		topic string
+	}
+	scan := func(r *sql.Rows, v *row) error {
+		var data []byte
+		err := r.Scan(&v.seq, &data)
+		if c, damage := decodeChange(data); damage == nil {
+			v.topic = waitingChange{change: c}.topic()
+		}
+		return err
+	}
 	for after := int64(-1); ; {
-		rows, err := tables.Fetch(ctx, in.h.Reads(), func(r *sql.Rows, h *waitingChange) error { return scanWaiting(r, h) },
-			"SELECT ident, report, LENGTH(request), request FROM waiting WHERE seq > ? ORDER BY seq LIMIT 100", after)
+		rows, err := tables.Fetch(ctx, in.h.Reads(), scan, "SELECT seq, request FROM waiting WHERE seq > ? ORDER BY seq LIMIT 100", after)
 		if err != nil || len(rows) == 0 {
 			return "", wrap.Err(err, "reading for which targets changes wait")
 		}
-		for _, h := range rows {
-			if after = h.change.Seq; h.of(match) {
-				return h.topic(), nil
+		for _, v := range rows {
+			if after = v.seq; v.topic != "" && match(v.topic) {
+				return v.topic, nil
 			}
 		}
 	}

@@ -248,7 +248,12 @@ func (d Databases) ship(ctx context.Context, rule shardmap.Rule, upTo int64) err
 
 // Follow has the tasks of targets that have moved follow them, until none is left in the former
 // home. Any process may do so, several beside each other, and again after one was killed.
-func (d Databases) Follow(ctx context.Context) error {
+func (d Databases) Follow(ctx context.Context) error { return d.followAll(ctx, false) }
+
+// FollowAtRest has those tasks follow that are at rest. The dispatchers need not run.
+func (d Databases) FollowAtRest(ctx context.Context) error { return d.followAll(ctx, true) }
+
+func (d Databases) followAll(ctx context.Context, once bool) error {
 	for some := false; ; some = true {
 		maps, answer, err := d.copies(ctx)
 		var rule *shardmap.Rule
@@ -272,7 +277,7 @@ func (d Databases) Follow(ctx context.Context) error {
 			return answer.Tend(ctx) // it takes the rule
 		}
 		gone := find(maps[rule.Former].Rules, rule.Token)
-		if err := answer.follow(ctx, *there, gone != nil && gone.Followed); err != nil {
+		if done, err := answer.follow(ctx, *there, gone != nil && gone.Followed, once); err != nil || !done {
 			return wrap.Err(err, "having the tasks of %s follow to database %d", rule.Pattern, rule.Shard)
 		}
 		if err := answer.Tend(ctx); err != nil {
@@ -335,42 +340,62 @@ func (d Databases) taken(ctx context.Context) (string, error) {
 
 // follow is Follow of one rule, as its new home has it. Where all have followed, and the former
 // home was set back, the tasks that are there again leave its line and go nowhere. gone: all has
-// left the former home, and the new one was set back. Other targets may live there by now.
-func (d Databases) follow(ctx context.Context, rule shardmap.Rule, gone bool) error {
-	if gone {
-		if err := d.shipLeft(ctx, rule); err != nil {
-			return err
-		}
-		return d[rule.Shard].Followed(ctx, rule.Token)
+// left the former home, and the new one was set back. Other targets may live there by now. once: it
+// waits for nothing that is under way. False: something is.
+func (d Databases) follow(ctx context.Context, rule shardmap.Rule, gone, once bool) (bool, error) {
+	if err := d.shipLeft(ctx, rule); err != nil {
+		return false, err
 	}
+	if gone {
+		return true, d[rule.Shard].Followed(ctx, rule.Token)
+	}
+	last := int64(-1)
 	for looked := false; ; {
-		waiting, err := d[rule.Former].intake().WaitingFor(ctx, rule.Matches) // first: it may become a task
-		if err != nil {
-			return err
-		}
-		timers, err := d.timersFollow(ctx, rule) // then: they make tasks
-		if err != nil {
-			return err
-		}
-		_, seen, err := d.takeOut(ctx, rule, 0)
-		if err != nil {
-			return err
-		}
-		switch none := timers == 0 && seen == 0 && waiting == ""; {
-		case none && looked:
-			return errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
-		case none: // no letter and no ended task comes to be any more
+		more, taken, err := d.lineFollows(ctx, rule)
+		switch {
+		case err != nil:
+			return false, err
+		case !more && looked:
+			return true, errors.Join(d[rule.Shard].Followed(ctx, rule.Token), d[rule.Former].Followed(ctx, rule.Token))
+		case !more: // no letter and no ended task comes to be any more
 			if err := errors.Join(d.lettersFollow(ctx, rule), d.historyFollows(ctx, rule)); err != nil {
-				return err
+				return false, err
 			}
 			looked = true
 			continue
+		case once && taken == last:
+			return false, nil
 		}
-		looked = false
+		looked, last = false, taken
 		if err := loop.Rest(ctx, followRest); err != nil {
-			return err
+			return false, err
 		}
 	}
+}
+
+// lineFollows has the timers and the tasks at rest follow, and returns the last number that has
+// left. more: some were there, or may come to be.
+func (d Databases) lineFollows(ctx context.Context, rule shardmap.Rule) (more bool, taken int64, err error) {
+	former := d[rule.Former]
+	stored, err := former.passed(ctx) // first: it may have been set back, and reads requests again
+	if err != nil {
+		return false, 0, err
+	}
+	_, reads := lags(stored, rule.Cuts)
+	waiting, err := former.intake().WaitingFor(ctx, rule.Matches) // before the tasks: it may become one
+	if err != nil {
+		return false, 0, err
+	}
+	timers, err := d.timersFollow(ctx, rule) // before the tasks: they make some
+	if err != nil {
+		return false, 0, err
+	}
+	_, seen, err := d.takeOut(ctx, rule, 0)
+	if err != nil {
+		return false, 0, err
+	}
+	taken, _, err = former.intake().Progress(ctx, following(rule))
+	return reads || waiting != "" || timers > 0 || seen > 0, taken, err
 }
 
 // Pull has the tasks of some identities follow at once, before a request about them is decided in

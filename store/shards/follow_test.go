@@ -118,13 +118,34 @@ func TestAFormerHomeThatIsSetBackForgetsWhatHasLeft(t *testing.T) {
 	_, err := d.Move(t.Context(), orders)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a"}, d.pending(t, 1))
-	fresh := open(t, 1)
-	fresh.due(t, 0, "a", clock+3_600_000)
-	d.Databases[0], d.stores[0] = fresh.Databases[0], fresh.stores[0]
+	d.setBack(t, 0)
 	require.NoError(t, d.Tend(t.Context()))
-	require.NoError(t, d.Follow(t.Context()))
+	bound, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	require.ErrorIs(t, d.Follow(bound), context.DeadlineExceeded, "it reads its records again first")
+	require.NoError(t, d.FollowAtRest(t.Context()))
+	require.False(t, d.rules(t, 0)[0].Followed)
+	d.due(t, 0, "a", clock+3_600_000)
+	require.Equal(t, []string{"a"}, d.pending(t, 0))
+	require.NoError(t, d.FollowAtRest(t.Context()))
 	require.Empty(t, d.pending(t, 0))
 	require.Equal(t, []string{"a"}, d.pending(t, 1))
+	require.True(t, d.rules(t, 0)[0].Followed)
+}
+
+// setBack has a database forget all.
+func (d *databases) setBack(t *testing.T, n int) {
+	fresh := open(t, 1)
+	d.Databases[n], d.stores[n], d.sources[n] = fresh.Databases[0], fresh.stores[0], fresh.sources[0]
+}
+
+// readAgain has a database store what there was before a move.
+func (d *databases) readAgain(t *testing.T, n, to int) {
+	for d.sources[n].Next < int64(to) {
+		m, err := d.Databases[n].Map(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, d.store(t, n, m.Version))
+	}
 }
 
 // The new home is set back to before the tasks arrived. They follow once more.
@@ -133,8 +154,7 @@ func TestANewHomeThatIsSetBackGetsTasksAgain(t *testing.T) {
 	d.due(t, 0, "a", clock+3_600_000)
 	_, err := d.Move(t.Context(), orders)
 	require.NoError(t, err)
-	fresh := open(t, 1)
-	d.Databases[1], d.stores[1] = fresh.Databases[0], fresh.stores[0]
+	d.setBack(t, 1)
 	require.NoError(t, d.Tend(t.Context()))
 	require.NoError(t, d.Follow(t.Context()))
 	require.Equal(t, []string{"a"}, d.pending(t, 1))
@@ -172,9 +192,9 @@ func TestANewHomeThatIsSetBackGetsTasksAgainAfterOthersLeft(t *testing.T) {
 	}
 	_, err = d.Move(t.Context(), shardmap.Rule{Pattern: "bills", Former: 1, Shard: 0})
 	require.NoError(t, err)
-	fresh := open(t, 1)
-	d.Databases[1], d.stores[1] = fresh.Databases[0], fresh.stores[0]
+	d.setBack(t, 1)
 	require.NoError(t, d.Tend(t.Context()))
+	d.readAgain(t, 1, 3)
 	require.NoError(t, d.Follow(t.Context()))
 	require.Equal(t, []string{"a"}, d.pending(t, 1))
 	for _, r := range d.rules(t, 1) {
@@ -207,25 +227,18 @@ func TestTasksFollowWithoutAnotherDatabase(t *testing.T) {
 // The new home is set back, and other targets of the rule live in the former one again: they stay, and what had left follows once more.
 func TestWhatHasComeBackStaysWhereTheNewHomeIsSetBack(t *testing.T) {
 	d := open(t, 2)
-	pass := func() { // each has stored what the others have passed
-		for n := range d.stores {
-			for d.sources[n].Next < 9 {
-				m, err := d.Databases[n].Map(t.Context())
-				require.NoError(t, err)
-				require.NoError(t, d.store(t, n, m.Version))
-			}
-		}
-	}
 	d.due(t, 0, "a", clock+3_600_000)
-	pass()
+	for n := range d.stores { // each has stored what the others have passed
+		d.readAgain(t, n, 9)
+	}
 	for _, r := range []shardmap.Rule{orders, {Pattern: "*", Former: 1, Shard: 0}, orders} {
 		_, err := d.Move(t.Context(), r)
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"a"}, d.pending(t, 1))
-	fresh := open(t, 1)
-	d.Databases[0], d.stores[0] = fresh.Databases[0], fresh.stores[0]
+	d.setBack(t, 0)
 	require.NoError(t, d.Tend(t.Context()))
+	d.readAgain(t, 0, 9)
 	require.NoError(t, d.Follow(t.Context()))
 	require.Equal(t, []string{"a"}, d.pending(t, 1))
 	require.Empty(t, d.pending(t, 0))

@@ -109,8 +109,8 @@ func (d Databases) Moving(ctx context.Context, n int, topic string) error {
 // targets from then on. Once the former one has stored all that the new one has passed, and no
 // delivery of the targets is under way, it lets the targets go, by one transaction that says from
 // which offsets on. Before that, their next tasks leave its line, so that it claims none of them.
-// The others follow: see Follow. The first database is asked first in each move, so that of two at
-// once one goes on.
+// The others follow: see Follow. The first database is asked first in each move, unless the targets
+// leave it: so of two at once one goes on, but of two opposite ones perhaps none.
 func (d Databases) Move(ctx context.Context, rule shardmap.Rule) (shardmap.Rule, error) {
 	return d.MoveBehind(ctx, rule, nil)
 }

@@ -234,19 +234,9 @@ func (d Databases) passed(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	all, err := d[shardmap.Home].intake().Sources(ctx)
+	stored, err := d[shardmap.Home].passed(ctx)
 	if err != nil {
 		return err
-	}
-	stored := map[shardmap.Partition]int64{}
-	for _, retired := range []bool{true, false} { // nothing more is read from a retired one
-		for _, src := range all {
-			if part := (shardmap.Partition{Topic: src.Topic, TopicID: src.TopicID, Partition: src.Partition}); retired && src.Retired != 0 {
-				stored[part] = math.MaxInt64
-			} else if !retired && src.Retired == 0 {
-				stored[part] = src.Next
-			}
-		}
 	}
 	for _, r := range m.Rules {
 		if part, behind := lags(stored, r.Cuts); behind {
@@ -255,6 +245,22 @@ func (d Databases) passed(ctx context.Context, n int) error {
 		}
 	}
 	return nil
+}
+
+// passed is Stored, with the end of all offsets for partitions of which nothing more is read.
+func (s Shards) passed(ctx context.Context) (map[shardmap.Partition]int64, error) {
+	all, err := s.intake().Sources(ctx)
+	out := map[shardmap.Partition]int64{}
+	for _, retired := range []bool{true, false} {
+		for _, src := range all {
+			if part := (shardmap.Partition{Topic: src.Topic, TopicID: src.TopicID, Partition: src.Partition}); retired && src.Retired != 0 {
+				out[part] = math.MaxInt64
+			} else if !retired && src.Retired == 0 {
+				out[part] = src.Next
+			}
+		}
+	}
+	return out, err
 }
 
 // markRemoved notes in a database that it was removed.
