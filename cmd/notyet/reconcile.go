@@ -118,7 +118,7 @@ func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none
 	if err != nil {
 		return none, err
 	}
-	if err := all.Tend(a.Ctx); err != nil { // by older rules it would take records that are another one's
+	if err := all.bring(a.Ctx); err != nil {
 		return none, err
 	}
 	if err := a.dispatchersAtRest(cfg, st, log); err != nil {
@@ -137,6 +137,7 @@ func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none
 		scfg := service.CatchUpConfig(cfg)
 		scfg.Installation = installation
 		scfg.Shards, scfg.Shard = cfg.Databases() > 1, k
+		scfg.Databases = func() shards.Databases { return all.Databases }
 		scfg.Read, scfg.Until = topics, until
 		s, err := scanner.New(scanner.Deps{Kafka: kcfg, Store: st, Index: ix, Metrics: prometheus.NewRegistry(), Log: log}, scfg)
 		if err != nil {
@@ -149,7 +150,7 @@ func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none
 	}
 	out, err := deadletter.NewLocal(st, ix, operator(), log).Reconcile(a.Ctx, kcfg, r)
 	if err == nil && !r.DryRun {
-		err = all.FollowAtRest(a.Ctx) // it has tasks again that have moved
+		err = all.FollowAtRest(a.Ctx) // it has read requests again whose tasks have moved since
 	}
 	return out, err
 }
@@ -164,6 +165,15 @@ func (d databases) close() {
 	for _, st := range d.opened {
 		_ = st.Close()
 	}
+}
+
+// bring gives the restored one the rules of the others: by older ones it would take records that are
+// another one's. Then it gives back tasks that have moved, and gets those that have come to it.
+func (d databases) bring(ctx context.Context) error {
+	if err := d.Tend(ctx); err != nil {
+		return err
+	}
+	return d.FollowAtRest(ctx)
 }
 
 // joined opens the other databases beside the restored one. Close them also after an error.

@@ -24,7 +24,6 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/letters"
-	"github.com/notyet/notyet/test/lettertest"
 	"github.com/notyet/notyet/test/program"
 )
 
@@ -181,8 +180,8 @@ func TestCallbacks(t *testing.T) {
 	require.GreaterOrEqual(t, limited[len(limited)-1].at.Sub(limited[0].at), 3*time.Second, "Retry-After is honoured")
 
 	require.Eventually(t, func() bool {
-		dead, err := lettertest.All(t.Context(), letters.New(c.store), letters.Filter{Topic: good.URL})
-		return err == nil && len(dead) == 1 && dead[0].TaskID == "302" && dead[0].Kind == schemas.KindCallback && strings.Contains(dead[0].Reason, "answered 302")
+		dead := c.lettersOf(letters.Filter{Topic: good.URL})
+		return len(dead) == 1 && dead[0].TaskID == "302" && dead[0].Kind == schemas.KindCallback && strings.Contains(dead[0].Reason, "answered 302")
 	}, time.Minute, 20*time.Millisecond)
 	require.Eventually(t, func() bool {
 		return c.state(good.URL, "good0") == "delivered" && c.state(good.URL, "429") == "delivered"

@@ -22,7 +22,6 @@ import (
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/letters"
-	"github.com/notyet/notyet/test/lettertest"
 	"github.com/notyet/notyet/test/recordtest"
 )
 
@@ -93,8 +92,7 @@ func TestHostileRecordsHoldUpNobody(t *testing.T) {
 			missed = fmt.Sprintf(", beyond the goal of %v", behindGoal)
 		}
 		t.Logf("%s: the request behind it was delivered after %v%s; the scanner has needed %d MB", bad.name, took.Round(time.Millisecond), missed, scanner.peak()>>20)
-		letters, err := lettertest.All(t.Context(), letters.New(c.store), letters.Filter{Kind: schemas.KindRejected, Limit: 100})
-		require.NoError(t, err)
+		letters := c.lettersOf(letters.Filter{Kind: schemas.KindRejected, Limit: 100})
 		require.Len(t, letters, i+1)
 		require.Contains(t, letters[i].Reason, bad.reason)
 		require.LessOrEqual(t, len(letters[i].Body), schemas.MaxRejectedBytes+4096)
@@ -104,7 +102,7 @@ func TestHostileRecordsHoldUpNobody(t *testing.T) {
 
 // TestMassesOfHostileRecordsFitIntoMemory: all partitions hold batches of almost 64 MiB, and some above, when a scanner begins.
 func TestMassesOfHostileRecordsFitIntoMemory(t *testing.T) {
-	c := newCluster(t)
+	c := oneDatabase(t, usualSlots) // each further database has buffers of its own
 	target := c.name + ".target"
 	c.topics(1, target)
 	c.limitMemory()
@@ -132,8 +130,7 @@ func TestMassesOfHostileRecordsFitIntoMemory(t *testing.T) {
 		return len(seen) == len(partitions)
 	})
 	t.Logf("the requests behind %d such batches were delivered after %v; the scanner has needed %d MB", len(batches)*len(partitions), time.Since(began).Round(time.Millisecond), scanner.peak()>>20)
-	letters, err := lettertest.All(t.Context(), letters.New(c.store), letters.Filter{Kind: schemas.KindRejected, Limit: 100})
-	require.NoError(t, err)
+	letters := c.lettersOf(letters.Filter{Kind: schemas.KindRejected, Limit: 100})
 	require.Len(t, letters, len(batches)*len(partitions))
 	require.Less(t, scanner.peak(), scannerMemory, "the memory of the scanner")
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/mysqltest"
 	"github.com/notyet/notyet/test/recordtest"
 )
 
@@ -418,7 +419,7 @@ func TestRunsOfTimersAreReconciled(t *testing.T) {
 // that. With the topics' help no task is sent twice and none is lost, though the first
 // reconciliation is killed as well.
 func TestReconcileAfterAKill(t *testing.T) {
-	c := newCluster(t)
+	c := oneDatabase(t, usualSlots)
 	n := clusterTasks(t, 4000)
 	targets := []string{c.name + ".a", c.name + ".b"}
 	c.topics(4, targets...)
@@ -467,4 +468,79 @@ func TestReconcileAfterAKill(t *testing.T) {
 	c.spawn("d2", "dispatcher")
 	c.collect(targets, wants, 2*time.Minute+span, 3*time.Second)
 	require.Zero(t, measure(t, wants).doubled)
+}
+
+// TestReconcileOneOfTwoDatabases: a target moves under load, and one of the two databases is restored from a backup of before. Nothing is lost,
+// nothing is sent twice, and nothing that the new home has cancelled.
+func TestReconcileOneOfTwoDatabases(t *testing.T) {
+	for restored, of := range []string{"the former home", "the new home"} {
+		t.Run(of, func(t *testing.T) {
+			c := oneDatabase(t, usualSlots)
+			second := mysqltest.Fresh(t)
+			c.adds(second)
+			n := clusterTasks(t, 4000)
+			stays, moves := c.name+".stays", c.name+".moves"
+			c.topics(4, stays, moves)
+			span := max(time.Duration(n/500)*time.Second, 8*time.Second)
+			sc, d1, d2 := c.spawn("scanner", "scanner"), c.spawn("d1", "dispatcher"), c.spawn("d2", "dispatcher")
+			c.warm()
+			const cancelled = 50
+			later := inMillis(span + 40*time.Second)
+			for i := range cancelled {
+				c.publish(keyed(request(c.intake, moves, schemas.HeaderID, fmt.Sprint("cancelled-", i), schemas.HeaderAt, later, schemas.HeaderEvents, "all"), "k", "v"))
+			}
+			wants := c.load([]string{stays, moves}, n, 2*time.Second, span)
+			c.await(stays, n/10)
+			database := *c.stack
+			database.dsn = []string{c.dsn, second}[restored]
+			b := database.backUp()
+			c.notyet("shards", "move", moves, "1", "--wait")
+			for i := range cancelled {
+				c.publish(request(c.intake, moves, schemas.HeaderID, fmt.Sprint("cancelled-", i), schemas.HeaderOp, "cancel"))
+			}
+			answers := 0
+			c.read(c.reader([]string{c.results}), 2*time.Minute, func(r *kgo.Record) bool {
+				if e, err := schemas.DecodeEvent(r); err == nil && e.State == schemas.StateCancelled {
+					answers++
+				}
+				return answers == cancelled
+			})
+			killed := time.Now().UnixMilli()
+			for _, p := range []*proc{d1, d2, sc} {
+				p.kill()
+			}
+			database.restore(b)
+			args := []string{"deadletter", "reconcile", "--shard", strconv.Itoa(restored), "--topics"}
+			for _, d := range []string{"d1", "d2"} {
+				args = append(args, "--send-log", filepath.Join(c.dir, d+"-sendlog", []string{"", "shard-1"}[restored]))
+			}
+			require.Eventually(t, func() bool {
+				cmd := exec.CommandContext(t.Context(), c.binary, args...)
+				cmd.Env = c.env
+				text, err := cmd.CombinedOutput()
+				t.Logf("%s", text)
+				return err == nil
+			}, 3*time.Minute, 200*time.Millisecond)
+
+			c.spawn("scanner", "scanner")
+			c.spawn("d1", "dispatcher")
+			c.spawn("d2", "dispatcher")
+			c.collect([]string{stays, moves}, wants, 2*time.Minute+span, 3*time.Second) // a cancelled one would be a phantom
+			require.Zero(t, measure(t, wants).early)
+			for id, w := range wants { // the other database was not restored, and its dispatchers had some in doubt when they were killed
+				if len(w.copies) > 1 {
+					require.Equal(t, []string{moves, stays}[restored], w.target, "%s, due %d ms before the kill, came at %+v", id, killed-w.due, w.copies)
+					require.Less(t, slices.MinFunc(w.copies, func(a, b arrival) int { return int(a.at - b.at) }).at, killed+1000)
+				}
+			}
+			due, err := strconv.ParseInt(later, 10, 64)
+			require.NoError(t, err)
+			time.Sleep(time.Until(time.UnixMilli(due).Add(5 * time.Second)))
+			for _, r := range c.arrivals(moves) {
+				d, _, err := schemas.ParseDelivery(r)
+				require.NoError(t, err)
+				require.Contains(t, wants, d.ID)
+			}
+		})
+	}
 }

@@ -76,7 +76,7 @@ func (s *stack) deadLetters(target string, n int) {
 // TestReplayIsResumedAfterAKill: a replay killed on its way and started again replays each letter
 // once, and keeps its rate. NOTYET_CLUSTER_TASKS sets the number of letters.
 func TestReplayIsResumedAfterAKill(t *testing.T) {
-	c := newCluster(t)
+	c := oneDatabase(t, usualSlots)
 	n := clusterTasks(t, 4000)
 	rate := n / 4
 	target := c.name + ".again"

@@ -19,7 +19,7 @@ type rowsOf struct {
 	rows    [][]any
 }
 
-var tables = []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "meta", "timers", "tags", "unknown_targets"}
+var tables = []string{"tasks", "slots", "sources", "outbox", "waiting", "dead_letters", "meta", "timers", "tags", "unknown_targets", "targets", "homes", "cuts", "leaving"}
 
 // open opens the database that the processes use. The store's import has registered the drivers.
 func (s *stack) open() *sql.DB {

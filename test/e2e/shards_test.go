@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,16 +27,14 @@ func (c *cluster) withSecond() *proxy.Proxy {
 	require.NoError(c.t, err)
 	c.t.Cleanup(p.Close)
 	cfg.Addr = p.Addr()
-	c.env = slices.DeleteFunc(c.env, func(kv string) bool { return strings.HasPrefix(kv, "NOTYET_MYSQL_DSN=") })
-	c.env = append(c.env, "NOTYET_MYSQL_SHARDS="+c.dsn+","+cfg.FormatDSN())
-	c.notyet("shards", "add", "1")
+	c.adds(cfg.FormatDSN())
 	return p
 }
 
 // TestTwoDatabases: half of the targets live in a second database, which does not answer for a while, and a scanner and a dispatcher are
 // killed. Nothing is lost or early, extra copies are of tasks that the killed dispatcher had in doubt, and the other half arrives meanwhile.
 func TestTwoDatabases(t *testing.T) {
-	c := newCluster(t)
+	c := oneDatabase(t, usualSlots)
 	second := c.withSecond()
 	n := clusterTasks(t, 9_000)
 	span := max(time.Duration(n)*time.Minute/100_000, 30*time.Second)
@@ -101,7 +98,7 @@ func (p *proc) wait() bool {
 // TestTasksFollowTheirTargets: targets move to and fro between two databases while their tasks are delivered, reported on, retried and
 // cancelled, and movers and a scanner are killed. Nothing is lost, early or sent twice, and each request has one answer.
 func TestTasksFollowTheirTargets(t *testing.T) {
-	c := newCluster(t)
+	c := oneDatabase(t, usualSlots)
 	c.withSecond()
 	n := clusterTasks(t, 6_000)
 	span := max(time.Duration(n)*time.Minute/100_000, 40*time.Second)

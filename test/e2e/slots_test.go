@@ -28,7 +28,7 @@ import (
 // are disabled. NOTYET_CLUSTER_RATE says how many tasks fall due a second. Many more tasks are due much later: NOTYET_CLUSTER_TASKS says how
 // many. The log says what it costs to move them, and how late others are meanwhile.
 func TestSlotsChangeUnderLoad(t *testing.T) {
-	r := &resized{cluster: newClusterOf(t, 64), later: clusterTasks(t, 20_000), rate: clusterNumber(t, "NOTYET_CLUSTER_RATE", 325)}
+	r := &resized{cluster: oneDatabase(t, 64), later: clusterTasks(t, 20_000), rate: clusterNumber(t, "NOTYET_CLUSTER_RATE", 325)}
 	r.db = r.open()
 	r.judging(4, r.topic("load"), r.topic("paused"), r.topic("ticks"), r.topic("later"))
 	r.spawn("scanner", "scanner")

@@ -29,7 +29,7 @@ type takeovers struct {
 
 // newTakeovers starts a scanner.
 func newTakeovers(t *testing.T, kind, session string) *takeovers {
-	c := newCluster(t)
+	c := oneDatabase(t, usualSlots)
 	timeout := "NOTYET_ZOOKEEPER_SESSION_TIMEOUT="
 	if kind == config.KindMySQL {
 		timeout = "NOTYET_ELECTION_SESSION_TIMEOUT="

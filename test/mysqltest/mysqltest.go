@@ -21,6 +21,12 @@ func Fresh(t testing.TB) (dsn string) {
 	if server == "" {
 		t.Skip("NOTYET_MYSQL_DSN is not set: run scripts/servers up and evaluate scripts/servers env")
 	}
+	return FreshOn(t, server)
+}
+
+// FreshOn is Fresh, on a server.
+func FreshOn(t testing.TB, server string) (dsn string) {
+	t.Helper()
 	cfg, err := mysql.ParseDSN(server)
 	require.NoError(t, err)
 	db, err := sql.Open("mysql", server)
