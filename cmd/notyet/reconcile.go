@@ -167,8 +167,8 @@ func (d databases) close() {
 	}
 }
 
-// bring gives the restored one the rules of the others: by older ones it would take records that are
-// another one's. Then it gives back tasks that have moved, and gets those that have come to it.
+// bring gives the restored database the rules of the others: by older ones it would take records of
+// theirs. Then tasks at rest follow, to it or away from it.
 func (d databases) bring(ctx context.Context) error {
 	if err := d.Tend(ctx); err != nil {
 		return err
