@@ -76,7 +76,7 @@ func (f *Fleet) Cluster(ctx context.Context) (out Cluster, err error) {
 	if l := f.alone(); l != nil {
 		return l.Cluster(ctx)
 	}
-	replies, missing, err := each(ctx, f, "", func(ctx context.Context, l *Local, _ *Member) (Cluster, error) { return l.Cluster(ctx) })
+	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (Cluster, error) { return l.Cluster(ctx) })
 	if err != nil {
 		return Cluster{Services: []Service{}, Slots: []Slot{}, Lag: []Lag{}}, err
 	}

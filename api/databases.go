@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/schemas"
@@ -106,4 +107,9 @@ func (d *databases) shard(number int) (*Member, error) {
 		return nil, wrong("shard", fmt.Sprint(number), fmt.Sprintf("is no database of this installation: name one of %v", numbers))
 	}
 	return d.member(number), nil
+}
+
+// time returns the time by a database's clock.
+func (d *databases) time(ctx context.Context, m *Member) (time.Time, error) {
+	return soon(ctx, d, m, func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
 }

@@ -28,7 +28,13 @@ import (
 // Other questions go to all; databases that do not answer are named in the answer.
 //
 // With one member, each answer is that of its Local.
-type Fleet struct{ databases }
+type Fleet struct {
+	*databases
+	fleetLetters
+	fleetOperations
+	fleetTimers
+	fleetShards
+}
 
 // Member is a database of a Fleet.
 type Member struct {
@@ -59,7 +65,8 @@ func (m *Member) Set(local *Local) { m.local.Store(local) }
 // NewFleet returns a Fleet. The first member is the installation's home. homes is
 // what the process knows of the homes of targets. The Fleet adds what it learns.
 func NewFleet(members []*Member, homes *shardmap.Known) *Fleet {
-	return &Fleet{databases{members: members, homes: homes}}
+	d := &databases{members: members, homes: homes}
+	return &Fleet{d, fleetLetters{d}, fleetOperations{d}, fleetTimers{d}, fleetShards{d}}
 }
 
 // Alone returns the Fleet of one database.
@@ -109,24 +116,24 @@ func (m *Member) isAway(err error) bool {
 }
 
 // at asks one database.
-func at[T any](ctx context.Context, f *Fleet, m *Member, ask func(context.Context, *Local) (T, error)) (out T, err error) {
+func at[T any](ctx context.Context, d *databases, m *Member, ask func(context.Context, *Local) (T, error)) (out T, err error) {
 	l := m.local.Load()
 	if l == nil {
 		return out, m.away(errNotOpen)
 	}
 	out, err = ask(ctx, l)
-	if err != nil && len(f.members) > 1 && ctx.Err() == nil && m.isAway(err) {
+	if err != nil && len(d.members) > 1 && ctx.Err() == nil && m.isAway(err) {
 		err = m.away(err)
 	}
 	return out, err
 }
 
 // soon is at, for a question that is answered in a moment.
-func soon[T any](ctx context.Context, f *Fleet, m *Member, ask func(context.Context, *Local) (T, error)) (T, error) {
-	if len(f.members) == 1 {
-		return at(ctx, f, m, ask)
+func soon[T any](ctx context.Context, d *databases, m *Member, ask func(context.Context, *Local) (T, error)) (T, error) {
+	if len(d.members) == 1 {
+		return at(ctx, d, m, ask)
 	}
-	return at(ctx, f, m, func(ctx context.Context, l *Local) (T, error) {
+	return at(ctx, d, m, func(ctx context.Context, l *Local) (T, error) {
 		ctx, cancel := context.WithTimeout(ctx, listTimeout)
 		defer cancel()
 		return ask(ctx, l)
@@ -135,15 +142,15 @@ func soon[T any](ctx context.Context, f *Fleet, m *Member, ask func(context.Cont
 
 // find asks the databases of a target one after the other, as long as there is nothing. For a
 // moment, no database has what follows its target.
-func find[T any](ctx context.Context, f *Fleet, target string, nothing error, ask func(context.Context, *Local, *Member) (T, error)) (out T, err error) {
+func find[T any](ctx context.Context, d *databases, target string, nothing error, ask func(context.Context, *Local, *Member) (T, error)) (out T, err error) {
 	for range followTries {
-		for _, m := range f.of(target) {
-			out, err = soon(ctx, f, m, func(ctx context.Context, l *Local) (T, error) { return ask(ctx, l, m) })
+		for _, m := range d.of(target) {
+			out, err = soon(ctx, d, m, func(ctx context.Context, l *Local) (T, error) { return ask(ctx, l, m) })
 			if !errors.Is(err, nothing) {
 				return out, err
 			}
 		}
-		if !f.homes.Following(schemas.TargetName(target)) || loop.Rest(ctx, homeRest) != nil {
+		if !d.homes.Following(schemas.TargetName(target)) || loop.Rest(ctx, homeRest) != nil {
 			break
 		}
 	}
@@ -158,13 +165,13 @@ type reply[T any] struct {
 
 // each asks the databases that a question about a topic concerns, side by side. The home of a named
 // target has to answer; of several others, one does.
-func each[T any](ctx context.Context, f *Fleet, topic string, ask func(context.Context, *Local, *Member) (T, error)) (replies []reply[T], missing []int, err error) {
-	among := f.among(topic)
+func each[T any](ctx context.Context, d *databases, topic string, ask func(context.Context, *Local, *Member) (T, error)) (replies []reply[T], missing []int, err error) {
+	among := d.among(topic)
 	got, errs := make([]T, len(among)), make([]error, len(among))
 	var all sync.WaitGroup
 	for i, m := range among {
 		all.Go(func() {
-			got[i], errs[i] = at(ctx, f, m, func(ctx context.Context, l *Local) (T, error) { return ask(ctx, l, m) })
+			got[i], errs[i] = at(ctx, d, m, func(ctx context.Context, l *Local) (T, error) { return ask(ctx, l, m) })
 		})
 	}
 	all.Wait()
@@ -180,7 +187,7 @@ func each[T any](ctx context.Context, f *Fleet, topic string, ask func(context.C
 	if len(replies) == 0 {
 		return nil, nil, errs[0]
 	}
-	f.tell(missing)
+	d.tell(missing)
 	return replies, missing, nil
 }
 
@@ -190,7 +197,7 @@ func (f *Fleet) note(ctx context.Context, e admin.AuditEntry) error {
 }
 
 func (f *Fleet) secret(ctx context.Context, name string) ([16]byte, error) {
-	return soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) ([16]byte, error) { return admin.New(l.store).Secret(ctx, name) })
+	return soon(ctx, f.databases, f.members[0], func(ctx context.Context, l *Local) ([16]byte, error) { return admin.New(l.store).Secret(ctx, name) })
 }
 
 // timeFor returns the time by the clock of the database that will decide on a request.
@@ -203,7 +210,7 @@ func (f *Fleet) timeFor(ctx context.Context, r *kgo.Record) (time.Time, error) {
 		}
 		m = f.of(req.Topic)[0]
 	}
-	return soon(ctx, f, m, func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
+	return f.time(ctx, m)
 }
 
 // Ids of dead letters and of the audit log are each database's own. Outside, the database's number
@@ -246,7 +253,7 @@ func (p Partial) lacks() []int { return p.Missing }
 
 // Task returns one task with content and history, or look.ErrNotFound.
 func (f *Fleet) Task(ctx context.Context, topic, id string) (Task, error) {
-	return find(ctx, f, topic, look.ErrNotFound, func(ctx context.Context, l *Local, m *Member) (Task, error) {
+	return find(ctx, f.databases, topic, look.ErrNotFound, func(ctx context.Context, l *Local, m *Member) (Task, error) {
 		t, err := l.Task(ctx, topic, id)
 		for i := range t.Changes {
 			t.Changes[i].ID = m.outside(t.Changes[i].ID)
@@ -255,33 +262,36 @@ func (f *Fleet) Task(ctx context.Context, topic, id string) (Task, error) {
 	})
 }
 
+// fleetTimers reads timers, and makes runs of them.
+type fleetTimers struct{ *databases }
+
 // Timer returns one timer with content, or look.ErrNoTimer.
-func (f *Fleet) Timer(ctx context.Context, topic, id string) (Timer, error) {
-	return find(ctx, f, topic, look.ErrNoTimer, func(ctx context.Context, l *Local, _ *Member) (Timer, error) { return l.Timer(ctx, topic, id) })
+func (f *fleetTimers) Timer(ctx context.Context, topic, id string) (Timer, error) {
+	return find(ctx, f.databases, topic, look.ErrNoTimer, func(ctx context.Context, l *Local, _ *Member) (Timer, error) { return l.Timer(ctx, topic, id) })
 }
 
 // AuditTimer compares expected runs with made ones, or returns look.ErrNoTimer.
-func (f *Fleet) AuditTimer(ctx context.Context, topic, id string, t TimerAuditFilter) (TimerAudit, error) {
-	return find(ctx, f, topic, look.ErrNoTimer, func(ctx context.Context, l *Local, _ *Member) (TimerAudit, error) {
+func (f *fleetTimers) AuditTimer(ctx context.Context, topic, id string, t TimerAuditFilter) (TimerAudit, error) {
+	return find(ctx, f.databases, topic, look.ErrNoTimer, func(ctx context.Context, l *Local, _ *Member) (TimerAudit, error) {
 		return l.AuditTimer(ctx, topic, id, t)
 	})
 }
 
 // RunTimer makes one run of a timer in the home of its target, or returns look.ErrNoTimer.
-func (f *Fleet) RunTimer(ctx context.Context, topic, id string, r RunTimer) (TimerRun, error) {
+func (f *fleetTimers) RunTimer(ctx context.Context, topic, id string, r RunTimer) (TimerRun, error) {
 	if f.homes.Following(schemas.TargetName(topic)) { // a task of the run's id may be on the way
 		return TimerRun{}, shards.ErrMoving
 	}
-	return at(ctx, f, f.of(topic)[0], func(ctx context.Context, l *Local) (TimerRun, error) { return l.RunTimer(ctx, topic, id, r) })
+	return at(ctx, f.databases, f.of(topic)[0], func(ctx context.Context, l *Local) (TimerRun, error) { return l.RunTimer(ctx, topic, id, r) })
 }
 
 // BackfillTimer makes the missing runs of a timer in the home of its target, or returns
 // look.ErrNoTimer.
-func (f *Fleet) BackfillTimer(ctx context.Context, topic, id string, r Backfill) (Backfilled, error) {
+func (f *fleetTimers) BackfillTimer(ctx context.Context, topic, id string, r Backfill) (Backfilled, error) {
 	if f.homes.Following(schemas.TargetName(topic)) {
 		return Backfilled{}, shards.ErrMoving
 	}
-	return at(ctx, f, f.of(topic)[0], func(ctx context.Context, l *Local) (Backfilled, error) { return l.BackfillTimer(ctx, topic, id, r) })
+	return at(ctx, f.databases, f.of(topic)[0], func(ctx context.Context, l *Local) (Backfilled, error) { return l.BackfillTimer(ctx, topic, id, r) })
 }
 
 // ChangeTarget changes a target's policy in its home. It waits for a target that is about to move:
@@ -290,7 +300,7 @@ func (f *Fleet) BackfillTimer(ctx context.Context, topic, id string, r Backfill)
 func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) (out TargetPolicy, err error) {
 	for range homeTries {
 		m := f.of(topic)[0]
-		out, err = at(ctx, f, m, func(ctx context.Context, l *Local) (TargetPolicy, error) {
+		out, err = at(ctx, f.databases, m, func(ctx context.Context, l *Local) (TargetPolicy, error) {
 			version, err := f.leaves(ctx, l, m, topic)
 			if err != nil {
 				return TargetPolicy{}, err
@@ -305,7 +315,7 @@ func (f *Fleet) ChangeTarget(ctx context.Context, topic string, c TargetChange) 
 	if err != nil || !f.homes.Following(name) {
 		return out, err
 	}
-	_, err = at(ctx, f, f.of(name)[1], func(ctx context.Context, l *Local) (admin.Policy, error) {
+	_, err = at(ctx, f.databases, f.of(name)[1], func(ctx context.Context, l *Local) (admin.Policy, error) {
 		now, err := l.store.Time(ctx)
 		if err != nil {
 			return admin.Policy{}, err
@@ -327,7 +337,7 @@ func (f *Fleet) Slots(ctx context.Context, number int) (SlotsChange, error) {
 	if err != nil {
 		return SlotsChange{}, err
 	}
-	return soon(ctx, f, m, func(ctx context.Context, l *Local) (SlotsChange, error) { return l.Slots(ctx) })
+	return soon(ctx, f.databases, m, func(ctx context.Context, l *Local) (SlotsChange, error) { return l.Slots(ctx) })
 }
 
 // SetSlots changes the number of slots of a database.
@@ -336,7 +346,7 @@ func (f *Fleet) SetSlots(ctx context.Context, number, slots int) (SlotsChange, e
 	if err != nil {
 		return SlotsChange{}, err
 	}
-	return at(ctx, f, m, func(ctx context.Context, l *Local) (SlotsChange, error) { return l.SetSlots(ctx, slots) })
+	return at(ctx, f.databases, m, func(ctx context.Context, l *Local) (SlotsChange, error) { return l.SetSlots(ctx, slots) })
 }
 
 // AnyShard names no database.

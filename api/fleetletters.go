@@ -17,16 +17,17 @@ import (
 	"github.com/notyet/notyet/store/letters"
 )
 
-// Dead letters are looked for in all databases, also with a topic: a rejected request may belong to
-// an intake. The order of their ids goes database by database.
+// fleetLetters looks for dead letters in all databases, also with a topic: a rejected request may
+// belong to an intake. The order of their ids goes database by database.
+type fleetLetters struct{ *databases }
 
 // Letter returns one dead letter, or deadletter.ErrNotFound.
-func (f *Fleet) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
+func (f *fleetLetters) Letter(ctx context.Context, id int64) (deadletter.Letter, error) {
 	number, own := inside(id)
 	if i := slices.IndexFunc(f.members, func(m *Member) bool { return m.Number == number }); i < 0 {
 		return deadletter.Letter{}, deadletter.ErrNotFound
 	}
-	letter, err := soon(ctx, f, f.member(number), func(ctx context.Context, l *Local) (deadletter.Letter, error) { return l.Letter(ctx, own) })
+	letter, err := soon(ctx, f.databases, f.member(number), func(ctx context.Context, l *Local) (deadletter.Letter, error) { return l.Letter(ctx, own) })
 	letter.ID = id
 	return letter, err
 }
@@ -63,7 +64,7 @@ func inTurn[T any](read func(context.Context, *Local) (T, error)) func(context.C
 
 // byDatabase asks one database after the other, from a place in the order of ids, until a page is
 // to end. It returns the place that follows; 0: that was the last.
-func (f *Fleet) byDatabase(w letters.Filter, ask func(m *Member, w letters.Filter) (next int64, full bool, err error)) (next int64, missing []int, err error) {
+func (f *fleetLetters) byDatabase(w letters.Filter, ask func(m *Member, w letters.Filter) (next int64, full bool, err error)) (next int64, missing []int, err error) {
 	for i, m := range f.members {
 		mine, ok := m.filterFor(w, w.After)
 		if !ok {
@@ -90,31 +91,31 @@ func (f *Fleet) byDatabase(w letters.Filter, ask func(m *Member, w letters.Filte
 }
 
 // Letters returns a page of dead letters in the order of their ids, or the latest first.
-func (f *Fleet) Letters(ctx context.Context, w letters.Filter, cursor string, content bool) (deadletter.Letters, error) {
-	return f.letters(ctx, w, cursor, func(w letters.Filter, cursor string) func(context.Context, *Local) (deadletter.Letters, error) {
-		return func(ctx context.Context, l *Local) (deadletter.Letters, error) {
-			return l.Letters(ctx, w, cursor, content)
-		}
-	})
+func (f *fleetLetters) Letters(ctx context.Context, w letters.Filter, cursor string, content bool) (deadletter.Letters, error) {
+	return f.letters(ctx, w, cursor, letterReader(content, straight[deadletter.Letters]))
 }
 
 // lettersInTurn is Letters as one of the few lists allowed at a time.
-func (f *Fleet) lettersInTurn(ctx context.Context, w letters.Filter, cursor string, content bool) (deadletter.Letters, error) {
-	return f.letters(ctx, w, cursor, func(w letters.Filter, cursor string) func(context.Context, *Local) (deadletter.Letters, error) {
-		return inTurn(func(ctx context.Context, l *Local) (deadletter.Letters, error) {
-			return l.Letters(ctx, w, cursor, content)
-		})
-	})
+func (f *fleetLetters) lettersInTurn(ctx context.Context, w letters.Filter, cursor string, content bool) (deadletter.Letters, error) {
+	return f.letters(ctx, w, cursor, letterReader(content, inTurn[deadletter.Letters]))
 }
 
-type letterReader func(w letters.Filter, cursor string) func(context.Context, *Local) (deadletter.Letters, error)
+type readLetters func(w letters.Filter, cursor string) func(context.Context, *Local) (deadletter.Letters, error)
 
-func (f *Fleet) letters(ctx context.Context, w letters.Filter, cursor string, reader letterReader) (out deadletter.Letters, err error) {
+func letterReader(content bool, turn changer[deadletter.Letters]) readLetters {
+	return func(w letters.Filter, cursor string) func(context.Context, *Local) (deadletter.Letters, error) {
+		return turn(func(ctx context.Context, l *Local) (deadletter.Letters, error) {
+			return l.Letters(ctx, w, cursor, content)
+		})
+	}
+}
+
+func (f *fleetLetters) letters(ctx context.Context, w letters.Filter, cursor string, read readLetters) (out deadletter.Letters, err error) {
 	if len(f.members) == 1 {
-		return at(ctx, f, f.members[0], reader(w, cursor))
+		return at(ctx, f.databases, f.members[0], read(w, cursor))
 	}
 	if w.Newest {
-		return f.newestLetters(ctx, w, cursor, reader)
+		return f.newestLetters(ctx, w, cursor, read)
 	}
 	if cursor != "" {
 		if w.After, err = strconv.ParseInt(cursor, 10, 64); err != nil || w.After < 1 || strconv.FormatInt(w.After, 10) != cursor {
@@ -129,7 +130,7 @@ func (f *Fleet) letters(ctx context.Context, w letters.Filter, cursor string, re
 			cursor = strconv.FormatInt(mine.After, 10)
 		}
 		mine.Limit = limit - len(out.Letters)
-		page, err := at(ctx, f, m, reader(mine, cursor))
+		page, err := at(ctx, f.databases, m, read(mine, cursor))
 		for _, letter := range page.Letters {
 			letter.ID = m.outside(letter.ID)
 			out.Letters = append(out.Letters, letter)
@@ -148,14 +149,14 @@ func (f *Fleet) letters(ctx context.Context, w letters.Filter, cursor string, re
 //
 // A cursor has a place for each database: the last letter that was shown; 0: none yet; 1: all were,
 // as no letter comes before the first id.
-func (f *Fleet) newestLetters(ctx context.Context, w letters.Filter, cursor string, reader letterReader) (out deadletter.Letters, err error) {
+func (f *fleetLetters) newestLetters(ctx context.Context, w letters.Filter, cursor string, read readLetters) (out deadletter.Letters, err error) {
 	places, err := f.parseNewest(cursor)
 	if err != nil {
 		return out, err
 	}
 	limit := cmp.Or(max(w.Limit, 0), 100)
 	w.Limit = limit
-	replies, missing, err := each(ctx, f, "", func(ctx context.Context, l *Local, m *Member) (deadletter.Letters, error) {
+	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, m *Member) (deadletter.Letters, error) {
 		mine, ok := m.filterFor(w, 0)
 		if !ok || places[m.Number] == 1 {
 			return deadletter.Letters{}, nil
@@ -164,7 +165,7 @@ func (f *Fleet) newestLetters(ctx context.Context, w letters.Filter, cursor stri
 		if place := places[m.Number]; place > 0 {
 			cursor = strconv.FormatInt(place, 10)
 		}
-		return reader(mine, cursor)(ctx, l)
+		return read(mine, cursor)(ctx, l)
 	})
 	if err != nil {
 		return out, err
@@ -210,21 +211,21 @@ func (f *Fleet) newestLetters(ctx context.Context, w letters.Filter, cursor stri
 	return out, nil
 }
 
-func (d *databases) formatNewest(places map[int]int64) string {
+func (f *fleetLetters) formatNewest(places map[int]int64) string {
 	var out []string
-	for _, m := range d.members {
+	for _, m := range f.members {
 		out = append(out, strconv.FormatInt(places[m.Number], 10))
 	}
 	return strings.Join(out, ".")
 }
 
-func (d *databases) parseNewest(cursor string) (map[int]int64, error) {
+func (f *fleetLetters) parseNewest(cursor string) (map[int]int64, error) {
 	places := map[int]int64{}
 	if cursor == "" {
 		return places, nil
 	}
 	fields := strings.Split(cursor, ".")
-	for i, m := range d.members {
+	for i, m := range f.members {
 		if i < len(fields) {
 			places[m.Number], _ = strconv.ParseInt(fields[i], 10, 64)
 		}
@@ -232,18 +233,18 @@ func (d *databases) parseNewest(cursor string) (map[int]int64, error) {
 			return nil, noCursor(cursor)
 		}
 	}
-	if d.formatNewest(places) != cursor {
+	if f.formatNewest(places) != cursor {
 		return nil, noCursor(cursor)
 	}
 	return places, nil
 }
 
 // CountLetters counts the letters of a filter.
-func (f *Fleet) CountLetters(ctx context.Context, w letters.Filter) (n int64, err error) {
+func (f *fleetLetters) CountLetters(ctx context.Context, w letters.Filter) (n int64, err error) {
 	if l := f.alone(); l != nil {
 		return l.CountLetters(ctx, w)
 	}
-	replies, _, err := each(ctx, f, "", func(ctx context.Context, l *Local, m *Member) (n int64, err error) {
+	replies, _, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, m *Member) (n int64, err error) {
 		if mine, ok := m.filterFor(w, w.After); ok {
 			n, err = l.CountLetters(ctx, mine)
 		}
@@ -261,13 +262,13 @@ func sum(replies []reply[int64]) (n int64) {
 
 // CountDiedAgain counts the letters that were replayed at or after since, Unix ms, and whose tasks
 // have died again.
-func (f *Fleet) CountDiedAgain(ctx context.Context, w letters.Filter, since int64) (int64, error) {
+func (f *fleetLetters) CountDiedAgain(ctx context.Context, w letters.Filter, since int64) (int64, error) {
 	n, _, err := f.countDiedAgain(ctx, w, since)
 	return n, err
 }
 
-func (f *Fleet) countDiedAgain(ctx context.Context, w letters.Filter, since int64) (n int64, missing []int, err error) {
-	replies, missing, err := each(ctx, f, "", func(ctx context.Context, l *Local, m *Member) (n int64, err error) {
+func (f *fleetLetters) countDiedAgain(ctx context.Context, w letters.Filter, since int64) (n int64, missing []int, err error) {
+	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, m *Member) (n int64, err error) {
 		if mine, ok := m.filterFor(w, 0); ok {
 			n, err = l.CountDiedAgain(ctx, mine, since)
 		}
@@ -277,10 +278,10 @@ func (f *Fleet) countDiedAgain(ctx context.Context, w letters.Filter, since int6
 }
 
 // countInTurn counts letters. next is where the time ended; 0: all are counted.
-func (f *Fleet) countInTurn(ctx context.Context, w letters.Filter) (n, next int64, missing []int, err error) {
+func (f *fleetLetters) countInTurn(ctx context.Context, w letters.Filter) (n, next int64, missing []int, err error) {
 	ends := time.Now().Add(countFor)
 	next, missing, err = f.byDatabase(w, func(m *Member, mine letters.Filter) (next int64, full bool, err error) {
-		some, err := at(ctx, f, m, inTurn(func(ctx context.Context, l *Local) (n int64, err error) {
+		some, err := at(ctx, f.databases, m, inTurn(func(ctx context.Context, l *Local) (n int64, err error) {
 			n, next, err = letters.New(l.store).Count(ctx, mine, countFor)
 			return n, err
 		}))
@@ -319,19 +320,19 @@ func straight[T any](change func(context.Context, *Local) (T, error)) func(conte
 type changer[T any] func(func(context.Context, *Local) (T, error)) func(context.Context, *Local) (T, error)
 
 // ReplayPage implements deadletter.Pager. A page is of one database.
-func (f *Fleet) ReplayPage(ctx context.Context, w letters.Filter, upTo int64, dryRun bool) (deadletter.Page, error) {
+func (f *fleetLetters) ReplayPage(ctx context.Context, w letters.Filter, upTo int64, dryRun bool) (deadletter.Page, error) {
 	return f.replayPage(ctx, w, upTo, dryRun, straight[deadletter.Page])
 }
 
-func (f *Fleet) replayPage(ctx context.Context, w letters.Filter, upTo int64, dryRun bool, turn changer[deadletter.Page]) (out deadletter.Page, err error) {
+func (f *fleetLetters) replayPage(ctx context.Context, w letters.Filter, upTo int64, dryRun bool, turn changer[deadletter.Page]) (out deadletter.Page, err error) {
 	if len(f.members) == 1 {
-		return at(ctx, f, f.members[0], turn(func(ctx context.Context, l *Local) (deadletter.Page, error) {
+		return at(ctx, f.databases, f.members[0], turn(func(ctx context.Context, l *Local) (deadletter.Page, error) {
 			return l.ReplayPage(ctx, w, upTo, dryRun)
 		}))
 	}
 	out.Letters = []intake.Replayed{}
 	next, missing, err := f.byDatabase(w, func(m *Member, mine letters.Filter) (int64, bool, error) {
-		page, err := at(ctx, f, m, turn(func(ctx context.Context, l *Local) (deadletter.Page, error) {
+		page, err := at(ctx, f.databases, m, turn(func(ctx context.Context, l *Local) (deadletter.Page, error) {
 			return l.ReplayPage(ctx, mine, m.run(upTo), dryRun)
 		}))
 		if err != nil {
@@ -351,16 +352,16 @@ func (f *Fleet) replayPage(ctx context.Context, w letters.Filter, upTo int64, dr
 }
 
 // PurgePage implements deadletter.Purger. A page is of one database.
-func (f *Fleet) PurgePage(ctx context.Context, w letters.Filter, upTo int64) (deadletter.Purged, error) {
+func (f *fleetLetters) PurgePage(ctx context.Context, w letters.Filter, upTo int64) (deadletter.Purged, error) {
 	return f.purgePage(ctx, w, upTo, straight[deadletter.Purged])
 }
 
-func (f *Fleet) purgePage(ctx context.Context, w letters.Filter, upTo int64, turn changer[deadletter.Purged]) (out deadletter.Purged, err error) {
+func (f *fleetLetters) purgePage(ctx context.Context, w letters.Filter, upTo int64, turn changer[deadletter.Purged]) (out deadletter.Purged, err error) {
 	if len(f.members) == 1 {
-		return at(ctx, f, f.members[0], turn(func(ctx context.Context, l *Local) (deadletter.Purged, error) { return l.PurgePage(ctx, w, upTo) }))
+		return at(ctx, f.databases, f.members[0], turn(func(ctx context.Context, l *Local) (deadletter.Purged, error) { return l.PurgePage(ctx, w, upTo) }))
 	}
 	next, missing, err := f.byDatabase(w, func(m *Member, mine letters.Filter) (int64, bool, error) {
-		page, err := at(ctx, f, m, turn(func(ctx context.Context, l *Local) (deadletter.Purged, error) {
+		page, err := at(ctx, f.databases, m, turn(func(ctx context.Context, l *Local) (deadletter.Purged, error) {
 			return l.PurgePage(ctx, mine, m.run(upTo))
 		}))
 		if err != nil {
@@ -402,7 +403,7 @@ func (f *Fleet) CancelMany(ctx context.Context, r CancelMany) (out CancelledMany
 	}
 	ends := time.Time{}
 	for i, m := range among[begin:] {
-		done, err := at(ctx, f, m, func(ctx context.Context, l *Local) (CancelledMany, error) {
+		done, err := at(ctx, f.databases, m, func(ctx context.Context, l *Local) (CancelledMany, error) {
 			if ends.IsZero() {
 				ends = time.Now().Add(l.budget(ctx))
 			}

@@ -49,7 +49,7 @@ func merged[T, P any](parts []part[T, P], limit int, place func(T) P, order func
 
 // homeward removes items that another item of the same name repeats: of a target that moves, or has
 // moved, two databases may have one. The home's stays.
-func homeward[T any](f *Fleet, items []T, name func(T) any, target func(T) string, of func(T) *Member) []T {
+func homeward[T any](d *databases, items []T, name func(T) any, target func(T) string, of func(T) *Member) []T {
 	at := map[any]int{}
 	var out []T
 	for _, item := range items {
@@ -58,7 +58,7 @@ func homeward[T any](f *Fleet, items []T, name func(T) any, target func(T) strin
 		case !twice:
 			at[name(item)] = len(out)
 			out = append(out, item)
-		case f.isHome(of(item), target(item)):
+		case d.isHome(of(item), target(item)):
 			out[i] = item
 		}
 	}
@@ -146,7 +146,7 @@ func (f *Fleet) Tasks(ctx context.Context, w TaskFilter) (out Tasks, err error) 
 	if err != nil {
 		return Tasks{}, err
 	}
-	replies, missing, err := each(ctx, f, w.Topic, func(ctx context.Context, l *Local, m *Member) (look.ListPage, error) {
+	replies, missing, err := each(ctx, f.databases, w.Topic, func(ctx context.Context, l *Local, m *Member) (look.ListPage, error) {
 		return l.tasksAfter(ctx, w, cursor.after(m))
 	})
 	if err != nil {
@@ -172,7 +172,7 @@ func (f *Fleet) Tasks(ctx context.Context, w TaskFilter) (out Tasks, err error) 
 		topic, id string
 		seq       int64
 	}
-	found = homeward(f, found, func(v from[look.View]) any { return name{v.item.Topic, v.item.ID, v.item.Seq} },
+	found = homeward(f.databases, found, func(v from[look.View]) any { return name{v.item.Topic, v.item.ID, v.item.Seq} },
 		func(v from[look.View]) string { return v.item.Topic }, func(v from[look.View]) *Member { return v.Member })
 	out.Tasks, out.Missing = make([]Task, 0, len(found)), missing
 	for _, v := range found {
@@ -183,7 +183,7 @@ func (f *Fleet) Tasks(ctx context.Context, w TaskFilter) (out Tasks, err error) 
 
 // tasksWithID goes by target, as the list of one database does.
 func (f *Fleet) tasksWithID(ctx context.Context, w TaskFilter) (out Tasks, err error) {
-	replies, missing, err := each(ctx, f, w.Topic, func(ctx context.Context, l *Local, _ *Member) (Tasks, error) { return l.Tasks(ctx, w) })
+	replies, missing, err := each(ctx, f.databases, w.Topic, func(ctx context.Context, l *Local, _ *Member) (Tasks, error) { return l.Tasks(ctx, w) })
 	if err != nil {
 		return Tasks{}, err
 	}
@@ -191,7 +191,7 @@ func (f *Fleet) tasksWithID(ctx context.Context, w TaskFilter) (out Tasks, err e
 	for _, r := range replies {
 		found = append(found, fromAll(r.Member, r.got.Tasks)...)
 	}
-	found = homeward(f, found, func(t from[Task]) any { return t.item.Topic }, func(t from[Task]) string { return t.item.Topic }, func(t from[Task]) *Member { return t.Member })
+	found = homeward(f.databases, found, func(t from[Task]) any { return t.item.Topic }, func(t from[Task]) string { return t.item.Topic }, func(t from[Task]) *Member { return t.Member })
 	slices.SortFunc(found, func(a, b from[Task]) int { return cmp.Compare(a.item.Topic, b.item.Topic) })
 	out.Tasks, out.Missing = make([]Task, 0, len(found)), missing
 	for _, t := range found {
@@ -201,11 +201,11 @@ func (f *Fleet) tasksWithID(ctx context.Context, w TaskFilter) (out Tasks, err e
 }
 
 // Timers returns a page of timers, in the order of topics and ids.
-func (f *Fleet) Timers(ctx context.Context, w TimerFilter) (out Timers, err error) {
+func (f *fleetTimers) Timers(ctx context.Context, w TimerFilter) (out Timers, err error) {
 	if l := f.alone(); l != nil {
 		return l.Timers(ctx, w)
 	}
-	replies, missing, err := each(ctx, f, w.Topic, func(ctx context.Context, l *Local, _ *Member) (Timers, error) { return l.Timers(ctx, w) })
+	replies, missing, err := each(ctx, f.databases, w.Topic, func(ctx context.Context, l *Local, _ *Member) (Timers, error) { return l.Timers(ctx, w) })
 	if err != nil {
 		return Timers{}, err
 	}
@@ -218,7 +218,7 @@ func (f *Fleet) Timers(ctx context.Context, w TimerFilter) (out Timers, err erro
 	found, more := merged(parts, w.Limit, named, func(a, b look.TimerName) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.ID, b.ID))
 	})
-	found = homeward(f, found, func(t from[Timer]) any { return named(t) }, func(t from[Timer]) string { return t.item.Topic }, func(t from[Timer]) *Member { return t.Member })
+	found = homeward(f.databases, found, func(t from[Timer]) any { return named(t) }, func(t from[Timer]) string { return t.item.Topic }, func(t from[Timer]) *Member { return t.Member })
 	out.Timers, out.Cursor, out.Missing = make([]Timer, 0, len(found)), formatTimerCursor(more), missing
 	for _, t := range found {
 		out.Timers = append(out.Timers, t.item)
@@ -248,7 +248,7 @@ func (f *Fleet) Targets(ctx context.Context, w TargetFilter) (out Targets, err e
 	if l := f.alone(); l != nil {
 		return l.Targets(ctx, w)
 	}
-	replies, missing, err := each(ctx, f, "", func(ctx context.Context, l *Local, _ *Member) (Targets, error) { return l.Targets(ctx, w) })
+	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (Targets, error) { return l.Targets(ctx, w) })
 	if err != nil {
 		return Targets{}, err
 	}
@@ -303,7 +303,7 @@ func (f *Fleet) Audit(ctx context.Context, w AuditFilter) (out AuditLog, err err
 			return AuditLog{}, err
 		}
 	}
-	replies, missing, err := each(ctx, f, w.Topic, func(ctx context.Context, l *Local, m *Member) (AuditLog, error) {
+	replies, missing, err := each(ctx, f.databases, w.Topic, func(ctx context.Context, l *Local, m *Member) (AuditLog, error) {
 		mine := w
 		if after != nil {
 			mine.Cursor = formatAuditCursor(m.auditPlace(*after))

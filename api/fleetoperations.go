@@ -14,19 +14,20 @@ import (
 	"github.com/notyet/notyet/store/letters"
 )
 
-// Operations are in the first database. Commands that have the databases themselves read, begin and
-// stop them as the handlers do, with the same audit and limits.
+// fleetOperations are in the first database. Commands that have the databases themselves read,
+// begin and stop them as the handlers do, with the same audit and limits.
+type fleetOperations struct{ *databases }
 
 // Operations returns a page of operations, the latest first.
-func (f *Fleet) Operations(ctx context.Context, limit int, cursor string) (Operations, error) {
+func (f *fleetOperations) Operations(ctx context.Context, limit int, cursor string) (Operations, error) {
 	return f.operations(ctx, limit, cursor, func(admin.Operation) bool { return true })
 }
 
 // operations leaves out what the caller may not see.
-func (f *Fleet) operations(ctx context.Context, limit int, cursor string, sees func(admin.Operation) bool) (Operations, error) {
+func (f *fleetOperations) operations(ctx context.Context, limit int, cursor string, sees func(admin.Operation) bool) (Operations, error) {
 	out := Operations{Operations: []Operation{}}
 	below, _ := strconv.ParseInt(cursor, 10, 64) // it is ours, or empty
-	found, err := at(ctx, f, f.members[0], inTurn(func(ctx context.Context, l *Local) ([]admin.Operation, error) {
+	found, err := at(ctx, f.databases, f.members[0], inTurn(func(ctx context.Context, l *Local) ([]admin.Operation, error) {
 		return admin.OperationsIn(l.store).List(ctx, below, limit)
 	}))
 	for _, o := range found {
@@ -41,20 +42,20 @@ func (f *Fleet) operations(ctx context.Context, limit int, cursor string, sees f
 }
 
 // Operation returns one operation, or admin.ErrNoOperation.
-func (f *Fleet) Operation(ctx context.Context, id int64) (Operation, error) {
+func (f *fleetOperations) Operation(ctx context.Context, id int64) (Operation, error) {
 	o, err := f.operation(ctx, id)
 	return newOperation(o), err
 }
 
-func (f *Fleet) operation(ctx context.Context, id int64) (admin.Operation, error) {
-	return soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
+func (f *fleetOperations) operation(ctx context.Context, id int64) (admin.Operation, error) {
+	return soon(ctx, f.databases, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
 		return admin.OperationsIn(l.store).Read(ctx, id)
 	})
 }
 
 // StopOperation stops a running operation, or returns admin.ErrNoOperation or
 // admin.ErrOperationEnded.
-func (f *Fleet) StopOperation(ctx context.Context, id int64) (Operation, error) {
+func (f *fleetOperations) StopOperation(ctx context.Context, id int64) (Operation, error) {
 	o, err := f.operation(ctx, id)
 	if err != nil {
 		return Operation{}, err
@@ -62,9 +63,9 @@ func (f *Fleet) StopOperation(ctx context.Context, id int64) (Operation, error) 
 	return f.stopOperation(ctx, &o)
 }
 
-func (f *Fleet) stopOperation(ctx context.Context, o *admin.Operation) (Operation, error) {
+func (f *fleetOperations) stopOperation(ctx context.Context, o *admin.Operation) (Operation, error) {
 	ctx = outcome(ctx, o, admin.OperationStopped)
-	stopped, err := soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
+	stopped, err := soon(ctx, f.databases, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
 		return admin.OperationsIn(l.store).Stop(ctx, o.ID, func(result []byte) int64 { return changes(o.What, result) })
 	})
 	if errors.Is(err, admin.ErrOperationEnded) {
@@ -74,45 +75,36 @@ func (f *Fleet) stopOperation(ctx context.Context, o *admin.Operation) (Operatio
 }
 
 // BeginCancelMany is CancelMany as an operation.
-func (f *Fleet) BeginCancelMany(ctx context.Context, r CancelMany) (Operation, error) {
+func (f *fleetOperations) BeginCancelMany(ctx context.Context, r CancelMany) (Operation, error) {
 	j, err := cancelJob(ctx, &r)
-	if err != nil {
-		return Operation{}, err
-	}
-	return f.begin(ctx, j)
+	return f.begin(ctx, j, err)
 }
 
 // BeginReplay replays the letters of a filter, all pages of them, as an operation.
-func (f *Fleet) BeginReplay(ctx context.Context, w letters.Filter) (Operation, error) {
+func (f *fleetOperations) BeginReplay(ctx context.Context, w letters.Filter) (Operation, error) {
 	filter := newLetterFilter(w)
 	j, err := f.replayJob(ctx, &ReplayRequest{LetterFilter: filter, All: !filter.selects()})
-	if err != nil {
-		return Operation{}, err
-	}
-	return f.begin(ctx, j)
+	return f.begin(ctx, j, err)
 }
 
 // BeginPurge deletes the letters of a filter, all pages of them, as an operation.
-func (f *Fleet) BeginPurge(ctx context.Context, w letters.Filter) (Operation, error) {
+func (f *fleetOperations) BeginPurge(ctx context.Context, w letters.Filter) (Operation, error) {
 	filter := newLetterFilter(w)
 	j, err := f.purgeJob(ctx, &PurgeRequest{LetterFilter: filter, All: !filter.selects()})
-	if err != nil {
-		return Operation{}, err
-	}
-	return f.begin(ctx, j)
+	return f.begin(ctx, j, err)
 }
 
 // BeginBackfill is BackfillTimer as an operation.
-func (f *Fleet) BeginBackfill(ctx context.Context, topic, id string, r Backfill) (Operation, error) {
+func (f *fleetOperations) BeginBackfill(ctx context.Context, topic, id string, r Backfill) (Operation, error) {
 	j, err := f.backfillJob(ctx, topic, id, &r)
-	if err != nil {
-		return Operation{}, err
-	}
-	return f.begin(ctx, j)
+	return f.begin(ctx, j, err)
 }
 
-// begin stores the operation of a job, with an entry in the audit log.
-func (f *Fleet) begin(ctx context.Context, j *job) (Operation, error) {
+// begin stores the operation of a job, with an entry in the audit log, unless the job was refused.
+func (f *fleetOperations) begin(ctx context.Context, j *job, refused error) (Operation, error) {
+	if refused != nil {
+		return Operation{}, refused
+	}
 	request, err := json.Marshal(j)
 	if err != nil {
 		return Operation{}, err
@@ -126,7 +118,7 @@ func (f *Fleet) begin(ctx context.Context, j *job) (Operation, error) {
 	o.Result, o.Total = []byte("{}"), j.total
 	detail := admin.AuditDetail(map[string]any{"operation": j.what(), "request": string(request)})
 	ctx = admin.Auditing(ctx, admin.AuditEntry{What: "operation", Topic: o.Topic, TaskID: o.TaskID, Detail: detail})
-	o, err = soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
+	o, err = soon(ctx, f.databases, f.members[0], func(ctx context.Context, l *Local) (admin.Operation, error) {
 		return admin.OperationsIn(l.store).Begin(ctx, o, withEntry)
 	})
 	if errors.Is(err, admin.ErrOperations) {
@@ -153,28 +145,23 @@ func cancelJob(ctx context.Context, r *CancelMany) (*job, error) {
 	return j, cmp.Or(notDry(r.DryRun), r.check())
 }
 
-func (f *Fleet) replayJob(ctx context.Context, r *ReplayRequest) (*job, error) {
+func (f *fleetOperations) replayJob(ctx context.Context, r *ReplayRequest) (*job, error) {
 	j := newJob(ctx)
 	j.Replay = r
 	return j, cmp.Or(notDry(r.DryRun), f.bound(ctx, &r.LetterFilter, r.All, r.Limit))
 }
 
-func (f *Fleet) purgeJob(ctx context.Context, r *PurgeRequest) (*job, error) {
+func (f *fleetOperations) purgeJob(ctx context.Context, r *PurgeRequest) (*job, error) {
 	j := newJob(ctx)
 	j.Purge = r
 	return j, cmp.Or(notDry(r.DryRun), f.bound(ctx, &r.LetterFilter, r.All, r.Limit))
-}
-
-// time is that of the first database.
-func (f *Fleet) time(ctx context.Context) (time.Time, error) {
-	return soon(ctx, f, f.members[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
 }
 
 // mostIDs is how many letters a request names, as its schema says.
 const mostIDs = 1000
 
 // bound checks a filter, and leaves out the letters of later deaths: nobody has asked for these.
-func (f *Fleet) bound(ctx context.Context, w *LetterFilter, all bool, limit int) error {
+func (f *fleetOperations) bound(ctx context.Context, w *LetterFilter, all bool, limit int) error {
 	if limit != 0 {
 		return wrong("limit", strconv.Itoa(limit), "bounds one page, and an operation makes all of them: leave limit out")
 	}
@@ -184,28 +171,28 @@ func (f *Fleet) bound(ctx context.Context, w *LetterFilter, all bool, limit int)
 	if err := guard(*w, all); err != nil {
 		return err
 	}
-	now, err := f.time(ctx)
+	now, err := f.time(ctx, f.members[0])
 	if until := w.Until.Millis(); err == nil && (until == 0 || until > now.UnixMilli()) {
 		w.Until = At(now.UnixMilli() + 1)
 	}
 	return err
 }
 
-func (f *Fleet) backfillJob(ctx context.Context, topic, id string, r *Backfill) (*job, error) {
+func (f *fleetOperations) backfillJob(ctx context.Context, topic, id string, r *Backfill) (*job, error) {
 	if err := notDry(r.DryRun); err != nil {
 		return nil, err
 	}
 	j := newJob(ctx)
 	dry := *r
 	dry.DryRun = true
-	would, err := f.BackfillTimer(context.WithValue(ctx, budgetKey{}, time.Second), topic, id, dry)
+	would, err := (*fleetTimers)(f).BackfillTimer(context.WithValue(ctx, budgetKey{}, time.Second), topic, id, dry)
 	j.Backfill, j.Target, j.Timer, j.Counted = r, topic, id, true
 	if would.Next == 0 {
 		j.total = int64(would.Made + would.Existing + would.Coming + would.Forgotten)
 	}
 	if err == nil && r.To == (Instant{}) { // now is when it was asked for
 		var now time.Time
-		now, err = soon(ctx, f, f.of(topic)[0], func(ctx context.Context, l *Local) (time.Time, error) { return l.store.Time(ctx) })
+		now, err = f.time(ctx, f.of(topic)[0])
 		r.To = At(now.UnixMilli())
 	}
 	return j, err

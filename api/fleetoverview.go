@@ -20,7 +20,7 @@ func (f *Fleet) Overview(ctx context.Context, minutes int) (Overview, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
 	defer cancel()
-	replies, missing, err := each(ctx, f, "", func(ctx context.Context, l *Local, _ *Member) (*condition, error) {
+	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (*condition, error) {
 		shown, err := l.overview.look(ctx)
 		if err != nil {
 			return nil, err
@@ -98,7 +98,7 @@ func (f *Fleet) overviewOf(ctx context.Context, c access.Caller) (out Overview, 
 	if l := f.alone(); l != nil {
 		return l.overviewOf(ctx, c)
 	}
-	replies, missing, err := each(ctx, f, "", func(ctx context.Context, l *Local, _ *Member) (Overview, error) { return l.overviewOf(ctx, c) })
+	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (Overview, error) { return l.overviewOf(ctx, c) })
 	if err != nil {
 		return Overview{}, err
 	}

@@ -130,7 +130,7 @@ func (f *Fleet) Forecast(ctx context.Context, w ForecastFilter) (out Forecast, e
 			w.From = l.store.Clock().Millis()
 		}
 	}
-	replies, missing, err := each(ctx, f, w.Topic, func(ctx context.Context, l *Local, _ *Member) (Forecast, error) { return l.Forecast(ctx, w) })
+	replies, missing, err := each(ctx, f.databases, w.Topic, func(ctx context.Context, l *Local, _ *Member) (Forecast, error) { return l.Forecast(ctx, w) })
 	if err != nil {
 		return Forecast{}, err
 	}

@@ -182,7 +182,7 @@ func (h letterHandlers) countPage(ctx context.Context, in *countInput) (out Coun
 		if err := checkTag(in.Tag); err != nil {
 			return err
 		}
-		if now, err := h.fleet.time(ctx); err == nil {
+		if now, err := h.fleet.time(ctx, h.fleet.members[0]); err == nil {
 			out.At = now.UnixMilli()
 		}
 		if since := in.DiedAgainSince.Millis(); since > 0 {

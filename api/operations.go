@@ -152,14 +152,11 @@ func registerAsync[I, O any, P scoped[I]](s *server, role access.Role, id, path,
 		if a, _ := any(in).(interface{ isAsync() bool }); a.isAsync() {
 			j, err = begin(ctx, in)
 		}
-		switch {
-		case errors.Is(err, errDry):
+		if errors.Is(err, errDry) {
 			out, err := handler(ctx, in)
 			return &asyncOutput{http.StatusOK, out}, err
-		case err != nil:
-			return nil, err
 		}
-		o, err := s.fleet.begin(ctx, j)
+		o, err := s.fleet.begin(ctx, j, err)
 		return &asyncOutput{http.StatusAccepted, o}, err
 	}, maybeAsync[O](s.huma))
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -157,7 +158,7 @@ func replayLetter(ctx context.Context, f *Fleet, id int64, r ReplayEdit, intakes
 	m := f.member(number)
 	edit := task.Edit{Topic: schemas.TargetName(r.Topic), Body: change}
 	letter.ID = own
-	out, err = at(ctx, f, m, turn(func(ctx context.Context, l *Local) (deadletter.Page, error) {
+	out, err = at(ctx, f.databases, m, turn(func(ctx context.Context, l *Local) (deadletter.Page, error) {
 		if r.Topic != "" {
 			if !f.isHome(m, edit.Topic) {
 				return deadletter.Page{}, wrong("topic", r.Topic, "lives in another database than the letter: schedule a task instead")
@@ -207,10 +208,7 @@ func (s *server) replayOne(ctx context.Context, in *replayOneInput) (deadletter.
 	if err != nil {
 		return deadletter.Page{}, err
 	}
-	way := route{topic: in.Body.Topic}
-	if way.topic == "" {
-		way.topic = letter.Topic
-	}
+	way := route{topic: cmp.Or(in.Body.Topic, letter.Topic)}
 	return replayLetter(ctx, s.fleet, in.ID, *in.Body, s.theirs(caller, way), changing[deadletter.Page])
 }
 

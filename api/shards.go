@@ -79,13 +79,16 @@ func newShardRule(r shardmap.Rule) ShardRule {
 	return out
 }
 
+// fleetShards shows the databases themselves, and moves targets between them.
+type fleetShards struct{ *databases }
+
 // Shards returns the databases, and their rules.
-func (f *Fleet) Shards(ctx context.Context) (Shards, error) {
+func (f *fleetShards) Shards(ctx context.Context) (Shards, error) {
 	type seen struct {
 		m       shardmap.Map
 		pending look.Bounded
 	}
-	replies, missing, err := each(ctx, f, "", func(ctx context.Context, l *Local, _ *Member) (seen, error) {
+	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (seen, error) {
 		return listing(ctx, l, func(ctx context.Context) (s seen, err error) {
 			if s.m, err = shards.New(l.store).Map(ctx); err == nil {
 				s.pending, err = look.New(l.store).Unfinished(ctx, countedPending)
@@ -126,10 +129,10 @@ func (f *Fleet) Shards(ctx context.Context) (Shards, error) {
 }
 
 // following is the move whose tasks follow their targets.
-func (d *databases) following(ctx context.Context, m shardmap.Map) (*ShardMove, error) {
+func (f *fleetShards) following(ctx context.Context, m shardmap.Map) (*ShardMove, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	p, err := d.open().Progress(ctx, m)
+	p, err := f.open().Progress(ctx, m)
 	if p == nil || err != nil {
 		return nil, err
 	}
@@ -148,11 +151,11 @@ func (d *databases) open() shards.Databases {
 }
 
 // ReadHomes asks the databases, once, which of them has which targets.
-func (f *Fleet) ReadHomes(ctx context.Context) error {
+func (f *fleetShards) ReadHomes(ctx context.Context) error {
 	if len(f.members) == 1 {
 		return nil
 	}
-	replies, _, err := each(ctx, f, "", func(ctx context.Context, l *Local, _ *Member) (shardmap.Map, error) {
+	replies, _, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (shardmap.Map, error) {
 		return shards.New(l.store).Map(ctx)
 	})
 	for _, r := range replies {
@@ -162,7 +165,7 @@ func (f *Fleet) ReadHomes(ctx context.Context) error {
 }
 
 // MoveTargets has targets live in another database from now on.
-func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, error) {
+func (f *fleetShards) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, error) {
 	out := MovedTargets{Rules: []ShardRule{}}
 	rule, err := f.ruleOf(r)
 	if err != nil {
@@ -215,8 +218,8 @@ func (f *Fleet) MoveTargets(ctx context.Context, r MoveTargets) (MovedTargets, e
 }
 
 // cancelsEnds returns up to where the topic of cancels has records, where it has some.
-func (d *databases) cancelsEnds(ctx context.Context) (map[shardmap.Partition]int64, error) {
-	l := d.members[0].local.Load()
+func (f *fleetShards) cancelsEnds(ctx context.Context) (map[shardmap.Partition]int64, error) {
+	l := f.members[0].local.Load()
 	if l == nil || l.Cancels.Kafka == nil {
 		return nil, nil
 	}
@@ -253,13 +256,13 @@ func (d *databases) cancelsEnds(ctx context.Context) (map[shardmap.Partition]int
 }
 
 // ruleOf checks a request.
-func (d *databases) ruleOf(r MoveTargets) (rule shardmap.Rule, err error) {
+func (f *fleetShards) ruleOf(r MoveTargets) (rule shardmap.Rule, err error) {
 	former := r.Shard
 	if r.Former != nil {
 		former = *r.Former
 	}
 	for i, number := range []int{r.Shard, former} {
-		if numbers := d.numbers(); !slices.Contains(numbers, number) {
+		if numbers := f.numbers(); !slices.Contains(numbers, number) {
 			return rule, wrong([]string{"shard", "former"}[i], strconv.Itoa(number), fmt.Sprintf("is no database of this installation: name one of %v", numbers))
 		}
 	}

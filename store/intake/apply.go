@@ -22,7 +22,7 @@ import (
 // The order inside keeps a task from slipping between a writer and the owner of its slot. First
 // come known rows and most new ones. Then a shared lock on their slots fixes every claimed offset.
 // Then comes all that depends on claimed, then the commit. An owner that moves claimed waits for
-// the lock and reads afterwards. Cancels of many take the lock last: see runCancels.
+// the lock and reads afterwards. Cancels of many take the lock last: see listedCancels.
 //
 // now tells the time in Unix ms, once the batch has its locks: an effect of another process's
 // report counts from after that report.
@@ -67,7 +67,7 @@ func (w *work) run(ctx context.Context, b Batch) error {
 		return err
 	}
 	if len(b.Changes) == 1 && b.Changes[0].Cancels != nil {
-		return w.runCancels(ctx, b.Changes[0].Seq, *b.Changes[0].Cancels, b.Kept)
+		return (&listedCancels{work: w, Cancels: *b.Changes[0].Cancels, seq: b.Changes[0].Seq}).apply(ctx, b.Kept)
 	}
 	changes, err := w.boundUnknown(ctx, b)
 	if err != nil {

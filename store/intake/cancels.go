@@ -15,94 +15,102 @@ import (
 	"github.com/notyet/notyet/task"
 )
 
-// runCancels decides the cancels of one record, unless another installation wrote it. They hold for
-// the tasks as listed. So outside a recovery no body is read, and no cancel waits in the table of
-// waiting requests: a task being delivered is too late at once, whatever follows. If one cancel
-// would have to wait, all of them come later.
+// listedCancels are the cancels of one record. They hold for the tasks as listed.
+type listedCancels struct {
+	*work
+	task.Cancels
+	seq    int64
+	comes  func(seq int64) bool // see toCome
+	list   []*identity
+	listed map[[16]byte]task.Listed
+	set    map[[16]byte]int64 // the seqs of timers' present definitions, by runs changed since the listing
+}
+
+// apply decides the cancels, unless another installation wrote the record. Outside a recovery it
+// reads no body, and no cancel waits in the table of waiting requests: a task being delivered is
+// too late at once, whatever follows. If one cancel would have to wait, all of them come later.
 //
 // Claims wait for locks of slots. So the cancels are decided and written before them, by the slots
 // as read, unless a task is about to be claimed. Under the locks only a look at the slots is left.
-func (w *work) runCancels(ctx context.Context, seq int64, many task.Cancels, kept map[Place]Extent) error {
-	if id, err := tables.ReadMeta(ctx, w.tx, handle.InstallationID); err != nil || string(id) != many.Installation {
+func (w *listedCancels) apply(ctx context.Context, kept map[Place]Extent) (err error) {
+	if id, err := tables.ReadMeta(ctx, w.tx, handle.InstallationID); err != nil || string(id) != w.Installation {
 		return err
 	}
-	comes, err := toCome(ctx, w.tx, kept) // before the tasks are read: what is stored by then is seen
-	if err != nil {
+	if w.comes, err = toCome(ctx, w.tx, kept); err != nil { // before the tasks are read: what is stored by then is seen
 		return err
 	}
-	for source, next := range many.Stored {
-		if next > 0 && comes(task.Seq(source, next-1)) {
+	for source, next := range w.Stored {
+		if next > 0 && w.comes(task.Seq(source, next-1)) {
 			return fmt.Errorf("the intake is to be read again up to where it stood when tasks were listed: %w", ErrLater)
 		}
 	}
-	listed, list := make(map[[16]byte]task.Listed, len(many.Tasks)), []*identity(nil)
-	for _, l := range many.Tasks {
-		listed[[16]byte(l.Ident)] = l
+	w.listed = make(map[[16]byte]task.Listed, len(w.Tasks))
+	for _, l := range w.Tasks {
+		w.listed[[16]byte(l.Ident)] = l
 	}
-	for key := range listed {
-		list = append(list, &identity{key: key})
+	for key := range w.listed {
+		w.list = append(w.list, &identity{key: key})
 	}
-	slices.SortFunc(list, inOrder)
+	slices.SortFunc(w.list, inOrder)
 	body := "''"
 	if w.intake.evidence != nil {
 		body = "body" // says what follows from a delivery that is proven
 	}
-	if err := w.readKnown(ctx, list, body); err != nil {
+	if err := w.readKnown(ctx, w.list, body); err != nil {
 		return err
 	}
-	early := w.first && !slices.ContainsFunc(list, w.near)
+	early := w.first && !slices.ContainsFunc(w.list, w.near)
 	if early {
 		err = w.readSlots(ctx)
 	} else {
-		err = w.lockSlots(ctx, list)
+		err = w.lockSlots(ctx, w.list)
 	}
 	if err != nil {
 		return err
 	}
-	phases := w.phases(list)
-	if err := tables.Chunks(list, func(part []*identity) error { return countWaiting(ctx, w.tx, part) }); err != nil {
+	phases := w.phases()
+	if err := tables.Chunks(w.list, func(part []*identity) error { return countWaiting(ctx, w.tx, part) }); err != nil {
 		return fmt.Errorf("looking for waiting requests: %w", err)
 	}
-	set, err := definitionSeqs(ctx, w.tx, list, listed)
-	if err != nil {
+	if err := w.readDefinitions(ctx); err != nil {
 		return err
 	}
 	w.now = w.clock()
 	cancelled := int64(0)
-	for _, id := range list {
-		if err := w.cancelListed(ctx, id, seq, listed[id.key], set[id.key], comes); err != nil {
+	for _, id := range w.list {
+		if err := w.cancel(ctx, id); err != nil {
 			return err
 		}
 		if id.now != id.before && id.now.State.Cancelled() {
 			cancelled++
 		}
 	}
-	if err := w.write(ctx, list); err != nil {
+	if err := w.write(ctx, w.list); err != nil {
 		return err
 	}
-	if _, err := w.intake.h.AuditMore(ctx, w.tx, many.Audit, cancelled); err != nil {
+	if _, err := w.intake.h.AuditMore(ctx, w.tx, w.Audit, cancelled); err != nil {
 		return err
 	}
 	if err := w.finish(ctx); err != nil || !early {
 		return err
 	}
-	if err := w.lockSlots(ctx, list); err != nil {
+	if err := w.lockSlots(ctx, w.list); err != nil {
 		return err
 	}
-	if !slices.Equal(phases, w.phases(list)) {
+	if !slices.Equal(phases, w.phases()) {
 		return handle.ErrClaimed
 	}
 	return nil
 }
 
 // near tells whether a claim may come upon the task while a batch is stored.
-func (w *work) near(id *identity) bool {
+func (w *listedCancels) near(id *identity) bool {
 	t := id.before
 	return t != nil && t.Slot != task.OutOfLine && t.Pos <= w.intake.h.LastClaimed(t.Slot)+nearby
 }
 
 // readSlots reads the slots without a lock.
-func (w *work) readSlots(ctx context.Context) error {
+func (w *listedCancels) readSlots(ctx context.Context) error {
 	rows, err := w.intake.h.Slots(ctx, w.tx)
 	w.slots = make(map[int]handle.Slot, len(rows))
 	for _, s := range rows {
@@ -112,43 +120,43 @@ func (w *work) readSlots(ctx context.Context) error {
 }
 
 // phases are those of the tasks as they were known.
-func (w *work) phases(list []*identity) []task.Phase {
-	out := make([]task.Phase, len(list))
-	for i, id := range list {
+func (w *listedCancels) phases() []task.Phase {
+	out := make([]task.Phase, len(w.list))
+	for i, id := range w.list {
 		out[i] = w.phase(&identity{before: id.before, now: id.before})
 	}
 	return out
 }
 
-// definitionSeqs reads the seqs of timers' present definitions, by the runs changed since the
-// listing. The runs are locked, so nobody sets the timers anew.
-func definitionSeqs(ctx context.Context, tx *sql.Tx, list []*identity, listed map[[16]byte]task.Listed) (map[[16]byte]int64, error) {
+// readDefinitions reads set. The runs are locked, so nobody sets the timers anew.
+func (w *listedCancels) readDefinitions(ctx context.Context) error {
 	var timers [][16]byte
 	of := map[[16]byte][16]byte{}
-	for _, id := range list {
-		if l := listed[id.key]; l.Timer > 0 && id.before != nil && id.before.Seq != l.Seq && task.IsRun(id.before.Seq) {
+	for _, id := range w.list {
+		if l := w.listed[id.key]; l.Timer > 0 && id.before != nil && id.before.Seq != l.Seq && task.IsRun(id.before.Seq) {
 			of[id.key] = task.TimerOf(id.before.Topic, id.before.ID)
 			timers = append(timers, of[id.key])
 		}
 	}
-	set, err := tables.TimerSeqs(ctx, tx, timers)
-	out := map[[16]byte]int64{}
+	seqs, err := tables.TimerSeqs(ctx, w.tx, timers)
+	w.set = map[[16]byte]int64{}
 	for key, timer := range of {
-		out[key] = set[timer]
+		w.set[key] = seqs[timer]
 	}
-	return out, err
+	return err
 }
 
-// cancelListed decides one cancel, without a version. ErrLater: the database was set back, and does
+// cancel decides one cancel, without a version. ErrLater: the database was set back, and does
 // not know the listed task yet, or its dispatcher; or earlier requests are still to be decided.
-func (w *work) cancelListed(ctx context.Context, id *identity, seq int64, l task.Listed, timer int64, comes func(seq int64) bool) error {
+func (w *listedCancels) cancel(ctx context.Context, id *identity) error {
+	l := w.listed[id.key]
 	id.now = id.before
-	if !l.Is(id.now, timer) {
-		if comes(max(l.Seq, l.Timer)) {
+	if !l.Is(id.now, w.set[id.key]) {
+		if w.comes(max(l.Seq, l.Timer)) {
 			return fmt.Errorf("the intake is to be read again up to where it scheduled a task: %w", ErrLater)
 		}
 		if id.queue.requests > 0 {
-			return w.cancelWaiting(ctx, seq, l.Seq)
+			return w.cancelWaiting(ctx, l.Seq)
 		}
 		return nil
 	}
@@ -157,7 +165,7 @@ func (w *work) cancelListed(ctx context.Context, id *identity, seq int64, l task
 	}
 	w.closeFullBoxes()
 	r := schemas.NewRequest(schemas.OpCancel, id.now.Topic, id.now.ID)
-	if !w.decideOne(id, task.Change{Seq: seq, Request: &r}, false) {
+	if !w.decideOne(id, task.Change{Seq: w.seq, Request: &r}, false) {
 		return fmt.Errorf("the dispatchers have not compared their slots with the database: %w", ErrLater)
 	}
 	return nil
@@ -165,7 +173,7 @@ func (w *work) cancelListed(ctx context.Context, id *identity, seq int64, l task
 
 // cancelWaiting notes the cancel of a listed task whose request waits. The database was set back,
 // and an earlier task of the identity is in doubt again.
-func (w *work) cancelWaiting(ctx context.Context, seq, listed int64) error {
+func (w *listedCancels) cancelWaiting(ctx context.Context, listed int64) error {
 	found, err := tables.Fetch(ctx, w.tx, scanWaiting, "SELECT ident, report, size, request FROM waiting WHERE seq = ?"+w.intake.h.Locking(handle.LockExclusive), listed)
 	switch {
 	case errors.Is(err, errDamaged): // nobody can decide it
@@ -176,7 +184,7 @@ func (w *work) cancelWaiting(ctx context.Context, seq, listed int64) error {
 		return nil
 	}
 	c := found[0].change
-	c.CancelledBy = seq
+	c.CancelledBy = w.seq
 	data, err := encodeChange(c)
 	if err == nil {
 		_, err = w.tx.ExecContext(ctx, "UPDATE waiting SET request = ? WHERE seq = ?", data, listed)

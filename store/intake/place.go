@@ -122,24 +122,20 @@ func (w *work) write(ctx context.Context, list []*identity) error {
 		if id.now == id.before {
 			continue
 		}
-		if t := id.before; t != nil {
-			if t.Slot != task.OutOfLine && t.Pos > w.slots[t.Slot].Claimed { // the owner takes what is claimed out of the index
-				w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(t))
-			}
+		if t := id.before; t != nil && t.Slot != task.OutOfLine && t.Pos > w.slots[t.Slot].Claimed { // the owner takes what is claimed out of the index
+			w.applied.Removed = append(w.applied.Removed, handle.PlaceOf(t))
 		}
-		if t := id.now; t != nil {
-			if t.Slot != task.OutOfLine {
-				due := t.Due
-				if t.State != task.StateLine {
-					due = t.Pos // of the next attempt
-				}
-				t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
-				w.applied.Added = append(w.applied.Added, handle.NewPlace(t.Slot, t.Pos, t.Seq, due))
-				if old := id.before; old == nil || old.Phase(w.slots[old.Slot].Claimed, w.slots[old.Slot].Done) == task.Ended {
-					w.applied.opened(t.Seq, 1, len(t.Body))
-				} else {
-					w.applied.opened(t.Seq, 0, max(len(t.Body)-len(old.Body), 0))
-				}
+		if t := id.now; t != nil && t.Slot != task.OutOfLine {
+			due := t.Due
+			if t.State != task.StateLine {
+				due = t.Pos // of the next attempt
+			}
+			t.Pos = max(t.Pos, w.slots[t.Slot].Claimed+1)
+			w.applied.Added = append(w.applied.Added, handle.NewPlace(t.Slot, t.Pos, t.Seq, due))
+			if old := id.before; old == nil || old.Phase(w.slots[old.Slot].Claimed, w.slots[old.Slot].Done) == task.Ended {
+				w.applied.opened(t.Seq, 1, len(t.Body))
+			} else {
+				w.applied.opened(t.Seq, 0, max(len(t.Body)-len(old.Body), 0))
 			}
 		}
 		if m, only := id.moved(); only {

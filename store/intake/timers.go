@@ -184,9 +184,6 @@ func (t *timerWork) apart(list []*identity) error {
 
 // writeTimers updates timers, and takes away unclaimed runs, under the locks of their slots.
 func (w *work) writeTimers(ctx context.Context) error {
-	if len(w.timers.list) == 0 {
-		return nil
-	}
 	if len(w.timers.pending) > 0 {
 		if err := faultpoint.At(faultpoint.StoreReplacing); err != nil {
 			return err

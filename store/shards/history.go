@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
@@ -49,23 +48,22 @@ func (s Shards) noteHistory(ctx context.Context, token string, at *look.ListPlac
 
 // historyFollows has ended tasks of the targets follow, the latest first: an id is not used again,
 // and no lower version, because the targets have moved. A delivered task with a default id stays.
-func (d Databases) historyFollows(ctx context.Context, rule shardmap.Rule) error {
-	return d.shipping(ctx, rule, func(ctx context.Context, left func()) error {
-		return d.eachEnded(ctx, rule, func(page []int64, next *look.ListPlace) (more bool, err error) {
-			if err := d.leaveEnded(ctx, rule, page); err != nil {
+func (f follower) historyFollows(ctx context.Context) error {
+	return f.shipping(ctx, func(ctx context.Context, left func()) error {
+		return f.eachEnded(ctx, func(page []int64, next *look.ListPlace) (more bool, err error) {
+			if err := leave(ctx, f, intake.Moves.TakeOutEnded, page); err != nil {
 				return false, err
 			}
 			left()
-			return true, d[rule.Former].noteHistory(ctx, rule.Token, next)
+			return true, f.former.noteHistory(ctx, f.rule.Token, next)
 		})
 	})
 }
 
 // eachEnded reads the ended tasks of the targets that follow, page by page, while more are wanted.
 // It goes on where it is noted: no more end in the former home.
-func (d Databases) eachEnded(ctx context.Context, rule shardmap.Rule, see func(page []int64, next *look.ListPlace) (more bool, err error)) error {
-	former := d[rule.Former]
-	sources, err := former.intake().DeliverySources(ctx)
+func (f follower) eachEnded(ctx context.Context, see func(page []int64, next *look.ListPlace) (more bool, err error)) error {
+	sources, err := f.former.intake().DeliverySources(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,12 +71,12 @@ func (d Databases) eachEnded(ctx context.Context, rule shardmap.Rule, see func(p
 	for _, s := range sources {
 		partitions[s.ID] = s
 	}
-	f := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: 2 * followPage, Ended: true}
-	if f.After, err = former.historyAt(ctx, rule.Token); err != nil {
+	tasks := look.ListFilter{Topic: f.rule.Literal(), Allowed: f.rule.Matches, Limit: 2 * followPage, Ended: true}
+	if tasks.After, err = f.former.historyAt(ctx, f.rule.Token); err != nil {
 		return err
 	}
 	for {
-		page, err := look.New(former.h.Ref()).List(ctx, f)
+		page, err := look.New(f.former.h.Ref()).List(ctx, tasks)
 		if err != nil {
 			return err
 		}
@@ -93,18 +91,8 @@ func (d Databases) eachEnded(ctx context.Context, rule shardmap.Rule, see func(p
 		if more, err := see(seqs, page.More); err != nil || !more {
 			return err
 		}
-		if f.After = page.More; f.After == nil {
+		if tasks.After = page.More; tasks.After == nil {
 			return nil
 		}
 	}
-}
-
-func (d Databases) leaveEnded(ctx context.Context, rule shardmap.Rule, seqs []int64) error {
-	if len(seqs) == 0 {
-		return nil
-	}
-	_, err := d.leave(ctx, rule, func(in intake.Moves, arrived int64) (int, error) {
-		return in.TakeOutEnded(ctx, following(rule), arrived, seqs)
-	})
-	return err
 }

@@ -125,8 +125,7 @@ func (d Databases) MoveBehind(ctx context.Context, rule shardmap.Rule, cancels E
 	if err := rule.Check(); err != nil {
 		return rule, err
 	}
-	former, shard := d[rule.Former], d[rule.Shard]
-	if former.h == nil || shard.h == nil || d[shardmap.Home].h == nil || rule.Former == rule.Shard {
+	if d[rule.Former].h == nil || d[rule.Shard].h == nil || d[shardmap.Home].h == nil || rule.Former == rule.Shard {
 		return rule, fmt.Errorf("no target can move from database %d to database %d", rule.Former, rule.Shard)
 	}
 	maps, err := d.Maps(ctx)
@@ -144,18 +143,19 @@ func (d Databases) MoveBehind(ctx context.Context, rule shardmap.Rule, cancels E
 	rule.N, rule.Token = len(maps[rule.Former].Rules)+1, token()
 	bound, cancel := context.WithTimeout(ctx, moveFor)
 	defer cancel()
-	defer d.showSigns(bound, rule)()
-	held, asked, err := d.move(bound, rule, maps[rule.Former], cancels)
+	by := d.mover(rule)
+	defer by.showSigns(bound)()
+	held, asked, err := by.move(bound, maps[rule.Former], cancels)
 	if err != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveFor)
 		defer cancel()
 		if !asked { // the former home may be away, and the new one need not wait for it
-			return rule, errors.Join(err, d.retract(after, rule))
+			return rule, errors.Join(err, by.retract(after))
 		}
-		if gone, undo := d.withdraw(after, rule); undo != nil || gone {
+		if gone, undo := by.withdraw(after); undo != nil || gone {
 			return rule, errors.Join(err, undo)
 		}
-		held, err = former.Leave(after, rule.Token) // it is in force nevertheless
+		held, err = by.former.Leave(after, rule.Token) // it is in force nevertheless
 	}
 	if err != nil {
 		return rule, err
@@ -181,45 +181,52 @@ func token() string {
 	return string(random[:])
 }
 
+// mover moves the targets of one rule.
+type mover struct {
+	follower
+	all Databases
+}
+
+func (d Databases) mover(rule shardmap.Rule) mover { return mover{d.follower(rule), d} }
+
 // move is the move itself. known are the rules of the former home from before: while the new home
 // is asked, somebody may take its announcement back, and asks the former one first. asked: the rule
 // may be announced in the former home.
-func (d Databases) move(ctx context.Context, rule shardmap.Rule, known shardmap.Map, cancels Ends) (held shardmap.Rule, asked bool, err error) {
-	former := d[rule.Former]
-	if rule.Former != shardmap.Home { // that one is asked below
-		if _, err := d[shardmap.Home].Announce(ctx, rule, 0); err != nil {
-			return rule, false, err
+func (m mover) move(ctx context.Context, known shardmap.Map, cancels Ends) (held shardmap.Rule, asked bool, err error) {
+	if m.rule.Former != shardmap.Home { // that one is asked below
+		if _, err := m.all[shardmap.Home].Announce(ctx, m.rule, 0); err != nil {
+			return m.rule, false, err
 		}
 	}
-	passed, err := d[rule.Shard].Announce(ctx, rule, 0)
+	passed, err := m.shard.Announce(ctx, m.rule, 0)
 	if err != nil {
-		return rule, false, err
+		return m.rule, false, err
 	}
-	if err := d.storedBy(ctx, rule.Former, passed); err != nil {
-		return rule, false, err
+	if err := m.storedBy(ctx, passed); err != nil {
+		return m.rule, false, err
 	}
-	if _, err := former.Announce(ctx, rule, known.Version); err != nil {
-		return rule, true, err
+	if _, err := m.former.Announce(ctx, m.rule, known.Version); err != nil {
+		return m.rule, true, err
 	}
-	heard, err := d.policiesGo(ctx, rule, known.Rules)
+	heard, err := m.policiesGo(ctx, known.Rules)
 	if err != nil {
-		return rule, true, err
+		return m.rule, true, err
 	}
 	if cancels != nil {
 		ends, err := cancels(ctx)
 		if err != nil {
-			return rule, true, err
+			return m.rule, true, err
 		}
-		if err := d.storedBy(ctx, rule.Former, ends); err != nil {
-			return rule, true, fmt.Errorf("%w: cancels of many are not decided: %w", ErrMoving, err)
+		if err := m.storedBy(ctx, ends); err != nil {
+			return m.rule, true, fmt.Errorf("%w: cancels of many are not decided: %w", ErrMoving, err)
 		}
 	}
 	if err := loop.Rest(ctx, time.Until(heard)); err != nil {
-		return rule, true, err
+		return m.rule, true, err
 	}
 	resting, cancel := context.WithTimeout(ctx, restFor)
 	defer cancel()
-	held, err = d.letGo(resting, rule)
+	held, err = m.letGo(resting)
 	return held, true, err
 }
 
@@ -229,23 +236,23 @@ const heardWithin = time.Second
 // policiesGo has the policies of the targets that leave be in force in the new home, and returns
 // from when on. known are the rules from before. Until the new home has the rule, nobody changes a
 // policy there. The former home keeps them, for a new home that is set back.
-func (d Databases) policiesGo(ctx context.Context, rule shardmap.Rule, known []shardmap.Rule) (heard time.Time, err error) {
+func (m mover) policiesGo(ctx context.Context, known []shardmap.Rule) (heard time.Time, err error) {
 	before := shardmap.Map{Rules: known}
-	leave := func(target string) bool { return rule.Matches(target) && before.Home(target) == rule.Former }
-	all, err := admin.New(d[rule.Former].h.Ref()).Policies(ctx)
+	leave := func(target string) bool { return m.rule.Matches(target) && before.Home(target) == m.rule.Former }
+	all, err := admin.New(m.former.h.Ref()).Policies(ctx)
 	if err != nil {
 		return heard, err
 	}
 	if slices.ContainsFunc(all, func(p admin.Policy) bool { return leave(p.Topic) && !p.Open() }) {
 		heard = time.Now().Add(heardWithin)
 	}
-	return heard, admin.New(d[rule.Shard].h.Ref()).AdoptPolicies(ctx, all, leave)
+	return heard, admin.New(m.shard.h.Ref()).AdoptPolicies(ctx, all, leave)
 }
 
-// storedBy waits until a database has stored partitions up to some offsets.
-func (d Databases) storedBy(ctx context.Context, n int, passed map[shardmap.Partition]int64) error {
+// storedBy waits until the former home has stored partitions up to some offsets.
+func (m mover) storedBy(ctx context.Context, passed map[shardmap.Partition]int64) error {
 	for waits := error(nil); ; {
-		stored, err := d[n].Stored(ctx)
+		stored, err := m.former.Stored(ctx)
 		if err != nil {
 			return errors.Join(waits, err)
 		}
@@ -253,7 +260,7 @@ func (d Databases) storedBy(ctx context.Context, n int, passed map[shardmap.Part
 		if !behind {
 			return nil
 		}
-		waits = fmt.Errorf("database %d has stored %s/%d up to offset %d, and %d is needed", n, part.Topic, part.Partition, stored[part], passed[part])
+		waits = fmt.Errorf("database %d has stored %s/%d up to offset %d, and %d is needed", m.rule.Former, part.Topic, part.Partition, stored[part], passed[part])
 		if err := loop.Rest(ctx, moveLook); err != nil {
 			return errors.Join(waits, err)
 		}
@@ -262,19 +269,19 @@ func (d Databases) storedBy(ctx context.Context, n int, passed map[shardmap.Part
 
 // letGo has the former home let the targets go, once their next tasks have left its line and no
 // delivery is under way.
-func (d Databases) letGo(ctx context.Context, rule shardmap.Rule) (held shardmap.Rule, err error) {
+func (m mover) letGo(ctx context.Context) (held shardmap.Rule, err error) {
 	for waits := error(nil); ; {
-		if _, _, err := d.takeOut(ctx, rule, nearAhead); err != nil {
-			return rule, errors.Join(waits, err)
+		if _, err := m.takeOut(ctx, nearAhead); err != nil {
+			return m.rule, errors.Join(waits, err)
 		}
-		if held, err = d[rule.Former].Leave(ctx, rule.Token); err == nil {
+		if held, err = m.former.Leave(ctx, m.rule.Token); err == nil {
 			return held, nil
 		} else if !errors.Is(err, intake.ErrUnderWay) {
 			return held, errors.Join(waits, err)
 		}
 		waits = err
 		if err := loop.Rest(ctx, moveLook); err != nil {
-			return rule, errors.Join(waits, err)
+			return m.rule, errors.Join(waits, err)
 		}
 	}
 }
@@ -291,24 +298,23 @@ func lags(stored, passed map[shardmap.Partition]int64) (shardmap.Partition, bool
 
 // withdraw takes an announced rule back unless the rule is in force: at the former home first, so
 // nobody brings the rule into force while the new home goes on without.
-func (d Databases) withdraw(ctx context.Context, rule shardmap.Rule) (bool, error) {
-	former, there := d[rule.Former]
-	if !there {
-		return false, fmt.Errorf("database %d, which knows whether its targets have left, does not answer", rule.Former)
+func (m mover) withdraw(ctx context.Context) (bool, error) {
+	if m.former.h == nil {
+		return false, fmt.Errorf("database %d, which knows whether its targets have left, does not answer", m.rule.Former)
 	}
-	if gone, err := former.Withdraw(ctx, rule.Token); err != nil || !gone {
+	if gone, err := m.former.Withdraw(ctx, m.rule.Token); err != nil || !gone {
 		return false, err
 	}
-	err := d.retract(ctx, rule)
+	err := m.retract(ctx)
 	return err == nil, err
 }
 
 // retract takes the announcement of a rule back that never comes into force, where the former home
 // has none. A database that does not answer is told later: see Tend.
-func (d Databases) retract(ctx context.Context, rule shardmap.Rule) (failed error) {
-	for _, n := range []int{rule.Shard, shardmap.Home} {
-		if s, there := d[n]; there && n != rule.Former {
-			_, err := s.Withdraw(ctx, rule.Token)
+func (m mover) retract(ctx context.Context) (failed error) {
+	for _, n := range []int{m.rule.Shard, shardmap.Home} {
+		if s, there := m.all[n]; there && n != m.rule.Former {
+			_, err := s.Withdraw(ctx, m.rule.Token)
 			failed = errors.Join(failed, err)
 		}
 	}
@@ -316,12 +322,12 @@ func (d Databases) retract(ctx context.Context, rule shardmap.Rule) (failed erro
 }
 
 // showSigns shows, where a rule is announced, that its mover lives, until the caller ends it.
-func (d Databases) showSigns(ctx context.Context, rule shardmap.Rule) (end func()) {
+func (m mover) showSigns(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	for _, n := range []int{shardmap.Home, rule.Shard, rule.Former} {
-		if s, there := d[n]; there {
-			work.Go(func() { loop.Every(ctx, signEvery, func(ctx context.Context) { _ = s.sign(ctx, rule.Token) }) }) // without one it is taken back
+	for _, n := range []int{shardmap.Home, m.rule.Shard, m.rule.Former} {
+		if s, there := m.all[n]; there {
+			work.Go(func() { loop.Every(ctx, signEvery, func(ctx context.Context) { _ = s.sign(ctx, m.rule.Token) }) }) // without one it is taken back
 		}
 	}
 	return func() { cancel(); work.Wait() }
@@ -353,7 +359,7 @@ func (d Databases) Tend(ctx context.Context) error {
 		if age, there, err := d[n].announcedFor(ctx, rule.Token); err != nil {
 			return err
 		} else if there && (age > movedBy.Milliseconds() || age < -moveFor.Milliseconds()) {
-			if gone, err := d.withdraw(ctx, *rule); err != nil || gone {
+			if gone, err := d.mover(*rule).withdraw(ctx); err != nil || gone {
 				return err
 			}
 			return d.Tend(ctx) // it is in force in the former home
@@ -375,7 +381,7 @@ func (d Databases) bring(ctx context.Context, n int, to shardmap.Map, all, lacki
 	for _, r := range lacking {
 		here := find(to.Rules, r.Token)
 		if _, there := d[r.Former]; there && r.Shard == n && !r.Removes() && (here == nil || !here.Held) {
-			heard, err := d.policiesGo(ctx, r, all[:r.N-1])
+			heard, err := d.mover(r).policiesGo(ctx, all[:r.N-1])
 			if err == nil {
 				err = loop.Rest(ctx, time.Until(heard))
 			}

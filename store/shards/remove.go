@@ -79,11 +79,12 @@ func (d Databases) removeOnce(ctx context.Context, n int, forget bool) error {
 	rule.N, rule.Token = len(m.Rules)+1, token()
 	bound, cancel := context.WithTimeout(ctx, moveFor)
 	defer cancel()
-	defer d.showSigns(bound, rule)()
+	by := d.mover(rule)
+	defer by.showSigns(bound)()
 	if err = d.comeToRemoval(bound, rule, m.Version); err != nil {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveFor)
 		defer cancel()
-		if gone, undo := d.withdraw(after, rule); undo != nil || gone {
+		if gone, undo := by.withdraw(after); undo != nil || gone {
 			return errors.Join(err, undo)
 		}
 	}
@@ -189,7 +190,7 @@ func (d Databases) used(ctx context.Context, n int) error {
 			break
 		}
 	}
-	return d.eachLetter(ctx, shardmap.Removal(n), func(page []task.DeadLetter) error {
+	return d.follower(shardmap.Removal(n)).eachLetter(ctx, func(page []task.DeadLetter) error {
 		for _, l := range page {
 			if l.Kind != schemas.KindRejected { // nothing of it can be replayed
 				return stays("its target %s has a dead letter that can be replayed: replay or purge it", l.Topic)
