@@ -14,7 +14,8 @@ import (
 	"github.com/notyet/notyet/internal/access"
 )
 
-// Each of the last 20 runs is a sign, the latest at the end, with words, and leads to its task. One without a task leads to the table.
+// Each of the last 20 runs is a sign, the latest at the end, with words, and leads to its task. One
+// without a task leads to the table.
 func TestTheLastRunsAreDots(t *testing.T) {
 	const hour = 3_600_000
 	first := time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC).UnixMilli()

@@ -23,7 +23,8 @@ import (
 	"github.com/notyet/notyet/schemas"
 )
 
-// A task that can be changed has a box, for those who may change it. The question names what is ticked, and leads back to the list.
+// A task that can be changed has a box, for those who may change it. The question names what is
+// ticked, and leads back to the list.
 func TestTasksAreTicked(t *testing.T) {
 	w := newWorld(t, true)
 	for i := range 60 {
@@ -169,7 +170,8 @@ func (w *ticking) do(do string, due int64, ids ...string) string {
 	return out.Text
 }
 
-// Each ticked task is cancelled by a request of its own, with its key. The outcome counts what became of them, and names the others.
+// Each ticked task is cancelled by a request of its own, with its key. The outcome counts what
+// became of them, and names the others.
 func TestTickedTasksAreCancelled(t *testing.T) {
 	w := newTicking(t, time.Now().Add(time.Hour))
 	require.Equal(t, "1 task: cancelled", w.do("cancel-ticked", w.due, "a"))
@@ -185,7 +187,8 @@ func TestTickedTasksAreCancelled(t *testing.T) {
 	require.Contains(t, text, ", and 190 more): too_late")
 }
 
-// An hour later than each is due: sent once more, the form moves nothing further. A task that is late is stopped before.
+// An hour later than each is due: sent once more, the form moves nothing further. A task that is
+// late is stopped before.
 func TestTickedTasksAreMoved(t *testing.T) {
 	w := newTicking(t, time.Now().Add(time.Hour))
 	later := time.UnixMilli(w.due + 3_600_000).UTC().Format(time.RFC3339Nano)
