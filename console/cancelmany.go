@@ -40,11 +40,19 @@ func (f cancelFilter) page() string {
 	return "/find?" + q.Encode()
 }
 
+// changeMany changes the tasks of a filter, or those that are ticked.
+func (c *Console) changeMany(r *http.Request) (view, error) {
+	switch do := r.FormValue("do"); do {
+	case "cancel":
+		return c.cancelMany(r)
+	case "cancel-ticked", "move-ticked":
+		return c.changeTicked(r, do)
+	}
+	return view{}, badForm("do", "is none of cancel, cancel-ticked and move-ticked")
+}
+
 // cancelMany counts the tasks of a filter, and then has them cancelled.
 func (c *Console) cancelMany(r *http.Request) (view, error) {
-	if r.FormValue("do") != "cancel" {
-		return view{}, badForm("do", "is not cancel")
-	}
 	if err := needs(r, access.Operate); err != nil {
 		return view{}, err
 	}

@@ -32,7 +32,7 @@ func Mount(mux *http.ServeMux, version string) {
 	for pattern, h := range map[string]handler{
 		"GET /{$}":          c.overview,
 		"GET /find":         c.find,
-		"POST /find":        c.cancelMany,
+		"POST /find":        c.changeMany,
 		"GET /task":         c.task,
 		"POST /task":        c.changeTask,
 		"GET /targets":      c.targets,

@@ -457,7 +457,7 @@ func TestOverviewOfSomeTopicsHasNoFalseZeros(t *testing.T) {
 	require.Contains(t, page, `id="own"`)
 	require.Contains(t, page, "<p>5 tasks fall due. Deliveries are not shown: they are counted of all targets together.</p>")
 	require.Contains(t, page, "<td>not known</td><td>5</td>")
-	_, found := b.get(html.UnescapeString(regexp.MustCompile(`<a href="([^"]+)"[^>]*><rect class="comes"`).FindStringSubmatch(page)[1]))
+	_, found := b.get(html.UnescapeString(regexp.MustCompile(`<g class="comes"><a href="([^"]+)"`).FindStringSubmatch(page)[1]))
 	require.Contains(t, found, "orders.eu")
 	require.NotContains(t, found, "bills")
 	require.Contains(t, page, `<a href="/deadletters?kind=dead">dead</a> 5<`)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/access"
 )
 
 type findData struct {
@@ -19,7 +20,69 @@ type findData struct {
 	None                 bool // all was looked through
 	Asked                bool
 	Cancels              bool // the filter can also be cancelled by
+	Operate              bool
 	States               []string
+	cursor               string
+}
+
+func readFind(r *http.Request) (d *findData, err error) {
+	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
+	d = &findData{Q: trim("q"), Topic: trim("topic"), Tag: trim("tag"), State: r.FormValue("state"), Ended: r.FormValue("ended") != "", States: taskStates, cursor: r.FormValue("cursor")}
+	if d.From, err = instant(r, "from"); err == nil {
+		d.To, err = instant(r, "to")
+	}
+	return d, err
+}
+
+// Fields are what is set, each with its name in a form.
+func (d *findData) Fields() (out []field) {
+	ended := ""
+	if d.Ended {
+		ended = "on"
+	}
+	for _, x := range []field{{"q", d.Q}, {"topic", d.Topic}, {"tag", d.Tag}, {"state", d.State}, {"from", written(d.From)}, {"to", written(d.To)}, {"ended", ended}, {"cursor", d.cursor}} {
+		if x.Value != "" {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// page is where the lists are.
+func (d *findData) page() string {
+	q := url.Values{}
+	for _, x := range d.Fields() {
+		q.Set(x.Name, x.Value)
+	}
+	return "/find?" + q.Encode()
+}
+
+// rows is a list with a box for each task that can be changed.
+type rows struct {
+	Tasks []api.Task
+	Ticks bool
+}
+
+// Rows are the lines of a list of the page.
+func (d *findData) Rows(all []api.Task) rows {
+	return rows{all, d.Operate && slices.ContainsFunc(all, changeable)}
+}
+
+// Box is the value of a task's box. "": it has none.
+func (rows) Box(t api.Task) string {
+	if !changeable(t) {
+		return ""
+	}
+	return ticked{t.Topic, t.ID, t.Due}.value()
+}
+
+// Ticks tells whether a list has a box.
+func (d *findData) Ticks() bool {
+	return d.Rows(d.Named).Ticks || slices.ContainsFunc(d.Lists, func(l foundList) bool { return d.Rows(l.Tasks).Ticks })
+}
+
+func changeable(t api.Task) bool {
+	return t.State == "dead" || slices.Contains(taskStates[:openStates], t.State)
 }
 
 // foundList is a page of the tasks to come, or of those that have ended.
@@ -42,19 +105,16 @@ const walkFor = 500 * time.Millisecond
 // tasks whose id begins with the text: those to come, and those that have ended.
 func (c *Console) find(r *http.Request) (view, error) {
 	if r.FormValue("do") != "" {
-		return c.cancelMany(r)
+		return c.changeMany(r)
 	}
-	d := &findData{Q: strings.TrimSpace(r.FormValue("q")), Topic: strings.TrimSpace(r.FormValue("topic")), Tag: strings.TrimSpace(r.FormValue("tag")), State: r.FormValue("state"), Ended: r.FormValue("ended") != "", States: taskStates}
+	d, err := readFind(r)
 	v := view{page: "find", title: "Find a task", data: d}
-	var err error
-	if d.From, err = instant(r, "from"); err != nil {
+	if err != nil {
 		return v, err
 	}
-	if d.To, err = instant(r, "to"); err != nil {
-		return v, err
-	}
+	d.Operate = needs(r, access.Operate) == nil
 	byTime := written(d.From)+written(d.To) != ""
-	goesOn := r.FormValue("cursor") != ""
+	goesOn := d.cursor != ""
 	d.Asked = d.Q != "" || d.Topic != "" || d.Tag != "" || d.State != "" || byTime || d.Ended || goesOn
 	if !d.Asked {
 		return v, nil

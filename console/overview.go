@@ -19,6 +19,8 @@ type overviewData struct {
 	River      *river
 	RiverErr   string // why it is not known what comes
 	Counted    int64  // Unix ms; 0: all
+	Lanes      lanes
+	LanesErr   string
 	All        api.Overview
 	AllErr     string
 	Cluster    api.Cluster
@@ -50,6 +52,11 @@ func (c *Console) overview(r *http.Request) (view, error) {
 		d.River.flow(d.All.Series)
 	}
 	d.River.draw(d.Topic)
+	if d.Topic == "" && d.AllErr == "" {
+		var err error
+		d.Lanes, err = c.lanes(ctx, d.River, &d.All)
+		d.LanesErr = text(err)
+	}
 	d.ClusterErr = text(c.inside.get(ctx, "/cluster", nil, &d.Cluster))
 	for _, s := range d.Cluster.Slots {
 		if !s.Alive {

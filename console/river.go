@@ -1,8 +1,10 @@
 package console
 
 import (
+	"fmt"
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -132,6 +134,29 @@ func (v *river) bar(at int64, ended bool) *bar {
 	return &v.Bars[len(v.Bars)-1]
 }
 
+// barGroup are the bars of a class, which is written once: the page has to stay small.
+type barGroup struct {
+	Class string
+	Bars  []bar
+}
+
+// Groups are the bars by their classes.
+func (v *river) Groups() (out []barGroup) {
+	for _, b := range v.Bars {
+		i := slices.IndexFunc(out, func(g barGroup) bool { return g.Class == b.Class })
+		if i < 0 {
+			i, out = len(out), append(out, barGroup{Class: b.Class})
+		}
+		out[i].Bars = append(out[i].Bars, b)
+	}
+	return out
+}
+
+// Line is the bar as a line upwards.
+func (b bar) Line() string {
+	return fmt.Sprintf("M%d %dV%d", b.X+b.Width/2, riverHeight, b.Y)
+}
+
 // class is the colour of a bar. Deliveries are late from a second on, and very late from a minute
 // on.
 func (b *bar) class() string {
@@ -164,7 +189,7 @@ func (v *river) draw(topic string) {
 		b.Y = riverHeight - b.Height
 		b.Class, b.Path = b.class(), v.path(topic, b.At, b.At+v.step, b.ended)
 		row := &rows[b.X*riverRows/v.Width]
-		b.Says = clock(b.At, "15:04") + " UTC: " + digits(b.Count)
+		b.Says = clock(b.At, "15:04") + ": " + digits(b.Count)
 		if b.ended {
 			b.Says += " delivered, p99 " + lasting(b.p99) + " late"
 			row.Delivered += b.Count

@@ -48,7 +48,7 @@ func TestRiver(t *testing.T) {
 		if of.step == 1 {
 			require.Equal(t, map[string]bool{"sent 120": true, "late 60": true, "very-late 60": true, "comes 7": true, "comes 100000": true, "comes 1": true}, says)
 			require.Contains(t, v.Bars[0].Path, "ended=on&from=1795953420000&to=1795953480000&topic=orders")
-			require.Equal(t, "11:57 UTC: 120 delivered, p99 4 ms late", v.Bars[0].Says)
+			require.Equal(t, "11:57: 120 delivered, p99 4 ms late", v.Bars[0].Says)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (c *Console) task(r *http.Request) (view, error) {
 	d.Line = line(&d.Task)
 	d.Late = late(&d.Task)
 	d.Open = slices.Contains(taskStates[:openStates], d.Task.State)
-	d.Movable = d.Open || d.Task.State == "dead"
+	d.Movable = changeable(d.Task)
 	if d.Policy = "pause"; d.Task.Why != nil && d.Task.Why.Reason == "paused" {
 		d.Policy = "resume"
 	}

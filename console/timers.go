@@ -50,6 +50,8 @@ type timerData struct {
 	Content *content
 	Preview previewData
 	Last    []api.AuditedRun // the latest first
+	Dots    []dot            // the same, the oldest first
+	Kinds   []runKind
 	LastErr string
 }
 
@@ -73,7 +75,7 @@ func (c *Console) timer(r *http.Request) (view, error) {
 		d.Preview = c.runs(r, definition)
 	}
 	d.Last, err = c.lastRuns(r, topic, id, d.Preview.Runs)
-	d.LastErr = text(err)
+	d.LastErr, d.Dots, d.Kinds = text(err), newDots(topic, d.Last), runKinds
 	return view{page: "timer", title: "Timer " + id, data: d}, nil
 }
 

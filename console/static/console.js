@@ -112,6 +112,14 @@ document.addEventListener("keydown", (e) => {
   seek.focus();
 });
 
+// The box above a table ticks all of it.
+for (const all of document.querySelectorAll("th input")) {
+  all.hidden = false;
+  all.addEventListener("change", () => {
+    for (const box of all.closest("table").querySelectorAll("td input[type=checkbox]")) box.checked = all.checked;
+  });
+}
+
 // A second click asks nothing again while the first one's answer is on its way.
 let sent = false;
 document.addEventListener("submit", (e) => {

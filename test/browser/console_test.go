@@ -179,6 +179,33 @@ func TestTasksAreChanged(t *testing.T) {
 	require.Equal(t, "cancelled", s.state(t, "shop.orders", hostile))
 }
 
+// The box above a table ticks all of it, and its list shows what became of the ticked tasks.
+func TestTickedTasksAreChanged(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	for _, id := range []string{"order-1", "order-2", hostile} {
+		s.schedule(t, "shop.orders", id, nil)
+	}
+	due := s.due(t, "shop.orders", "order-1")
+	p.open("/find?topic=shop.orders")
+	p.click(`input[aria-label="order-1"]`)
+	p.click("#move-ticked")
+	p.seesIn("#named", "shop.orders order-1")
+	p.click("#confirm")
+	p.seesIn("#outcome", "1 task: The request with the new due time is in the intake.")
+	require.Eventually(t, func() bool { return s.due(t, "shop.orders", "order-1") == due+time.Hour.Milliseconds() }, bound, 10*time.Millisecond)
+	p.open("/find?topic=shop.orders")
+	p.click(".found th input")
+	p.click("#cancel-ticked")
+	p.seesIn("#question", "Cancel 3 tasks")
+	p.click("#confirm")
+	p.seesIn("#outcome", "3 tasks: cancelled")
+	for _, id := range []string{"order-1", "order-2", hostile} {
+		require.Equal(t, "cancelled", s.state(t, "shop.orders", id))
+	}
+}
+
 func TestTargetsAreSteered(t *testing.T) {
 	s := startStack(t)
 	p := newTab(t, s.base, "422 (Unprocessable Entity)")

@@ -1,0 +1,189 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/schemas"
+	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/task"
+)
+
+// Targets that do not answer come first, then paused ones, then those with most dead letters. A
+// pause covers its time, and a dot has the
+// letters of its time.
+func TestLanes(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 31, 0, time.UTC)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	letters := []deadletter.Letter{{Topic: "many", DiedAt: ago(0)}, {Topic: "many", DiedAt: ago(time.Minute)}, {Topic: "few", DiedAt: ago(31 * time.Minute)}, {Topic: "many", DiedAt: ago(119 * time.Minute)}, {Topic: "old", DiedAt: ago(6*time.Hour + 2*time.Hour)}}
+	troubled := &api.TroubledTargets{Unresponsive: []string{"silent"}, Paused: []string{"ended", "paused", "twice", "unread"}, Limited: []string{"limited"}}
+	policies := []api.TargetPolicy{{Topic: "paused", Held: 12, Paused: true}, {Topic: "ended", Paused: true, Until: ago(-time.Hour)}, {Topic: "limited", Held: 1000}, {Topic: "open", Held: 3}}
+	change := func(topic, who string, before time.Duration, said string) api.AuditEntry {
+		return api.AuditEntry{Topic: topic, Who: who, At: ago(before), Extra: json.RawMessage(said)}
+	}
+	changes := []api.AuditEntry{
+		change("paused", "bob", time.Minute, `{"rate":3}`), change("ended", "eve", 3*time.Hour, `{"paused":true}`), change("twice", "bob", 4*time.Hour, `{"resumed":true}`),
+		change("paused", "ann", 30*time.Minute, `{"paused":true}`), change("paused", "bob", 40*time.Minute, `{"resumed":true}`), change("twice", "ann", 5*time.Hour, `{"paused":true}`),
+	}
+	for _, of := range reaches {
+		v := newRiver(now.UnixMilli(), of)
+		got := newLanes(v, troubled, policies, changes, letters)
+		var names, states []string
+		at := map[string]lane{}
+		for _, l := range got.Lanes {
+			names, states, at[l.Topic] = append(names, l.Topic), append(states, l.State()), l
+			require.LessOrEqual(t, l.From+l.Width, v.Width)
+			count := 0
+			for _, d := range l.Dots {
+				count += d.Count
+				require.LessOrEqual(t, d.X, v.Now)
+				require.GreaterOrEqual(t, d.X, 0)
+			}
+			require.Equal(t, l.Dead, count)
+			require.LessOrEqual(t, len(l.Dots), laneCells+1)
+		}
+		require.Equal(t, "silent ended paused twice unread many few limited", strings.Join(names, " "))
+		require.Equal(t, []string{"does not answer", "paused by eve at 2026-11-29 09:00:31.000 UTC, 0 tasks wait", "paused by ann at 2026-11-29 11:30:31.000 UTC, 12 tasks wait", "paused", "paused", "", "", "limited, 1000 or more tasks wait"}, states)
+		require.False(t, got.More)
+		require.Equal(t, v.Now, at["twice"].From, "since when is not known")
+		require.Equal(t, v.Width, at["paused"].From+at["paused"].Width)
+		require.Equal(t, 3, at["many"].Dead)
+		if of.step == 1 {
+			require.Equal(t, []int{450, 750}, []int{at["paused"].From, at["paused"].Width})
+			require.Equal(t, []int{0, 900}, []int{at["ended"].From, at["ended"].Width})
+			require.Equal(t, 3, len(at["many"].Dots))
+			require.Equal(t, "/deadletters?since=1795946400000&topic=few", at["few"].Letters())
+			require.Equal(t, "11:20: 1 dead", at["few"].Dots[0].Says())
+		}
+	}
+	troubled.Unresponsive = strings.Split("a b c d e f g h i", " ")
+	got := newLanes(newRiver(now.UnixMilli(), reaches[0]), troubled, nil, nil, letters)
+	require.Len(t, got.Lanes, shownLanes)
+	require.True(t, got.More)
+}
+
+// A pause, with who asked for it, and dead letters are on the first page, as a picture and as a
+// table. A token for one topic sees nothing of others.
+func TestTheFirstPageHasLanes(t *testing.T) {
+	w := newWorld(t, true)
+	token, entry := access.NewToken("some", access.Read, []string{"orders*"})
+	text, err := yaml.Marshal([]access.Entry{entry})
+	require.NoError(t, err)
+	old, err := os.ReadFile(w.file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(w.file, append(old, text...), 0o600))
+	w.tokens["some"] = token
+	b := w.as("operate")
+	_, page := b.get("/")
+	require.NotContains(t, page, `id="lanes"`)
+	const hostile = `bills"<script>x</script>`
+	for _, topic := range []string{"orders.eu", "orders.eu", hostile} {
+		w.die(task.DeadLetter{Kind: schemas.KindDead, Topic: topic, TaskID: fmt.Sprint(w.next), Reason: "bad"})
+	}
+	ctx := admin.WithActor(t.Context(), admin.Actor{Who: "ann<b>", Via: admin.ViaAPI})
+	for _, topic := range []string{"orders.us", "secret"} {
+		_, err = w.fleet.ChangeTarget(ctx, topic, api.TargetChange{Paused: new(true)})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		_, page = b.get("/") // an overview is shown for some time
+		return strings.Contains(page, "orders.us is paused")
+	}, time.Minute, 50*time.Millisecond)
+	_, lanes, found := strings.Cut(page, `id="lanes"`)
+	require.True(t, found)
+	require.Contains(t, page, "<h3>Targets in trouble</h3>")
+	require.Contains(t, lanes, `paused by ann&lt;b&gt; at 2`)
+	require.Contains(t, lanes, "0 tasks wait")
+	require.Equal(t, 2, strings.Count(lanes, `<rect fill="url(#hatch)"`))
+	require.Contains(t, lanes, `<a href="/find?topic=orders.us" tabindex="-1"><rect`)
+	require.Regexp(t, `<a href="/deadletters\?since=\d+&amp;topic=orders.eu" tabindex="-1"><circle cx="\d+" cy="8" r="4"><title>\d\d:\d\d: 2 dead</title>`, lanes)
+	require.Regexp(t, `<td><a href="/find\?topic=orders.eu">orders.eu</a></td><td></td><td><a href="/deadletters\?since=\d+&amp;topic=orders.eu">2</a></td><td><time`, lanes)
+	require.Contains(t, lanes, `>none</td>`)
+	require.Contains(t, lanes, "bills&#34;&lt;script&gt;")
+	require.NotContains(t, page, "there are older ones")
+	resp, page := b.get("/?topic=orders.eu")
+	requireWhole(t, resp, page)
+	require.NotContains(t, page, `id="lanes"`)
+
+	some := w.browser()
+	require.Eventually(t, func() bool {
+		resp, _ := some.post("/sign-in", map[string][]string{"token": {token}, "next": {"/find"}})
+		return resp.StatusCode == http.StatusSeeOther
+	}, time.Minute, 50*time.Millisecond)
+	resp, page = some.get("/")
+	requireWhole(t, resp, page)
+	require.Contains(t, page, "paused by ann")
+	require.Contains(t, page, "2 dead letters")
+	require.NotContains(t, page, "secret")
+	require.NotContains(t, page, "bills")
+
+	for range laneLetters {
+		w.die(task.DeadLetter{Kind: schemas.KindDead, Topic: "orders.eu", TaskID: fmt.Sprint(w.next), Reason: "bad"})
+	}
+	require.Eventually(t, func() bool {
+		_, page = b.get("/")
+		return strings.Contains(page, "Dead letters are the latest 200: there are older ones.")
+	}, time.Minute, 50*time.Millisecond)
+	require.Contains(t, page, "200 dead letters")
+	require.NotContains(t, page, ">none</td>")
+}
+
+// Full lanes under a full river are still a small page. Nothing is told of letters that were not
+// looked at.
+func TestLanesAreBounded(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 31, 0, time.UTC)
+	v := newRiver(now.UnixMilli(), reaches[0])
+	late := 1500.0
+	var minutes []api.Minute
+	var steps []api.ForecastStep
+	for i := range int64(120) {
+		minutes = append(minutes, api.Minute{At: v.begin + i*60_000, Work: api.Work{Delivered: 200, LatenessP99: &late}})
+		steps = append(steps, api.ForecastStep{At: v.now + i*60_000, Count: 12_345})
+	}
+	v.flow(minutes)
+	v.come(steps)
+	v.draw("")
+	var troubled api.TroubledTargets
+	var letters []deadletter.Letter
+	var policies []api.TargetPolicy
+	var changes []api.AuditEntry
+	for i := range laneLetters {
+		topic := fmt.Sprintf("a-target-with-a-longer-name-%04d", i%shownLanes)
+		letters = append(letters, deadletter.Letter{Topic: topic, DiedAt: v.now - int64(i)*36_000})
+		if i < shownLanes {
+			troubled.Paused = append(troubled.Paused, topic)
+			policies = append(policies, api.TargetPolicy{Topic: topic, Paused: true, Held: 1000})
+			changes = append(changes, api.AuditEntry{Topic: topic, At: v.begin, Who: "somebody@somewhere.example", Extra: json.RawMessage(`{"paused":true}`)})
+		}
+	}
+	d := &overviewData{River: v, All: api.Overview{Now: &api.Work{}, Targets: troubled}}
+	d.Lanes = newLanes(v, &troubled, policies, changes, letters)
+	for i := range 20 {
+		d.All.Targets.Unresponsive = append(d.All.Targets.Unresponsive, fmt.Sprintf("another-with-a-longer-name-%04d", i))
+		d.Cluster.Services = append(d.Cluster.Services, api.Service{Kind: "dispatcher", HTTP: "10.123.123.123:8080", Version: "v1.2.3-0.20261130"})
+	}
+	d.All.Targets.Limited = d.All.Targets.Unresponsive
+	d.Lanes.Looked, d.Lanes.Older, d.Lanes.More, d.LanesErr = laneLetters, true, true, "the database is away"
+	d.Lanes.Lanes[7].Dead = 0
+	var out bytes.Buffer
+	require.NoError(t, pages["overview"].ExecuteTemplate(&out, "layout", shown{Data: d, Page: "overview", Sections: sections, Operate: true}))
+	require.Less(t, out.Len(), 60<<10)
+	require.Contains(t, out.String(), "1000 or more tasks wait, 25 dead letters")
+	require.Contains(t, out.String(), "Others are in trouble too")
+	require.Contains(t, out.String(), "Dead letters are the latest 200: there are older ones.")
+	require.Contains(t, out.String(), "Of targets in trouble, not all is known: the database is away")
+	require.Contains(t, out.String(), "<td>not known</td>")
+	require.NotContains(t, out.String(), "<td>none</td>")
+}
