@@ -46,9 +46,9 @@ const patience = 30 * time.Second
 var errLacking = errors.New("the database has lost rules about the databases of targets: another one is asked for them")
 
 // believe returns errLacking if the database was set back, and has to be given its rules.
-func (s *sharer) believe(m *shardmap.Map) error {
+func (s *sharer) believe(ctx context.Context, m *shardmap.Map) error {
 	n := int64(m.InForce())
-	if n < s.most.Load() {
+	if n < s.most.Load() || s.all().Forgotten(ctx, s.shard, *m) {
 		since := s.lacking.Load()
 		if since == nil {
 			now := time.Now()
@@ -75,7 +75,7 @@ func (s *sharer) rules(ctx context.Context) (m *shardmap.Map, err error) {
 	err = s.retry.do(ctx, "reading which database has which target", func() error {
 		read, err := s.shards.Map(ctx)
 		if m = &read; err == nil {
-			err = s.believe(m)
+			err = s.believe(ctx, m)
 		}
 		return err
 	})

@@ -248,3 +248,36 @@ func TestWhatHasComeBackStaysWhereTheNewHomeIsSetBack(t *testing.T) {
 		}
 	}
 }
+
+// A database forgets a move. Others know of it, also while it is only announced: then the former home knows.
+func TestAMoveThatADatabaseHasForgotten(t *testing.T) {
+	forgotten := func(d *databases, n int) bool {
+		m, err := d.Databases[n].Map(t.Context())
+		require.NoError(t, err)
+		return d.Forgotten(t.Context(), n, m)
+	}
+	rule := orders
+	rule.N, rule.Token = 1, "0123456789abcdef"
+	for _, n := range []int{0, 1} {
+		d := open(t, 3)
+		_, err := d.Databases[1].Announce(t.Context(), rule, 0)
+		require.NoError(t, err)
+		require.False(t, forgotten(d, 1))
+		require.False(t, forgotten(d, 0), "it is asked last")
+		_, err = d.Databases[0].Announce(t.Context(), rule, 0)
+		require.NoError(t, err)
+		require.False(t, forgotten(d, n))
+		before := d.Databases[n]
+		d.setBack(t, n)
+		require.Equal(t, n == 1, forgotten(d, n), "database %d, announced", n)
+		d.Databases[n] = before
+		_, err = d.Databases[0].Leave(t.Context(), rule.Token)
+		require.NoError(t, err)
+		require.NoError(t, d.Tend(t.Context()))
+		d.setBack(t, n)
+		require.True(t, forgotten(d, n), "database %d", n)
+		require.False(t, forgotten(d, 2))
+		require.NoError(t, d.Tend(t.Context()))
+		require.False(t, forgotten(d, n))
+	}
+}

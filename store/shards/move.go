@@ -87,6 +87,22 @@ func (d Databases) copies(ctx context.Context) (maps map[int]shardmap.Map, answe
 	return maps, answer, failed
 }
 
+// Forgotten tells whether a database lacks a rule that others know it has had, with its own rules.
+// Of an announced rule only the former home knows: it is asked last, and told first that the rule is
+// taken back.
+func (d Databases) Forgotten(ctx context.Context, n int, own shardmap.Map) bool {
+	maps, _, _ := d.copies(ctx)
+	for k, m := range maps {
+		for _, r := range m.Rules {
+			had := r.Held && (r.Shard == n || r.Former == n) || r.Shard == n && r.Former == k
+			if here := find(own.Rules, r.Token); had && (here == nil || r.Held && !here.Held && r.Former == n) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Moving fails with ErrMoving while a target may leave a database, or its tasks follow. topic is
 // the only target that matters; "": all do. The database itself has to answer.
 func (d Databases) Moving(ctx context.Context, n int, topic string) error {
