@@ -175,7 +175,7 @@ func TestADatabaseThatLostRulesDecidesNothing(t *testing.T) {
 	dbs := shards.Databases{0: open(), 1: open()}
 	_, err := dbs.Move(t.Context(), shardmap.Rule{Pattern: "orders", Former: 0, Shard: 1})
 	require.NoError(t, err)
-	s := &sharer{shards: dbs[0], retry: retrier{prometheus.NewCounter(prometheus.CounterOpts{}), zap.New(core)}, patient: patience}
+	s := &sharer{all: func() shards.Databases { return nil }, shards: dbs[0], retry: retrier{prometheus.NewCounter(prometheus.CounterOpts{}), zap.New(core)}, patient: patience}
 	count := func() int {
 		s.forget()
 		m, err := s.rules(t.Context())

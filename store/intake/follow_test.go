@@ -26,7 +26,10 @@ func (f *fixture) moves(t *testing.T) (g *fixture) {
 	}
 	_, err := g.db.ExecContext(g.ctx, "INSERT INTO meta (name, value, data) VALUES (?, 0, ?)", []byte(handle.ShardNumber), []byte("1"))
 	require.NoError(t, err)
-	g.rules = 1
+	require.NoError(t, g.h.Transact(g.ctx, func(tx *sql.Tx) (err error) {
+		g.rules, err = g.h.MapVersion(g.ctx, tx, handle.LockShared)
+		return err
+	}))
 	return g
 }
 

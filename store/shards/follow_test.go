@@ -142,9 +142,7 @@ func (d *databases) setBack(t *testing.T, n int) {
 // readAgain has a database store what there was before a move.
 func (d *databases) readAgain(t *testing.T, n, to int) {
 	for d.sources[n].Next < int64(to) {
-		m, err := d.Databases[n].Map(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, d.store(t, n, m.Version))
+		require.NoError(t, d.store(t, n, d.version(t, n)))
 	}
 }
 

@@ -80,6 +80,12 @@ func (d *databases) schedule(t testing.TB, n int, topic string) {
 	require.NoError(t, d.store(t, n, 0, task.Change{Seq: task.Seq(src.ID, src.Next), Request: r}))
 }
 
+func (d *databases) version(t testing.TB, n int) int64 {
+	m, err := d.Databases[n].Map(t.Context())
+	require.NoError(t, err)
+	return m.Version
+}
+
 func (d *databases) rules(t testing.TB, n int) []shardmap.Rule {
 	m, err := d.Databases[n].Map(t.Context())
 	require.NoError(t, err)
@@ -90,14 +96,15 @@ var orders = shardmap.Rule{Pattern: "orders", Former: 0, Shard: 1}
 
 func TestAMoveIsInForceInAllDatabases(t *testing.T) {
 	d := open(t, 3)
-	require.NoError(t, d.store(t, 0, 1))
+	before := d.version(t, 0)
+	require.NoError(t, d.store(t, 0, before))
 	held, err := d.Move(t.Context(), orders)
 	require.NoError(t, err)
 	require.Equal(t, map[shardmap.Partition]int64{{Topic: "in", TopicID: [16]byte{1}}: 1}, held.Cuts)
 	for n := range d.stores {
 		require.Equal(t, []shardmap.Rule{held}, d.rules(t, n))
 	}
-	require.ErrorIs(t, d.store(t, 0, 1), shards.ErrMap, "a batch from before leaves out what it should not")
+	require.ErrorIs(t, d.store(t, 0, before), shards.ErrMap, "a batch from before leaves out what it should not")
 	m, err := d.Databases[0].Map(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, d.store(t, 0, m.Version))
@@ -214,7 +221,7 @@ func TestATimerThatIsAskedFor(t *testing.T) {
 // one's, so it must store them before the targets leave.
 func TestAFormerHomeThatIsBehindIsWaitedFor(t *testing.T) {
 	d := open(t, 2)
-	require.NoError(t, d.store(t, 1, 1))
+	require.NoError(t, d.store(t, 1, d.version(t, 1)))
 	bound, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err := d.Move(bound, orders)
@@ -340,7 +347,7 @@ func TestAMoveThatStoodStillDoesNotGoOn(t *testing.T) {
 // The former home is away before it was asked: the new one goes on.
 func TestAMoveWhoseFormerHomeGoesAway(t *testing.T) {
 	d := open(t, 2)
-	require.NoError(t, d.store(t, 1, 1)) // it waits for the former home
+	require.NoError(t, d.store(t, 1, d.version(t, 1))) // it waits for the former home
 	go func() {
 		time.Sleep(200 * time.Millisecond)
 		_ = d.stores[0].Close()
@@ -365,7 +372,7 @@ func TestADatabaseThatForgotARuleTakesItFromTheOthers(t *testing.T) {
 // A database that joins begins where the installation stands: with its rules, and where the first one has stored the intake.
 func TestADatabaseJoins(t *testing.T) {
 	d := open(t, 2)
-	require.NoError(t, d.store(t, 0, 1))
+	require.NoError(t, d.store(t, 0, d.version(t, 0)))
 	d.schedule(t, 0, "bills")
 	held, err := d.Move(t.Context(), orders)
 	require.NoError(t, err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/internal/wrap"
 	"github.com/notyet/notyet/store/internal/dialect"
@@ -42,13 +44,28 @@ func CheckAlone(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// MapVersion reads the version, above 0. The caller's transaction may lock the row.
+// MapVersion reads the version, above 0. The caller's transaction may lock the row. In another life
+// the version is another one: the database may have forgotten rules, and may have had the very
+// version that a scanner holds.
 func (h *Handle) MapVersion(ctx context.Context, tx *sql.Tx, lock string) (int64, error) {
-	version, there, err := tables.One[int64](ctx, tx, "SELECT value FROM meta WHERE name = ?"+h.Locking(lock), []byte(ShardMap))
-	if err == nil && !there {
-		err = EnsureMeta(ctx, tx, []byte(ShardMap), 0)
+	type row struct {
+		version int64
+		life    string
 	}
-	return version + 1, wrap.Err(err, "reading the version of the rules about the databases of targets")
+	rows, err := tables.Fetch(ctx, tx, func(r *sql.Rows, v *row) error { return r.Scan(&v.version, &v.life) }, "SELECT value, "+h.Life+" FROM meta WHERE name = ?"+h.Locking(lock), []byte(ShardMap))
+	if err == nil && len(rows) == 0 {
+		if err = EnsureMeta(ctx, tx, []byte(ShardMap), 0); err == nil {
+			return h.MapVersion(ctx, tx, lock)
+		}
+	}
+	if err != nil {
+		return 0, wrap.Err(err, "reading the version of the rules about the databases of targets")
+	}
+	version := rows[0].version + 1
+	if life := rows[0].life; life != "" {
+		version ^= int64(xxhash.Sum64String(life) >> 1)
+	}
+	return max(version, 1), nil
 }
 
 // CheckMap returns ErrMap if the rules have another version, and holds this one until the end of
