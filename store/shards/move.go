@@ -87,9 +87,9 @@ func (d Databases) copies(ctx context.Context) (maps map[int]shardmap.Map, answe
 	return maps, answer, failed
 }
 
-// Forgotten tells whether a database lacks a rule that others know it has had, with its own rules.
-// Of an announced rule only the former home knows: it is asked last, and told first that the rule is
-// taken back.
+// Forgotten tells whether a database, which has these rules, lacks one that others know it has had.
+// Of an announced rule only the former home knows: it is asked last, and first told that the rule
+// is taken back.
 func (d Databases) Forgotten(ctx context.Context, n int, own shardmap.Map) bool {
 	maps, _, _ := d.copies(ctx)
 	for k, m := range maps {

@@ -214,7 +214,9 @@ func (w *world) sample(ctx context.Context) {
 				w.rec.Slot(now)
 			}
 		}
-		w.sampleOffsets(ctx)
+		if w.forgetful.lost == 0 { // a scanner that stands may commit once more what it had stored before
+			w.sampleOffsets(ctx)
+		}
 		w.noteHeld()
 	}
 }

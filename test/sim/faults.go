@@ -86,6 +86,7 @@ func (w *world) mischief() (whole func()) {
 	all = append(all, w.cutTroubles()...)
 	all = append(all, w.olderTroubles()...)
 	all = append(all, w.rehearsalTroubles()...)
+	all = append(all, w.forgetfulTroubles()...)
 	var under sync.WaitGroup
 	for i, t := range all {
 		under.Go(func() { w.suffer(i, t, all) })

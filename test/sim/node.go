@@ -124,6 +124,9 @@ func (n *node) dispatch(r *running, g *guard, kcfg kafka.Config, st *store.Store
 	defer func() { _ = sent.Close() }()
 	cfg := n.w.dispatcher
 	cfg.MemberID = n.name
+	if cfg.Group != "" {
+		cfg.Group = n.cell.group()
+	}
 	reg := prometheus.NewRegistry()
 	r.gauges.Store(reg)
 	n.w.mu.Lock()

@@ -49,6 +49,7 @@ type plan struct {
 	growth      []slotsSet
 	several     int // databases beside the first one
 	orders      []moveOrder
+	forgetful   forgetful
 	stall       bool // tasks are kept from leaving slots that are split
 	brink       brink
 	reports     bool          // some reports come as the time for them ends
@@ -208,7 +209,7 @@ const callSeeds = 1 << 40
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func (p plan) String() string {
-	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v, %d timers, %d callbacks (receivers in trouble %d times), %d times without a leader, zookeeper %v, alone %v, retention %v, missed after %v, aims %+v, loses %v, edges %+v, set back %+v, cut %+v, older %+v, rehearsal %+v, slots %v (stalled %v), brink %d, quota %+v, %d sweeps (%d by a record, %d ahead), %d strange records, %d tasks to replay, %d made-up topics, tenant %+v, %d further databases, moves %+v",
+	return fmt.Sprintf("seed %d: %d scanners (batches of %d, %d workers), %d dispatchers (look-ahead %v/%v, staging %d/%d B), %d slots, %d partitions, window %v, session %v, %d tasks/s for %v, %d faults, hostile %v, redis %v, latency %v, forgets %v, silent %v (%d), hush %d, steps back %v, column %d, %d moves, time-outs of %d ms, disks %v, %d timers, %d callbacks (receivers in trouble %d times), %d times without a leader, zookeeper %v, alone %v, retention %v, missed after %v, aims %+v, loses %v, edges %+v, set back %+v, cut %+v, older %+v, rehearsal %+v, slots %v (stalled %v), brink %d, quota %+v, %d sweeps (%d by a record, %d ahead), %d strange records, %d tasks to replay, %d made-up topics, tenant %+v, %d further databases, moves %+v, forgetful %+v",
 		p.seed, p.scanners, p.scanner.BatchRecords, p.scanner.Workers, p.dispatchers, p.dispatcher.LookAhead, p.dispatcher.BurstLookAhead, p.dispatcher.StageTasks,
-		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks, p.timers, p.callbacks, p.deaf, p.leaderless, p.zookeeper, p.alone, p.dispatcher.Retention, p.dispatcher.MisfireAfter, p.aims, p.loses, p.edges, p.setback, p.logCut, p.older, p.rehearsal, p.growth, p.stall, p.brink, p.quota, p.sweeps, p.cancels.Tasks, p.cancels.Ahead, p.strange, p.replays, p.madeUp, p.tenant, p.several, p.orders)
+		p.dispatcher.StageBytes, p.slots, p.partitions, p.scanner.Window, p.session, p.rate, p.load, p.faults, p.hostile, p.redis, p.latency, p.forgets, p.silent, p.small, p.hush, p.stepsBack, p.column, p.moves, p.ackTimeout, p.disks, p.timers, p.callbacks, p.deaf, p.leaderless, p.zookeeper, p.alone, p.dispatcher.Retention, p.dispatcher.MisfireAfter, p.aims, p.loses, p.edges, p.setback, p.logCut, p.older, p.rehearsal, p.growth, p.stall, p.brink, p.quota, p.sweeps, p.cancels.Tasks, p.cancels.Ahead, p.strange, p.replays, p.madeUp, p.tenant, p.several, p.orders, p.forgetful)
 }

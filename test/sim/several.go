@@ -61,6 +61,41 @@ type moveOrder struct {
 // severalSeeds is the first seed that has several databases wherever it can.
 const severalSeeds = 1 << 54
 
+// forgetfulSeeds is the first seed in which one of several databases forgets its last commits.
+const forgetfulSeeds = severalSeeds + 1<<32
+
+// forgetful is a database of several that forgets its last commits, with whatever moved meanwhile.
+type forgetful struct {
+	cell       int
+	from, lost time.Duration // not at all where nothing is lost
+}
+
+// forgetfulTroubles is that fault.
+func (w *world) forgetfulTroubles() []trouble {
+	f := w.forgetful
+	if f.lost == 0 {
+		return nil
+	}
+	db, path := w.cells[f.cell].db, filepath.Join(w.dir, "forgotten.db")
+	t := trouble{kind: "forgetting the last commits", target: db.name, at: f.from, lasts: f.lost, copies: true, forgets: &history.Setback{}}
+	t.begin = func() {
+		t.forgets.From = time.Now().UnixMilli()
+		if err := db.copyTo(path); err != nil {
+			w.find("sim", "copying a database: %v", err)
+		}
+	}
+	t.end = func() {
+		// A task that was elsewhere since, or came from elsewhere, forgets less: the judge may take any instant until then.
+		t.forgets.Gone = time.Now().UnixMilli()
+		t.forgets.Kept = t.forgets.Gone
+		if err := db.restore(path); err != nil {
+			w.find("sim", "setting a database back: %v", err)
+		}
+		t.forgets.Back = time.Now().UnixMilli()
+	}
+	return []trouble{t}
+}
+
 // drawSeveral draws further databases, in earlier seeds a few times. What its judges know of one database alone is left out.
 func (p *plan) drawSeveral() {
 	r := rand.New(rand.NewPCG(p.seed, 127))
@@ -102,6 +137,15 @@ func (p *plan) drawSeveral() {
 	slices.Sort(times)
 	for i := range p.orders {
 		p.orders[i].at = times[i]
+	}
+	if p.seed >= forgetfulSeeds {
+		p.commit()
+		p.timers, p.faults = 0, 0 // see edge
+		f := &p.forgetful
+		*f = forgetful{cell: r.IntN(p.several + 1), from: time.Duration(r.Int64N(int64(p.load))), lost: pick(r, 20*time.Millisecond, 200*time.Millisecond, time.Second, 3*time.Second)}
+		if o := p.orders[r.IntN(len(p.orders))]; r.IntN(3) > 0 { // with a move out of it, or to it
+			f.cell, f.from = pick(r, o.former, o.former, o.shard), max(0, o.at-time.Duration(r.Int64N(int64(f.lost))))
+		}
 	}
 }
 

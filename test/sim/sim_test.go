@@ -100,7 +100,8 @@ func TestRegressions(t *testing.T) {
 	all.print(t)
 }
 
-// TestSeveralDatabases runs seeds in which targets move: two, and with NOTYET_LONG=1 twenty. Those of the gate have none.
+// TestSeveralDatabases runs seeds in which targets move: two, and with NOTYET_LONG=1 twenty, and six in which a database forgets. Those of the
+// gate have none.
 func TestSeveralDatabases(t *testing.T) {
 	if underRace {
 		t.Skip("without the race detector only: see underRace")
@@ -111,6 +112,11 @@ func TestSeveralDatabases(t *testing.T) {
 	}
 	for seed := uint64(severalSeeds); all.seeds < n; seed++ {
 		if p := drawn(seed); p.several > 0 {
+			all.run(t, p)
+		}
+	}
+	for seed := uint64(forgetfulSeeds); n > 2 && all.seeds < n+6; seed++ {
+		if p := drawn(seed); p.forgetful.lost > 0 {
 			all.run(t, p)
 		}
 	}
