@@ -214,9 +214,7 @@ func (w *world) sample(ctx context.Context) {
 				w.rec.Slot(now)
 			}
 		}
-		if w.forgetful.lost == 0 { // a scanner that stands may commit once more what it had stored before
-			w.sampleOffsets(ctx)
-		}
+		w.sampleOffsets(ctx)
 		w.noteHeld()
 	}
 }
@@ -228,7 +226,7 @@ func (w *world) sampleOffsets(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if w.setback.lost > 0 || w.logCut.yes { // Kafka has more, rightly
+	if w.setback.lost > 0 || w.forgetful.lost > 0 || w.logCut.yes { // Kafka has more, rightly
 		return
 	}
 	for _, s := range sources {
