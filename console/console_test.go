@@ -38,7 +38,7 @@ import (
 
 // world is a console over an API without Kafka: its pages show, and change nothing that a scanner would have to store.
 type world struct {
-	t        *testing.T
+	t        testing.TB
 	store    *store.Store
 	guard    *access.Guard
 	sessions *Sessions
@@ -54,7 +54,7 @@ type world struct {
 	next     int64
 }
 
-func newWorld(t *testing.T, withTokens bool, change ...func(*access.Config)) *world {
+func newWorld(t testing.TB, withTokens bool, change ...func(*access.Config)) *world {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	log := zap.New(core)

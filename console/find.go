@@ -99,7 +99,7 @@ var taskStates = []string{"pending", "claimed", "waiting_report", "waiting_retry
 const openStates = 4
 
 // walkFor is how long a page looks for the first task of its lists.
-const walkFor = 500 * time.Millisecond
+const walkFor = 200 * time.Millisecond
 
 // find goes to the task with the typed id, or shows all that have the id. Without one it lists the
 // tasks whose id begins with the text: those to come, and those that have ended.
