@@ -56,18 +56,10 @@ func (e *edits) changed(r *http.Request) (out api.ReplayEdit, changes []replaced
 		}
 		if text != *part.was {
 			part.set(text)
-			changes = append(changes, replaced{part.name, shortened(*part.was), shortened(text)})
+			changes = append(changes, replaced{part.name, brief(*part.was, 200), brief(text, 200)})
 		}
 	}
 	return out, changes, nil
-}
-
-// shortened is the beginning of a text.
-func shortened(s string) string {
-	if cut := schemas.CutUTF8(s, 200); len(cut) < len(s) {
-		return cut + "…"
-	}
-	return s
 }
 
 // editLetter replays a letter with what its form has, after a question with what that replaces.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/notyet/notyet/api"
 )
@@ -58,6 +59,7 @@ func (in *inside) call(ctx context.Context, method, path string, request, into a
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Content-Length", strconv.Itoa(len(data))) // otherwise it counts as the largest
 	req.RequestURI = req.URL.RequestURI()
 	out := &answer{status: http.StatusOK, header: http.Header{}}
 	in.api.ServeHTTP(out, req)

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"math/bits"
 	"net/url"
 	"slices"
@@ -19,8 +18,7 @@ type lane struct {
 	Silent  bool // it does not answer
 	Paused  bool
 	Limited bool
-	By      string // who has paused it; "": not known
-	At      int64  // and when, Unix ms; 0: not known
+	At      int64  // when its policy was changed last, Unix ms; 0: not known
 	Held    string // how many tasks wait; "": not known
 	Dead    int
 	Last    int64 // when the latest of them died, Unix ms
@@ -55,20 +53,20 @@ type lanes struct {
 
 const (
 	// shownLanes leaves room on a page of 60 kB, of which the river takes 40.
-	shownLanes = 8
+	shownLanes = 6
+	// laneNames is how many bytes their names have, each of which stands in several links.
+	laneNames = 400
 	// lanePolicies is how many policies are read, each with a count of what is held.
 	lanePolicies = 20
-	laneChanges  = 100
 	laneLetters  = 200
 	// laneCells is how many dots the time before now has room for.
 	laneCells = 6
 )
 
-// lanes reads what the overview lacks: policies, who paused, and the latest dead letters. Each is
-// one bounded list. The rest is shown without a list that cannot be read.
+// lanes reads what the overview lacks: policies, and the latest dead letters. Each is one bounded
+// list. The rest is shown without a list that cannot be read.
 func (c *Console) lanes(ctx context.Context, v *river, all *api.Overview) (out lanes, err error) {
 	var policies api.Targets
-	var changes api.AuditLog
 	var letters api.Letters
 	var errs []error
 	if unread := func(m api.Missing) bool { return m.What == "dead_letters" }; len(all.DeadLetters) > 0 || slices.ContainsFunc(all.Missing, unread) {
@@ -77,10 +75,7 @@ func (c *Console) lanes(ctx context.Context, v *river, all *api.Overview) (out l
 	if len(all.Targets.Paused)+len(all.Targets.Limited) > 0 {
 		errs = append(errs, c.inside.get(ctx, "/targets", url.Values{"limit": {digitsOf(lanePolicies)}}, &policies))
 	}
-	if len(all.Targets.Paused) > 0 {
-		errs = append(errs, c.inside.get(ctx, "/audit", url.Values{"what": {"target"}, "limit": {digitsOf(laneChanges)}}, &changes))
-	}
-	out = newLanes(v, &all.Targets, policies.Targets, changes.Entries, letters.Letters.Letters)
+	out = newLanes(v, &all.Targets, policies.Targets, letters.Letters.Letters)
 	looked := letters.Letters.Letters
 	out.Looked = len(looked)
 	out.Older = letters.Cursor != "" && (len(looked) == 0 || looked[len(looked)-1].DiedAt > v.begin)
@@ -89,7 +84,7 @@ func (c *Console) lanes(ctx context.Context, v *river, all *api.Overview) (out l
 
 // newLanes puts targets that do not answer first, then paused ones, then those with most dead
 // letters.
-func newLanes(v *river, in *api.TroubledTargets, policies []api.TargetPolicy, changes []api.AuditEntry, letters []deadletter.Letter) (out lanes) {
+func newLanes(v *river, in *api.TroubledTargets, policies []api.TargetPolicy, letters []deadletter.Letter) (out lanes) {
 	byTopic := map[string]*lane{}
 	of := func(topic string) *lane {
 		if byTopic[topic] == nil {
@@ -104,16 +99,11 @@ func newLanes(v *river, in *api.TroubledTargets, policies []api.TargetPolicy, ch
 		of(topic).Limited = true
 	}
 	for _, topic := range in.Paused {
-		l := of(topic)
-		l.Paused = true
-		if by := whoPaused(changes, topic); by != nil {
-			l.By, l.At = by.Who, by.At
-		}
+		of(topic).Paused = true
 	}
 	for _, p := range policies {
 		if l := byTopic[p.Topic]; l != nil {
-			l.Held = counted(p.Held)
-			l.until = p.Until
+			l.Held, l.At, l.until = counted(p.Held), p.Changed, p.Until
 		}
 	}
 	for _, died := range letters {
@@ -136,30 +126,24 @@ func newLanes(v *river, in *api.TroubledTargets, policies []api.TargetPolicy, ch
 	slices.SortFunc(out.Lanes, func(a, b lane) int {
 		return cmp.Or(cmp.Compare(first(a.Silent), first(b.Silent)), cmp.Compare(first(a.Paused), first(b.Paused)), cmp.Compare(b.Dead, a.Dead), strings.Compare(a.Topic, b.Topic))
 	})
-	out.More = len(out.Lanes) > shownLanes || in.MoreUnresponsive > 0
-	out.Lanes = out.Lanes[:min(len(out.Lanes), shownLanes)]
+	show, bytes := 0, 0
+	for show < min(len(out.Lanes), shownLanes) && bytes < laneNames {
+		bytes += len(url.QueryEscape(out.Lanes[show].Topic))
+		show++
+	}
+	out.More = len(out.Lanes) > show || in.MoreUnresponsive > 0
+	out.Lanes = out.Lanes[:show]
 	return out
 }
 
-// whoPaused returns the latest change that paused a target. nil: it is not among these.
-func whoPaused(latestFirst []api.AuditEntry, topic string) *api.AuditEntry {
-	for i := range latestFirst {
-		var said struct{ Paused, Resumed bool }
-		if e := &latestFirst[i]; e.Topic == topic && json.Unmarshal(e.Extra, &said) == nil && (said.Paused || said.Resumed) {
-			if said.Paused {
-				return e
-			}
-			return nil
-		}
-	}
-	return nil
-}
-
-// hatch marks the time of the pause, as far as the river goes and it is known.
+// hatch marks the time of the pause, as far as the river goes. Where it is not known, it is now.
 func (l *lane) hatch(v *river) {
 	x := func(at int64) int { return min(max(int((at-v.begin)/v.step), 0)*barWidth, v.Width) }
-	l.From = x(cmp.Or(l.At, v.now))
-	l.Width = max(x(cmp.Or(l.until, v.end()))-l.From, barWidth)
+	l.From, l.Width = x(v.now), barWidth
+	if l.At > 0 {
+		l.From = x(l.At)
+		l.Width = max(x(cmp.Or(l.until, v.end()))-l.From, barWidth)
+	}
 }
 
 // die adds a dead letter.
@@ -175,6 +159,9 @@ func (l *lane) die(v *river, at int64) {
 	}
 	l.Dots[i].Count++
 }
+
+// Name is the target, of a long name its beginning.
+func (l lane) Name() string { return brief(visible(l.Topic), 60) }
 
 // Letters are the dead letters of the lane.
 func (l lane) Letters() string {
@@ -194,8 +181,8 @@ func (l lane) State() string {
 		out = append(out, "does not answer")
 	}
 	switch {
-	case l.Paused && l.By != "":
-		out = append(out, "paused by "+l.By+" at "+utc(l.At))
+	case l.Paused && l.At > 0:
+		out = append(out, "paused, and changed last at "+utc(l.At))
 	case l.Paused:
 		out = append(out, "paused")
 	case l.Limited:

@@ -31,8 +31,7 @@ func (o *outcome) leave(w http.ResponseWriter, r *http.Request, to string) strin
 	if o.Bad {
 		grade = "bad"
 	}
-	text := visible(o.Text)
-	text = base64.RawURLEncoding.EncodeToString([]byte(text[:min(len(text), outcomeBytes)]))
+	text := base64.RawURLEncoding.EncodeToString([]byte(brief(visible(o.Text), outcomeBytes)))
 	https := r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 	http.SetCookie(w, &http.Cookie{Name: outcomeCookie, Value: id + "." + grade + "." + text, Path: "/", MaxAge: outcomeLife, HttpOnly: true, Secure: https, SameSite: http.SameSiteStrictMode})
 	separator := "?"

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/notyet/notyet/schemas"
 )
 
 // readable shows bytes as indented JSON, as text, or in hex, cut to shownBytes.
@@ -46,4 +48,12 @@ func visibleLines(s string) string {
 		lines[i] = visible(strings.ReplaceAll(strings.TrimSuffix(l, "\r"), "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// brief is the beginning of a text, of at most so many bytes.
+func brief(text string, most int) string {
+	if cut := schemas.CutUTF8(text, most); len(cut) < len(text) {
+		return cut + "…"
+	}
+	return text
 }

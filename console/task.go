@@ -15,6 +15,7 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/access"
 	"github.com/notyet/notyet/schemas"
 )
@@ -169,12 +170,17 @@ func movesAtOnce(t *api.Task) bool {
 	return t.State == "dead" || t.State == "pending" && time.Until(time.UnixMilli(t.Due)) >= moveMargin
 }
 
-// stopWait is how long a move waits for the end of the attempts.
-const stopWait = "30s"
+const (
+	// stopWait is how long a move waits for the end of the attempts.
+	stopWait = "30s"
+	// againFor is how long a stopped task is scheduled again: nobody else has its content.
+	againFor = 20 * time.Second
+)
 
 // move sends the request of moved. A task that may be delivered meanwhile is stopped before, and
-// only one that is stopped is scheduled again.
+// only one that is stopped is scheduled again, also when the browser has gone away.
 func (c *Console) move(ctx context.Context, t *api.Task, again map[string]any) (*outcome, error) {
+	ctx = context.WithoutCancel(ctx)
 	stops := !movesAtOnce(t)
 	if stops {
 		var e api.Event
@@ -188,7 +194,12 @@ func (c *Console) move(ctx context.Context, t *api.Task, again map[string]any) (
 			return &outcome{Text: "It is not moved. " + newOutcome(status, e).Text, Bad: true}, nil
 		}
 	}
-	_, err := c.inside.call(ctx, http.MethodPost, "/tasks", again, nil)
+	began := time.Now()
+	status, err := c.inside.call(ctx, http.MethodPost, "/tasks", again, nil)
+	for stops && (status == http.StatusTooManyRequests || status >= http.StatusInternalServerError) && time.Since(began) < againFor {
+		loop.Rest(ctx, time.Second/2)
+		status, err = c.inside.call(ctx, http.MethodPost, "/tasks", again, nil)
+	}
 	switch {
 	case err != nil && stops:
 		return &outcome{Text: "It is stopped, and not scheduled again: " + text(err) + ". Schedule it anew.", Bad: true}, nil

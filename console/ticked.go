@@ -36,13 +36,14 @@ const (
 	mostTicked = 200
 	// tickedAtOnce is how many tasks are changed side by side, and wait for their answers.
 	tickedAtOnce = 8
-	// tickedFor is for how long tasks are begun with. The last one is stopped within stopWait and
-	// published within 10 s, and the page has to be written a minute after its request came.
+	// tickedFor is for how long tasks are begun with. The page has to be written a minute after its
+	// request came, also where Kafka takes its 10 s for the last one.
 	tickedFor = 10 * time.Second
 	// movedBy is how much later a ticked task becomes due.
 	movedBy = time.Hour
 	// namedTicked is how many tasks a question and an outcome name.
 	namedTicked = 10
+	namedBytes  = 80
 )
 
 func readTicked(r *http.Request) (out []ticked, err error) {
@@ -89,7 +90,7 @@ func (c *Console) changeTicked(r *http.Request, do string) (view, error) {
 	if do == "move-ticked" {
 		deed = c.moveTicked
 		conf.What, conf.Keep, conf.Danger = "Move "+tasks(len(all))+" by 1 h", "", false
-		conf.Detail = "Each becomes due an hour later than it is, or in an hour if its due time has passed. One that is late, held or retrying is stopped first, and scheduled again only if that ends its attempts. The dead letter of a dead one stays, and is not to be replayed too."
+		conf.Detail = "Each becomes due an hour later than it is. One that is late, held or retrying is not moved: its page can do that. The dead letter of a dead one stays, and is not to be replayed too."
 	}
 	if confirmed(r) {
 		return view{to: conf.Back, outcome: c.changeEach(r.Context(), all, deed)}, nil
@@ -109,11 +110,11 @@ func (c *Console) changeEach(ctx context.Context, all []ticked, deed func(contex
 	group.SetLimit(tickedAtOnce)
 	for i, t := range all {
 		group.Go(func() error {
-			if time.Now().After(ends) {
+			if ctx.Err() != nil || time.Now().After(ends) {
 				became[i] = outcome{Text: "There was no time left, and nothing was asked for. Tick them again.", Bad: true}
 				return nil
 			}
-			out, err := deed(ctx, t)
+			out, err := deed(context.WithoutCancel(ctx), t)
 			if err != nil {
 				out = &outcome{Text: text(err), Bad: true}
 			}
@@ -125,7 +126,7 @@ func (c *Console) changeEach(ctx context.Context, all []ticked, deed func(contex
 	return sum(all, became)
 }
 
-// sum says each outcome once, with how many tasks it is of. Of a bad one they are named.
+// sum says each outcome once, with how many tasks it is of, bad ones first. Of these they are named.
 func sum(all []ticked, became []outcome) *outcome {
 	var said []outcome
 	of := map[outcome][]ticked{}
@@ -134,22 +135,33 @@ func sum(all []ticked, became []outcome) *outcome {
 			said = append(said, o)
 		}
 	}
-	out, parts := &outcome{}, []string{}
+	out, good, bad := &outcome{}, []string{}, []string{}
 	for _, o := range said {
-		part := tasks(len(of[o]))
+		part := tasks(len(of[o])) + ": " + o.Text
 		if o.Bad {
-			part, out.Bad = part+" ("+names(of[o])+")", true
+			bad, out.Bad = append(bad, part+" ("+names(of[o])+")"), true
+		} else {
+			good = append(good, part)
 		}
-		parts = append(parts, part+": "+o.Text)
 	}
-	out.Text = strings.Join(parts, " · ")
+	out.Text = strings.Join(append(bad, good...), " · ")
 	return out
 }
 
+// stillAs reads a ticked task. One with another due time than the list showed has been moved, or is
+// another one by now.
+func (c *Console) stillAs(ctx context.Context, named ticked) (t api.Task, changed *outcome, err error) {
+	err = c.inside.get(ctx, "/task", url.Values{"topic": {named.topic}, "id": {named.id}}, &t)
+	if err == nil && t.Due != named.due {
+		changed = &outcome{Text: "left as it is, because the due time is another one now. Look again.", Bad: true}
+	}
+	return t, changed, err
+}
+
 func (c *Console) cancelTicked(ctx context.Context, named ticked) (*outcome, error) {
-	var t api.Task
-	if err := c.inside.get(ctx, "/task", url.Values{"topic": {named.topic}, "id": {named.id}}, &t); err != nil {
-		return nil, err
+	t, changed, err := c.stillAs(ctx, named)
+	if changed != nil || err != nil {
+		return changed, err
 	}
 	var e api.Event
 	status, err := c.inside.call(ctx, http.MethodPost, "/tasks/cancel?wait="+answerWait, target(&t), &e)
@@ -160,14 +172,14 @@ func (c *Console) cancelTicked(ctx context.Context, named ticked) (*outcome, err
 	return out, err
 }
 
-// moveTicked leaves a task that has another due time than the list showed: somebody has moved it.
+// moveTicked stops no task to move it: of many, one might stay stopped without anybody noticing.
 func (c *Console) moveTicked(ctx context.Context, named ticked) (*outcome, error) {
-	var t api.Task
-	if err := c.inside.get(ctx, "/task", url.Values{"topic": {named.topic}, "id": {named.id}}, &t); err != nil {
-		return nil, err
+	t, changed, err := c.stillAs(ctx, named)
+	if changed != nil || err != nil {
+		return changed, err
 	}
-	if t.Due != named.due {
-		return &outcome{Text: "not moved, because the due time is another one now. Look again.", Bad: true}, nil
+	if !movesAtOnce(&t) {
+		return &outcome{Text: "not moved, because it is late, held or retrying. Its page can move it.", Bad: true}, nil
 	}
 	at := max(t.Due, time.Now().UnixMilli()) + movedBy.Milliseconds()
 	again, err := moved(&t, strconv.FormatInt(at, 10))
@@ -187,7 +199,7 @@ func tasks(n int) string {
 func names(all []ticked) string {
 	var out []string
 	for _, t := range all[:min(len(all), namedTicked)] {
-		out = append(out, t.String())
+		out = append(out, brief(t.String(), namedBytes))
 	}
 	if more := len(all) - len(out); more > 0 {
 		out = append(out, "and "+strconv.Itoa(more)+" more")

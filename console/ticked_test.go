@@ -175,7 +175,7 @@ func (w *ticking) do(do string, due int64, ids ...string) string {
 func TestTickedTasksAreCancelled(t *testing.T) {
 	w := newTicking(t, time.Now().Add(time.Hour))
 	require.Equal(t, "1 task: cancelled", w.do("cancel-ticked", w.due, "a"))
-	require.Equal(t, "2 tasks: cancelled · 1 task (orders late): too_late · 1 task (orders gone): there is no such task", w.do("cancel-ticked", w.due, "a", "late", "gone", "b"))
+	require.Equal(t, "1 task: too_late (orders late) · 1 task: there is no such task (orders gone) · 2 tasks: cancelled", w.do("cancel-ticked", w.due, "a", "late", "gone", "b"))
 	require.Equal(t, []string{"cancel a a", "cancel b b", "cancel late late"}, w.sent)
 	var all []string
 	for i := range mostTicked {
@@ -183,25 +183,24 @@ func TestTickedTasksAreCancelled(t *testing.T) {
 	}
 	text := w.do("cancel-ticked", w.due, all...)
 	require.Len(t, w.sent, mostTicked)
-	require.Contains(t, text, "200 tasks (orders late0, ")
-	require.Contains(t, text, ", and 190 more): too_late")
+	require.Contains(t, text, "200 tasks: too_late (orders late0, ")
+	require.Contains(t, text, ", and 190 more)")
+	require.Equal(t, "1 task: left as it is, because the due time is another one now. Look again. (orders a)", w.do("cancel-ticked", w.due-1, "a"))
+	require.Empty(t, w.sent, "perhaps another task by now")
+	w.do("cancel-ticked", w.due, all[0]+strings.Repeat("é", 100))
 }
 
 // An hour later than each is due: sent once more, the form moves nothing further. A task that is
-// late is stopped before.
+// late stays.
 func TestTickedTasksAreMoved(t *testing.T) {
 	w := newTicking(t, time.Now().Add(time.Hour))
 	later := time.UnixMilli(w.due + 3_600_000).UTC().Format(time.RFC3339Nano)
 	require.Contains(t, w.do("move-ticked", w.due, "a", "b"), "2 tasks: The request with the new due time is in the intake.")
 	require.Equal(t, []string{"schedule a " + later, "schedule b " + later}, w.sent)
-	require.Equal(t, "1 task (orders a): not moved, because the due time is another one now. Look again.", w.do("move-ticked", w.due-3_600_000, "a"))
+	require.Equal(t, "1 task: left as it is, because the due time is another one now. Look again. (orders a)", w.do("move-ticked", w.due-3_600_000, "a"))
 	require.Empty(t, w.sent)
 
 	w = newTicking(t, time.Now().Add(-3*time.Hour))
-	require.Contains(t, w.do("move-ticked", w.due, "a", "late"), "1 task (orders late): It is not moved. Answer: too_late")
-	require.Len(t, w.sent, 3)
-	at, err := time.Parse("schedule a "+time.RFC3339Nano, w.sent[0])
-	require.NoError(t, err)
-	require.WithinDuration(t, time.Now().Add(time.Hour), at, time.Minute)
-	require.Equal(t, []string{"stop a a", "stop late late"}, w.sent[1:])
+	require.Equal(t, "1 task: not moved, because it is late, held or retrying. Its page can move it. (orders a)", w.do("move-ticked", w.due, "a"))
+	require.Empty(t, w.sent, "it is not stopped")
 }
