@@ -126,7 +126,8 @@ func (c *Console) changeEach(ctx context.Context, all []ticked, deed func(contex
 	return sum(all, became)
 }
 
-// sum says each outcome once, with how many tasks it is of, bad ones first. Of these they are named.
+// sum says each outcome once, bad ones first, with how many tasks it is of. Of bad ones these are
+// named.
 func sum(all []ticked, became []outcome) *outcome {
 	var said []outcome
 	of := map[outcome][]ticked{}
