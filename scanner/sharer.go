@@ -110,15 +110,14 @@ func (s sharing) before(r stretch, next int64) int {
 	if s.sharer == nil {
 		return len(r.records)
 	}
-	a, f := s.rules.Announced(), s.rules.Following()
-	if (a == nil || s.shard != a.Former && s.shard != a.Shard) && (f == nil || s.shard != f.Former) { // not this one's before nor after
-		return len(r.records)
+	if !slices.ContainsFunc(s.rules.Rules, func(r shardmap.Rule) bool { return !r.Followed && (s.shard == r.Former || s.shard == r.Shard && !r.Held) }) {
+		return len(r.records) // not this one's before nor after
 	}
 	for i, rec := range r.records {
 		if rec.Offset < next {
 			continue
 		}
-		if _, decided := s.at(rec); !decided {
+		if shard, decided := s.at(rec); !decided && (shard == s.shard || s.rules.Announced() != nil) {
 			return i
 		}
 	}
@@ -159,14 +158,21 @@ func sourceOf(c task.Change) int {
 // pull has the tasks that changes are about follow their targets from their former home, before the
 // changes are decided. It returns the sources whose records have to wait: the former home does not
 // answer, or has a delivery under way.
-func (s *sharer) pull(ctx context.Context, rules *shardmap.Map, changes []task.Change) (wait map[int]bool) {
+func (s *sharer) pull(ctx context.Context, rules *shardmap.Map, changes []task.Change) map[int]bool {
 	if s == nil {
 		return nil
 	}
-	rule := rules.Following()
-	if rule == nil || rule.Shard != s.shard {
-		return nil
+	for _, rule := range rules.Rules { // a database that was set back has several
+		if rule.Held && !rule.Followed && rule.Shard == s.shard {
+			if wait := s.pullBy(ctx, rule, changes); len(wait) > 0 {
+				return wait
+			}
+		}
 	}
+	return nil
+}
+
+func (s *sharer) pullBy(ctx context.Context, rule shardmap.Rule, changes []task.Change) (wait map[int]bool) {
 	sources, idents := map[int]bool{}, map[[16]byte]bool{}
 	add := func(c task.Change, ident [16]byte) { sources[sourceOf(c)], idents[ident] = true, true }
 	both := func(c task.Change, topic, id string) { // a timer may still have to make the run
@@ -199,7 +205,7 @@ func (s *sharer) pull(ctx context.Context, rules *shardmap.Map, changes []task.C
 	}
 	bound, cancel := context.WithTimeout(ctx, pullWithin)
 	defer cancel()
-	done, err := s.all().Pull(bound, *rule, slices.Collect(maps.Keys(idents)))
+	done, err := s.all().Pull(bound, rule, slices.Collect(maps.Keys(idents)))
 	if done {
 		return nil
 	}

@@ -77,7 +77,7 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver, comes bool
 			left, tasks, list = append(left, l), append(tasks, l.Task), append(list, &identity{key: task.Ident(l.Task.Topic, l.Task.ID)})
 		}
 	}
-	timers, here, err := w.lockTimers(ctx, timers, tasks)
+	here, err := w.lockTimers(ctx, timers, tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +85,7 @@ func (in Moves) admit(ctx context.Context, tx *sql.Tx, page []Leaver, comes bool
 	if comes {
 		tasks = withTimers(left, here)
 	}
+	timers = w.lackingTimers(timers, here)
 	slices.SortFunc(list, inOrder)
 	if err := w.readKnown(ctx, list, "''"); err != nil {
 		return nil, err

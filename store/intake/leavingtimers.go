@@ -208,9 +208,8 @@ func mustBeAlone(r *task.Task, key [16]byte) bool {
 	return err == nil && body.Settings.Run.Alone
 }
 
-// lockTimers locks timers that are here already, also those of runs, and prepares the others for
-// their slots.
-func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*task.Task) (lacking []*leftTimer, here map[[16]byte]*task.Timer, err error) {
+// lockTimers locks timers that are here already, also those of runs.
+func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*task.Task) (here map[[16]byte]*task.Timer, err error) {
 	keys := tables.Idents(timers, func(t *leftTimer) [16]byte { return task.Ident(t.Topic, t.ID) })
 	for _, t := range tasks {
 		if task.IsRun(t.Seq) {
@@ -221,12 +220,17 @@ func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*t
 	slices.SortFunc(keys, compareKeys)
 	found, err := tables.FetchIn(ctx, w.tx, tables.ScanTimer, "SELECT "+tables.TimerColumns+" FROM timers WHERE ident", slices.CompactFunc(keys, func(a, b any) bool { return compareKeys(a, b) == 0 }), w.intake.h.Locking(handle.LockExclusive))
 	if err != nil {
-		return nil, nil, fmt.Errorf("looking for timers that follow: %w", err)
+		return nil, fmt.Errorf("looking for timers that follow: %w", err)
 	}
 	here = map[[16]byte]*task.Timer{}
 	for i := range found {
 		here[task.Ident(found[i].Topic, found[i].ID)] = &found[i]
 	}
+	return here, nil
+}
+
+// lackingTimers prepares those that are not here for their slots. From then on they are.
+func (w arrival) lackingTimers(timers []*leftTimer, here map[[16]byte]*task.Timer) (lacking []*leftTimer) {
 	for _, t := range timers {
 		key := task.Ident(t.Topic, t.ID)
 		if here[key] != nil { // this is the later one: the former home was set back
@@ -244,7 +248,7 @@ func (w arrival) lockTimers(ctx context.Context, timers []*leftTimer, tasks []*t
 		here[key], lacking = &t.Timer, append(lacking, t)
 		w.timers.list = append(w.timers.list, &timerIdentity{key: key, now: &t.Timer})
 	}
-	return lacking, here, nil
+	return lacking
 }
 
 // withTimers leaves out the runs of timers that were set back in the former home: a later one is

@@ -438,3 +438,21 @@ func TestDeadLettersFollow(t *testing.T) {
 		require.Equal(t, "v", string(g.body("a").Value))
 	})
 }
+
+// A run leaves while its move is announced, and its timer a moment later. Both come in one page, and the run is none that the timer has still
+// to make.
+func TestARunThatLeftBeforeItsTimerComesWithIt(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.timerRequest(schemas.OpTimer))
+		f.make()
+		_, err := f.AskRun(f.ctx, target, "t", f.now-1, f.now)
+		require.NoError(t, err)
+		run := timer.RunID("t", f.now-1)
+		require.Equal(t, 1, f.takeOut(run))
+		f.now += 5
+		require.True(t, f.takeOutTimer())
+		g.take(f)
+		require.Equal(t, "pending", g.state(run))
+	})
+}

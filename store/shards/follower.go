@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -272,6 +273,15 @@ func (f follower) lineFollows(ctx context.Context) (more bool, taken int64, err 
 		return false, 0, err
 	}
 	_, reads := lags(stored, f.rule.Cuts)
+	if reads { // what has come back since would wait for this very rule
+		m, err := f.former.Map(ctx)
+		if err != nil {
+			return false, 0, err
+		}
+		reads = !slices.ContainsFunc(m.Rules, func(r shardmap.Rule) bool {
+			return r.Held && r.N > f.rule.N && r.Shard == f.rule.Former && !r.Removes()
+		})
+	}
 	waiting, err := f.former.intake().WaitingFor(ctx, f.rule.Matches) // before the tasks: it may become one
 	if err != nil {
 		return false, 0, err

@@ -224,6 +224,12 @@ func (m mover) move(ctx context.Context, known shardmap.Map, cancels Ends) (held
 	if _, err := m.former.Announce(ctx, m.rule, known.Version); err != nil {
 		return m.rule, true, err
 	}
+	if passed, err = m.shard.Announce(ctx, m.rule, 0); err != nil { // it may have forgotten, and passed more
+		return m.rule, true, err
+	}
+	if err := m.storedBy(ctx, passed); err != nil {
+		return m.rule, true, err
+	}
 	heard, err := m.policiesGo(ctx, known.Rules)
 	if err != nil {
 		return m.rule, true, err
