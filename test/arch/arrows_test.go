@@ -68,7 +68,7 @@ var arrows = map[string][]string{
 
 	"api":      {"schemas", "task", "timer", "store", "store/intake", "store/admin", "store/look", "store/letters", "deadletter", "internal/access", "internal/figures", "internal/tracing", "internal/loop", "internal/share", "internal/shardmap", "store/shards"},
 	"docs":     {},
-	"console":  {"schemas", "docs", "api", "deadletter", "internal/access", "internal/share", "internal/shardmap", "store", "store/admin", "store/look", "task"}, // the last five in tests, which fill a database
+	"console":  {"schemas", "docs", "api", "deadletter", "internal/access", "internal/loop", "internal/share", "internal/shardmap", "store", "store/admin", "store/look", "task"}, // the last five in tests, which fill a database
 	"doctor":   {"schemas", "store", "store/admin", "store/look", "internal/access", "internal/config", "internal/kafka", "internal/index", "internal/election", "internal/sendlog"},
 	"test/e2e": {anything}, // tests of the assembled pipeline
 	"test/sim": {anything}, // the whole pipeline in one process and virtual time
