@@ -15,8 +15,8 @@ import (
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/deadletter"
-	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/access"
+	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/schemas"
 )
 

@@ -110,7 +110,9 @@ func (s sharing) before(r stretch, next int64) int {
 	if s.sharer == nil {
 		return len(r.records)
 	}
-	if !slices.ContainsFunc(s.rules.Rules, func(r shardmap.Rule) bool { return !r.Followed && (s.shard == r.Former || s.shard == r.Shard && !r.Held) }) {
+	if !slices.ContainsFunc(s.rules.Rules, func(r shardmap.Rule) bool {
+		return !r.Followed && (s.shard == r.Former || s.shard == r.Shard && !r.Held)
+	}) {
 		return len(r.records) // not this one's before nor after
 	}
 	for i, rec := range r.records {

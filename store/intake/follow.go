@@ -23,6 +23,9 @@ type Moves struct{ Intake }
 type Following struct {
 	N     int
 	Token string
+	// Nowhere: all have followed before, and the former database was set back. What it has again is
+	// elsewhere, or was delivered. So it leaves too where it counts as claimed.
+	Nowhere bool
 }
 
 // ErrNoMove: the rule is not there, or not as far as it has to be.

@@ -81,7 +81,7 @@ func (l *leaving) standOf(ctx context.Context, seqs []int64) (stand, error) {
 	if err != nil {
 		return stand{}, err
 	}
-	return l.stand(ctx, l.tx, rows)
+	return l.stand(ctx, rows)
 }
 
 const noContentOfALetter = " AND (t.slot <> -1 OR NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.seq = t.seq AND d.replayed_at = 0 AND LENGTH(d.body) = 0))"
@@ -100,6 +100,9 @@ func (l *leaving) takeOutEnded(ctx context.Context, seqs []int64) (int, error) {
 	}
 	if err != nil {
 		return 0, err
+	}
+	if l.f.Nowhere {
+		of.out = append(of.out, of.atRest...)
 	}
 	l.ended(of.out, of.sent)
 	return len(l.left), l.write(ctx)
@@ -155,12 +158,12 @@ type stand struct {
 }
 
 // stand tells how far tasks are, under the locks of their slots.
-func (in Moves) stand(ctx context.Context, tx *sql.Tx, rows []task.Task) (out stand, err error) {
+func (l *leaving) stand(ctx context.Context, rows []task.Task) (out stand, err error) {
 	set := handle.SlotSet{}
 	for _, t := range rows {
 		set.Add(t.Slot)
 	}
-	slots, err := in.h.LockSlotsThere(ctx, tx, set, handle.LockShared)
+	slots, err := l.h.LockSlotsThere(ctx, l.tx, set, handle.LockShared)
 	if err != nil {
 		return out, err
 	}
@@ -170,6 +173,8 @@ func (in Moves) stand(ctx context.Context, tx *sql.Tx, rows []task.Task) (out st
 		switch {
 		case t.Slot == task.OutOfLine:
 			out.out = append(out.out, t)
+		case l.f.Nowhere:
+			out.atRest = append(out.atRest, t)
 		case !there || s.Unsure:
 			out.unsure = true
 		case t.AtRest(ph):

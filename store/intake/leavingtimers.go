@@ -46,7 +46,7 @@ func (l *leaving) takeOutTimer(ctx context.Context, key [16]byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	of, err := l.stand(ctx, l.tx, runs)
+	of, err := l.stand(ctx, runs)
 	if err != nil || of.unsure {
 		return 0, err
 	}
@@ -62,7 +62,7 @@ func (l *leaving) takeOutTimer(ctx context.Context, key [16]byte) (int, error) {
 	if slices.ContainsFunc(of.inFlight, func(r task.Task) bool { return mustBeAlone(&r, key) }) {
 		return 0, nil
 	}
-	if stays, err := l.aloneInFlight(ctx, l.tx, t, key, runs); err != nil || stays {
+	if stays, err := l.aloneInFlight(ctx, l.tx, t, key, runs); err != nil || stays && !l.f.Nowhere {
 		return 0, err
 	}
 	if _, err := l.tx.ExecContext(ctx, "DELETE FROM timers WHERE ident = ?", key[:]); err != nil {

@@ -17,7 +17,9 @@ import (
 // ErrFormerAway: a former home does not answer, and may have tasks of targets that have left it.
 var ErrFormerAway = errors.New("the former database of the targets does not answer, and may have this task")
 
-func following(r shardmap.Rule) intake.Following { return intake.Following{N: r.N, Token: r.Token} }
+func following(r shardmap.Rule) intake.Following {
+	return intake.Following{N: r.N, Token: r.Token, Nowhere: r.Followed}
+}
 
 func (s Shards) intake() intake.Moves { return intake.Moves{Intake: intake.New(s.h.Ref())} }
 

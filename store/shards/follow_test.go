@@ -126,9 +126,16 @@ func TestAFormerHomeThatIsSetBackForgetsWhatHasLeft(t *testing.T) {
 	require.NoError(t, d.FollowAtRest(t.Context()))
 	require.False(t, d.rules(t, 0)[0].Followed)
 	d.due(t, 0, "a", clock+3_600_000)
-	require.Equal(t, []string{"a"}, d.pending(t, 0))
+	d.due(t, 0, "claimed", clock+1000)
+	line, slots := intake.New(d.stores[0]).Line(), []int{0, 1}
+	epoch, err := line.NextEpoch(t.Context())
+	require.NoError(t, err)
+	_, err = line.Acquire(t.Context(), slots, epoch, "me")
+	require.NoError(t, err)
+	require.NoError(t, line.Claim(t.Context(), 0, slots, []int64{0, 0}, epoch, clock+2000))
+	require.Equal(t, []string{"claimed", "a"}, d.pending(t, 0))
 	require.NoError(t, d.FollowAtRest(t.Context()))
-	require.Empty(t, d.pending(t, 0))
+	require.Empty(t, d.pending(t, 0), "no dispatcher is needed")
 	require.Equal(t, []string{"a"}, d.pending(t, 1))
 	require.True(t, d.rules(t, 0)[0].Followed)
 }

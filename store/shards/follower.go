@@ -250,7 +250,9 @@ func (f follower) follow(ctx context.Context, gone, once bool) (bool, error) {
 		case !more && looked:
 			return true, errors.Join(f.shard.Followed(ctx, f.rule.Token), f.former.Followed(ctx, f.rule.Token))
 		case !more: // no letter and no ended task comes to be any more
-			if err := errors.Join(f.lettersFollow(ctx), f.historyFollows(ctx)); err != nil {
+			if err := errors.Join(f.lettersFollow(ctx), f.historyFollows(ctx)); errors.Is(err, intake.ErrUnderWay) && once {
+				return false, nil
+			} else if err != nil {
 				return false, err
 			}
 			looked = true
