@@ -23,8 +23,8 @@ type Moves struct{ Intake }
 type Following struct {
 	N     int
 	Token string
-	// Nowhere: all have followed before, and the former database was set back. What it has again is
-	// elsewhere, or was delivered. So it leaves too where it counts as claimed.
+	// Nowhere: all have followed before, and the former database was set back. The tasks that it has
+	// again are elsewhere, or were delivered. So they leave too where they count as claimed.
 	Nowhere bool
 }
 
