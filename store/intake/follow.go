@@ -23,8 +23,8 @@ type Moves struct{ Intake }
 type Following struct {
 	N     int
 	Token string
-	// Nowhere: all have followed before, and the former database was set back. The tasks that it has
-	// again are elsewhere, or were delivered. So they leave too where they count as claimed.
+	// Nowhere: all have followed before, and the former database was set back. Its tasks are
+	// elsewhere, or were delivered. So they also leave where they count as claimed.
 	Nowhere bool
 }
 
