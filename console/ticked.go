@@ -93,7 +93,7 @@ func (c *Console) changeTicked(r *http.Request, do string) (view, error) {
 		conf.Detail = "Each becomes due an hour later than it is. One that is late, held or retrying is not moved: its page can do that. The dead letter of a dead one stays, and is not to be replayed too."
 	}
 	if confirmed(r) {
-		return view{to: conf.Back, outcome: c.changeEach(r.Context(), all, deed)}, nil
+		return view{to: conf.Back, outcome: changeEach(r.Context(), all, deed)}, nil
 	}
 	for _, t := range all {
 		conf.Fields = append(conf.Fields, field{"task", t.value()})
@@ -102,7 +102,7 @@ func (c *Console) changeTicked(r *http.Request, do string) (view, error) {
 }
 
 // changeEach has a deed done to each task, and says what became of them.
-func (c *Console) changeEach(ctx context.Context, all []ticked, deed func(context.Context, ticked) (*outcome, error)) *outcome {
+func changeEach(ctx context.Context, all []ticked, deed func(context.Context, ticked) (*outcome, error)) *outcome {
 	ctx = context.WithValue(ctx, missingKey{}, nil) // it is for one call at a time
 	became := make([]outcome, len(all))
 	ends := time.Now().Add(tickedFor)
@@ -151,8 +151,8 @@ func sum(all []ticked, became []outcome) *outcome {
 
 // stillAs reads a ticked task. One with another due time than the list showed has been moved, or is
 // another one by now.
-func (c *Console) stillAs(ctx context.Context, named ticked) (t api.Task, changed *outcome, err error) {
-	err = c.inside.get(ctx, "/task", url.Values{"topic": {named.topic}, "id": {named.id}}, &t)
+func (in *inside) stillAs(ctx context.Context, named ticked) (t api.Task, changed *outcome, err error) {
+	err = in.get(ctx, "/task", url.Values{"topic": {named.topic}, "id": {named.id}}, &t)
 	if err == nil && t.Due != named.due {
 		changed = &outcome{Text: "left as it is, because the due time is another one now. Look again.", Bad: true}
 	}
@@ -160,7 +160,7 @@ func (c *Console) stillAs(ctx context.Context, named ticked) (t api.Task, change
 }
 
 func (c *Console) cancelTicked(ctx context.Context, named ticked) (*outcome, error) {
-	t, changed, err := c.stillAs(ctx, named)
+	t, changed, err := c.inside.stillAs(ctx, named)
 	if changed != nil || err != nil {
 		return changed, err
 	}
@@ -175,7 +175,7 @@ func (c *Console) cancelTicked(ctx context.Context, named ticked) (*outcome, err
 
 // moveTicked stops no task to move it: of many, one might stay stopped without anybody noticing.
 func (c *Console) moveTicked(ctx context.Context, named ticked) (*outcome, error) {
-	t, changed, err := c.stillAs(ctx, named)
+	t, changed, err := c.inside.stillAs(ctx, named)
 	if changed != nil || err != nil {
 		return changed, err
 	}
