@@ -36,14 +36,28 @@ func (s *ownServer) begin() {
 	if os.Getenv("NOTYET_LONG") == "" {
 		s.t.Skip("NOTYET_LONG=1 runs it: it starts servers of its own")
 	}
-	s.dir = s.t.TempDir()
-	s.moves()
 	s.t.Cleanup(func() { s.down() })
-	s.up()
+	for tries := 1; ; tries++ {
+		s.dir = s.t.TempDir()
+		s.moves()
+		out, err := s.run("up")
+		if err == nil {
+			return
+		}
+		taken := strings.Contains(out, "already in use") || strings.Contains(out, "something else listens")
+		require.True(s.t, taken && tries < 4, out) // another test takes a port, Kafka's controller's too, while the server starts
+		s.down()
+	}
 }
 
 // call calls scripts/servers for the servers of these names, or for all.
 func (s *ownServer) call(command string, names ...string) {
+	s.t.Helper()
+	out, err := s.run(command, names...)
+	require.NoError(s.t, err, "%s", out)
+}
+
+func (s *ownServer) run(command string, names ...string) (out string, err error) {
 	s.t.Helper()
 	_, port, err := net.SplitHostPort(s.addr)
 	require.NoError(s.t, err)
@@ -53,8 +67,8 @@ func (s *ownServer) call(command string, names ...string) {
 	cmd := exec.Command("../../scripts/servers", slices.Concat(s.args, []string{command}, names)...) //nolint:noctx // a cleanup runs it too
 	setting := map[string]string{"kafka": "KAFKA", "mariadb": "MYSQL"}[s.kind]
 	cmd.Env = append(append(os.Environ(), s.env...), "SERVERS_DIR="+s.dir, "SERVERS_"+setting+"_PORT="+port, "SERVERS_EMPTY=", "SERVERS_DATABASES=1")
-	out, err := cmd.CombinedOutput()
-	require.NoError(s.t, err, "%s", out)
+	text, err := cmd.CombinedOutput()
+	return string(text), err
 }
 
 func (s *ownServer) up(names ...string)   { s.t.Helper(); s.call("up", names...) }
