@@ -40,13 +40,8 @@ func TestATargetWithADeliveryUnderWayStays(t *testing.T) {
 	d.due(t, 0, "claimed", clock+1000)
 	d.due(t, 0, "near", clock+9000)
 	d.due(t, 0, "far", clock+3_600_000)
-	line, slots := intake.New(d.stores[0]).Line(), []int{0, 1}
-	epoch, err := line.NextEpoch(t.Context())
-	require.NoError(t, err)
-	_, err = line.Acquire(t.Context(), slots, epoch, "me")
-	require.NoError(t, err)
-	require.NoError(t, line.Claim(t.Context(), 0, slots, []int64{0, 0}, epoch, clock+2000))
-	_, err = d.Move(t.Context(), orders)
+	d.claim(t)
+	_, err := d.Move(t.Context(), orders)
 	require.ErrorIs(t, err, intake.ErrUnderWay)
 	require.ErrorContains(t, err, "a delivery is under way: of the target orders")
 	require.Equal(t, []string{"claimed", "near", "far"}, d.pending(t, 0))
@@ -127,17 +122,22 @@ func TestAFormerHomeThatIsSetBackForgetsWhatHasLeft(t *testing.T) {
 	require.False(t, d.rules(t, 0)[0].Followed)
 	d.due(t, 0, "a", clock+3_600_000)
 	d.due(t, 0, "claimed", clock+1000)
+	d.claim(t)
+	require.Equal(t, []string{"claimed", "a"}, d.pending(t, 0))
+	require.NoError(t, d.FollowAtRest(t.Context()))
+	require.Empty(t, d.pending(t, 0), "no dispatcher is needed")
+	require.Equal(t, []string{"a"}, d.pending(t, 1))
+	require.True(t, d.rules(t, 0)[0].Followed)
+}
+
+// claim has a dispatcher claim the next two seconds of the first database.
+func (d *databases) claim(t *testing.T) {
 	line, slots := intake.New(d.stores[0]).Line(), []int{0, 1}
 	epoch, err := line.NextEpoch(t.Context())
 	require.NoError(t, err)
 	_, err = line.Acquire(t.Context(), slots, epoch, "me")
 	require.NoError(t, err)
 	require.NoError(t, line.Claim(t.Context(), 0, slots, []int64{0, 0}, epoch, clock+2000))
-	require.Equal(t, []string{"claimed", "a"}, d.pending(t, 0))
-	require.NoError(t, d.FollowAtRest(t.Context()))
-	require.Empty(t, d.pending(t, 0), "no dispatcher is needed")
-	require.Equal(t, []string{"a"}, d.pending(t, 1))
-	require.True(t, d.rules(t, 0)[0].Followed)
 }
 
 // setBack has a database forget all.

@@ -95,7 +95,8 @@ func (d Databases) Forgotten(ctx context.Context, n int, own shardmap.Map) bool 
 	for k, m := range maps {
 		for _, r := range m.Rules {
 			had := r.Held && (r.Shard == n || r.Former == n) || r.Shard == n && r.Former == k
-			if here := find(own.Rules, r.Token); had && (here == nil || r.Held && !here.Held && r.Former == n) {
+			here := len(own.Rules) >= r.N && own.Rules[r.N-1].Token == r.Token
+			if had && (!here || r.Held && !own.Rules[r.N-1].Held && r.Former == n) {
 				return true
 			}
 		}
