@@ -47,15 +47,15 @@ var errLacking = errors.New("the database has lost rules about the databases of 
 
 // believe returns errLacking if the database was set back, and has to be given its rules.
 func (s *sharer) believe(ctx context.Context, m *shardmap.Map) error {
-	n := int64(m.InForce())
-	if n < s.most.Load() || s.all().Forgotten(ctx, s.shard, *m) {
+	n, forgotten := int64(m.InForce()), s.all().Forgotten(ctx, s.shard, *m)
+	if n < s.most.Load() || forgotten {
 		since := s.lacking.Load()
 		if since == nil {
 			now := time.Now()
 			since = &now
 			s.lacking.Store(since)
 		}
-		if time.Since(*since) < s.patient {
+		if forgotten || time.Since(*since) < s.patient {
 			return errLacking
 		}
 	}

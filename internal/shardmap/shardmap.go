@@ -91,6 +91,17 @@ func (r Rule) Literal() string {
 	return r.Pattern
 }
 
+// Meets tells whether a target may match both rules.
+func (r Rule) Meets(other Rule) bool {
+	switch mine, theirs := r.Literal(), other.Literal(); {
+	case mine != "":
+		return other.Matches(mine)
+	case theirs != "":
+		return r.Matches(theirs)
+	}
+	return true
+}
+
 // Map is all rules, in the order of their numbers.
 type Map struct {
 	Version int64 // changes with each change of the rules; 0: there is one database

@@ -34,8 +34,8 @@ func (d Databases) followAll(ctx context.Context, once bool) error {
 	for some := false; ; some = true {
 		maps, answer, err := d.copies(ctx)
 		var rule *shardmap.Rule
-		for n, m := range maps {
-			if r := m.Following(); r != nil && (r.Shard == n || r.Former == n) {
+		for n, m := range maps { // the earliest one: it may be about the same targets as a later one
+			if r := m.Following(); r != nil && (r.Shard == n || r.Former == n) && (rule == nil || r.N < rule.N) {
 				rule = r
 			}
 		}
@@ -54,7 +54,7 @@ func (d Databases) followAll(ctx context.Context, once bool) error {
 			return answer.Tend(ctx) // it takes the rule
 		}
 		gone := find(maps[rule.Former].Rules, rule.Token)
-		if done, err := answer.follower(*there).follow(ctx, gone != nil && gone.Followed, once); err != nil || !done {
+		if done, err := answer.follower(*there, maps[rule.Shard].Rules[:rule.N-1]).follow(ctx, gone != nil && gone.Followed, once); err != nil || !done {
 			return wrap.Err(err, "having the tasks of %s follow to database %d", rule.Pattern, rule.Shard)
 		}
 		if err := answer.Tend(ctx); err != nil {
@@ -118,7 +118,7 @@ func (d Databases) taken(ctx context.Context) (string, error) {
 // Pull has the tasks of some identities follow at once, before a request about them is decided in
 // the new home. False: a delivery is under way in the former home, or its outcome is not known yet.
 func (d Databases) Pull(ctx context.Context, rule shardmap.Rule, idents [][16]byte) (bool, error) {
-	f := d.follower(rule)
+	f := d.follower(rule, nil)
 	if f.former.h == nil {
 		return false, ErrFormerAway
 	}
@@ -170,7 +170,7 @@ func (d Databases) Progress(ctx context.Context, m shardmap.Map) (*Progress, err
 	if rule == nil {
 		return nil, nil
 	}
-	out, f := &Progress{Rule: *rule}, d.follower(*rule)
+	out, f := &Progress{Rule: *rule}, d.follower(*rule, m.Rules[:rule.N-1])
 	if f.shard.h != nil {
 		_, arrived, err := f.shard.intake().Progress(ctx, f.following)
 		if err != nil && !errors.Is(err, intake.ErrNoMove) {
@@ -182,7 +182,7 @@ func (d Databases) Progress(ctx context.Context, m shardmap.Map) (*Progress, err
 	if f.former.h == nil {
 		return out, nil
 	}
-	tasks := look.ListFilter{Topic: rule.Literal(), Allowed: rule.Matches, Limit: look.ListExamined}
+	tasks := look.ListFilter{Topic: rule.Literal(), Allowed: f.leaves, Limit: look.ListExamined}
 	for looked := 0; looked < countedLeft; looked += look.ListExamined {
 		page, err := look.New(f.former.h.Ref()).List(ctx, tasks)
 		if err != nil {

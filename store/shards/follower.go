@@ -37,12 +37,20 @@ const (
 // follower has the tasks of one rule's targets follow from their former home to the new one.
 type follower struct {
 	rule          shardmap.Rule
+	before        []shardmap.Rule // those before it, where some of its targets may have left already; nil: none has
 	following     intake.Following
 	former, shard Shards // zero: the database does not answer
 }
 
-func (d Databases) follower(r shardmap.Rule) follower {
-	return follower{r, following(r), d[r.Former], d[r.Shard]}
+func (d Databases) follower(r shardmap.Rule, before []shardmap.Rule) follower {
+	return follower{r, before, following(r), d[r.Former], d[r.Shard]}
+}
+
+// leaves tells whether a target leaves the former home by this rule. Others that match may have
+// come there by a later rule.
+func (f follower) leaves(target string) bool {
+	before := shardmap.Map{Rules: f.before}
+	return f.rule.Matches(target) && (f.before == nil || before.Home(target) == f.rule.Former)
 }
 
 // takeOut takes tasks of the targets out of the former home's line, the nearest first. ahead bounds
@@ -50,7 +58,7 @@ func (d Databases) follower(r shardmap.Rule) follower {
 // it saw.
 func (f follower) takeOut(ctx context.Context, ahead time.Duration) (seen int, err error) {
 	began := time.Now()
-	tasks := look.ListFilter{Topic: f.rule.Literal(), Allowed: f.rule.Matches, Limit: 2 * followPage}
+	tasks := look.ListFilter{Topic: f.rule.Literal(), Allowed: f.leaves, Limit: 2 * followPage}
 	now := time.Time{}
 	if ahead > 0 {
 		if now, err = f.former.h.Time(ctx); err != nil {
@@ -124,7 +132,7 @@ func leave[K any](ctx context.Context, f follower, takeOut func(intake.Moves, co
 
 // timersFollow has the timers of the targets follow, and returns how many it saw.
 func (f follower) timersFollow(ctx context.Context) (seen int, err error) {
-	timers := look.TimerFilter{Topic: f.rule.Literal(), Allowed: f.rule.Matches, Limit: followPage, Deleted: true}
+	timers := look.TimerFilter{Topic: f.rule.Literal(), Allowed: f.leaves, Limit: followPage, Deleted: true}
 	for {
 		page, err := look.New(f.former.h.Ref()).ListTimers(ctx, timers)
 		if err != nil {
@@ -171,7 +179,7 @@ func (f follower) lettersFollow(ctx context.Context) error {
 // eachLetter reads the dead letters in a former home that were not replayed, page by page.
 func (f follower) eachLetter(ctx context.Context, see func(page []task.DeadLetter) error) error {
 	ls := letters.New(f.former.h.Ref())
-	pages := letters.Filter{Topic: f.rule.Literal(), Limit: followPage, Allowed: f.rule.Matches}
+	pages := letters.Filter{Topic: f.rule.Literal(), Limit: followPage, Allowed: f.leaves}
 	for {
 		page, err := ls.Select(ctx, pages)
 		if err != nil {
@@ -281,10 +289,10 @@ func (f follower) lineFollows(ctx context.Context) (more bool, taken int64, err 
 			return false, 0, err
 		}
 		reads = !slices.ContainsFunc(m.Rules, func(r shardmap.Rule) bool {
-			return r.Held && r.N > f.rule.N && r.Shard == f.rule.Former && !r.Removes()
+			return r.Held && r.N > f.rule.N && r.Shard == f.rule.Former && !r.Removes() && r.Meets(f.rule)
 		})
 	}
-	waiting, err := f.former.intake().WaitingFor(ctx, f.rule.Matches) // before the tasks: it may become one
+	waiting, err := f.former.intake().WaitingFor(ctx, f.leaves) // before the tasks: it may become one
 	if err != nil {
 		return false, 0, err
 	}

@@ -71,7 +71,7 @@ func (f follower) eachEnded(ctx context.Context, see func(page []int64, next *lo
 	for _, s := range sources {
 		partitions[s.ID] = s
 	}
-	tasks := look.ListFilter{Topic: f.rule.Literal(), Allowed: f.rule.Matches, Limit: 2 * followPage, Ended: true}
+	tasks := look.ListFilter{Topic: f.rule.Literal(), Allowed: f.leaves, Limit: 2 * followPage, Ended: true}
 	if tasks.After, err = f.former.historyAt(ctx, f.rule.Token); err != nil {
 		return err
 	}

@@ -204,7 +204,7 @@ type mover struct {
 	all Databases
 }
 
-func (d Databases) mover(rule shardmap.Rule) mover { return mover{d.follower(rule), d} }
+func (d Databases) mover(rule shardmap.Rule) mover { return mover{d.follower(rule, nil), d} }
 
 // move is the move itself. known are the rules of the former home from before: while the new home
 // is asked, somebody may take its announcement back, and asks the former one first. asked: the rule
@@ -401,17 +401,21 @@ func (d Databases) bring(ctx context.Context, n int, to shardmap.Map, all, lacki
 			}
 		}
 	}
+	var latest time.Time
 	for _, r := range lacking {
 		here := find(to.Rules, r.Token)
 		if _, there := d[r.Former]; there && r.Shard == n && !r.Removes() && (here == nil || !here.Held) {
 			heard, err := d.mover(r).policiesGo(ctx, all[:r.N-1])
-			if err == nil {
-				err = loop.Rest(ctx, time.Until(heard))
-			}
 			if err != nil {
 				return err
 			}
+			if heard.After(latest) {
+				latest = heard
+			}
 		}
+	}
+	if err := loop.Rest(ctx, time.Until(latest)); err != nil {
+		return err
 	}
 	if err := d[n].Take(ctx, lacking); err != nil {
 		return err

@@ -190,7 +190,7 @@ func (d Databases) used(ctx context.Context, n int) error {
 			break
 		}
 	}
-	return d.follower(shardmap.Removal(n)).eachLetter(ctx, func(page []task.DeadLetter) error {
+	return d.follower(shardmap.Removal(n), nil).eachLetter(ctx, func(page []task.DeadLetter) error {
 		for _, l := range page {
 			if l.Kind != schemas.KindRejected { // nothing of it can be replayed
 				return stays("its target %s has a dead letter that can be replayed: replay or purge it", l.Topic)
