@@ -61,7 +61,7 @@ type Cluster struct {
 	rng     *rand.Rand // of the machines' clocks
 
 	primary   *proxy.Proxy // leads to the database server that takes writes
-	db        *sql.DB      // as root, which can read while others cannot write
+	databases []*store     // in their order
 	client    *kgo.Client
 	large     *kgo.Client // sends records that exceed our limits, and compress to less than the broker's
 	attacker  *kgo.Client // of the tenant that attacks
@@ -70,11 +70,18 @@ type Cluster struct {
 	nodes     []*node
 }
 
+// store is one of the databases.
+type store struct {
+	server  string
+	number  int
+	*sql.DB // as root, which can read while others cannot write
+}
+
 // NewCluster builds the program, starts empty servers and everything on them. Logs and send logs go
 // to the run's folder.
 func NewCluster(ctx context.Context, cfg Config, log *zap.Logger) (*Cluster, error) {
 	dir, servers := cfg.Dir, filepath.Join(cfg.Dir, "servers")
-	c := &Cluster{Servers: NewServers(cfg.Root, servers, cfg.BasePort, cfg.Form), names: cfg.servers(), dir: dir, binary: filepath.Join(dir, "notyet"), log: log, rng: rand.New(rand.NewPCG(cfg.Seed, 4))}
+	c := &Cluster{Servers: NewServers(cfg.Root, servers, cfg.BasePort, cfg.Form, max(cfg.Several, 1)), names: cfg.servers(), dir: dir, binary: filepath.Join(dir, "notyet"), log: log, rng: rand.New(rand.NewPCG(cfg.Seed, 4))}
 	if err := build(ctx, cfg.Root, c.binary); err != nil {
 		return nil, err
 	}
@@ -113,8 +120,16 @@ func (c *Cluster) connect(context.Context) error {
 	if c.primary, err = proxy.Start(c.Servers.addr(mysqlServer)); err != nil {
 		return err
 	}
-	if c.db, err = sql.Open("mysql", "root@tcp("+c.primary.Addr()+")/?multiStatements=true&timeout=2s&readTimeout=60s"); err != nil {
-		return err
+	for k, server := range c.Servers.databases() {
+		addr := c.Servers.addr(server)
+		if k == 0 {
+			addr = c.primary.Addr()
+		}
+		db, err := sql.Open("mysql", "root@tcp("+addr+")/?multiStatements=true&timeout=2s&readTimeout=60s")
+		if err != nil {
+			return err
+		}
+		c.databases = append(c.databases, &store{server, k, db})
 	}
 	if c.client, err = kgo.NewClient(kgo.SeedBrokers(c.brokers()...), kgo.RecordDeliveryTimeout(30*time.Second), kgo.MaxBufferedRecords(500_000),
 		kgo.ProducerLinger(2*time.Millisecond)); err != nil {
@@ -135,14 +150,32 @@ func (c *Cluster) connect(context.Context) error {
 
 func (c *Cluster) prepare(ctx context.Context) error {
 	// This user cannot write while the server is read-only.
-	if _, err := c.db.ExecContext(ctx, "CREATE DATABASE "+database+" CHARACTER SET utf8mb4; CREATE USER 'chaos'@'%' IDENTIFIED BY 'chaos'; GRANT ALL PRIVILEGES ON "+database+".* TO 'chaos'@'%'"); err != nil {
-		return fmt.Errorf("making the database: %w", err)
+	for _, d := range c.databases {
+		if _, err := d.ExecContext(ctx, "CREATE DATABASE "+database+" CHARACTER SET utf8mb4; CREATE USER 'chaos'@'%' IDENTIFIED BY 'chaos'; GRANT ALL PRIVILEGES ON "+database+".* TO 'chaos'@'%'"); err != nil {
+			return fmt.Errorf("making the database: %w", err)
+		}
 	}
 	if err := c.topics(ctx, slices.Concat(allTargets(), otherIntakes, []string{intakeTopic, reportsTopic, resultsTopic})...); err != nil {
 		return err
 	}
-	_, err := c.command(ctx, c.first(), "migrate")
-	return err
+	if _, err := c.command(ctx, c.first(), "migrate"); err != nil {
+		return err
+	}
+	return c.share(ctx)
+}
+
+// share lets each database have its part of the targets.
+func (c *Cluster) share(ctx context.Context) error {
+	for k := range c.databases[1:] {
+		n := strconv.Itoa(k + 1)
+		if _, err := c.command(ctx, c.binary, "shards", "add", n); err != nil {
+			return err
+		}
+		if _, err := c.command(ctx, c.binary, "shards", "move", "*", n, "--part", fmt.Sprintf("%d/%d", k+2, len(c.databases)), "--wait"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // command runs a command of a program, and returns what it printed.
@@ -206,7 +239,15 @@ func (c *Cluster) reach(addr func(server string) string) []string {
 		case kafkaServer:
 			env = append(env, "NOTYET_KAFKA_BROKERS="+addr(server))
 		case mysqlServer:
-			env = append(env, "NOTYET_MYSQL_DSN="+c.dsn(addr(server)))
+			var all []string
+			for _, server := range c.Servers.databases() {
+				all = append(all, c.dsn(addr(server)))
+			}
+			if len(all) == 1 {
+				env = append(env, "NOTYET_MYSQL_DSN="+c.dsn(addr(server)))
+			} else {
+				env = append(env, "NOTYET_MYSQL_SHARDS="+strings.Join(all, ","))
+			}
 		case redisServer:
 			env = append(env, "NOTYET_REDIS_ADDRS="+addr(server))
 			switch c.Servers.form {
@@ -291,27 +332,29 @@ func (c *Cluster) broken(ctx context.Context) string {
 			return n.name + " is not ready"
 		}
 	}
-	slots, err := c.slots(ctx)
-	if err != nil {
-		return err.Error()
-	}
-	owners := map[string]bool{}
-	// From there on, slots were given up. In older tables none are.
-	given := c.count(ctx, "SELECT MAX(GREATEST(base, target)) FROM "+database+".slots")
-	if given < 0 {
-		given = int64(len(slots))
-	}
-	for _, s := range slots[:min(int(given), len(slots))] {
-		owners[s.Owner] = true
-	}
-	for _, d := range c.of(dispatcherRole) {
-		if !owners[d.name] {
-			return d.name + " owns no slot"
+	for _, d := range c.databases {
+		slots, err := d.slots(ctx)
+		if err != nil {
+			return err.Error()
 		}
-		delete(owners, d.name)
-	}
-	for o := range owners {
-		return "slots are owned by '" + o + "'"
+		owners := map[string]bool{}
+		// From there on, slots were given up. In older tables none are.
+		given := d.count(ctx, "SELECT MAX(GREATEST(base, target)) FROM "+database+".slots")
+		if given < 0 {
+			given = int64(len(slots))
+		}
+		for _, s := range slots[:min(int(given), len(slots))] {
+			owners[s.Owner] = true
+		}
+		for _, n := range c.of(dispatcherRole) {
+			if !owners[n.name] {
+				return fmt.Sprintf("%s owns no slot of %s", n.name, d.server)
+			}
+			delete(owners, n.name)
+		}
+		for o := range owners {
+			return fmt.Sprintf("slots of %s are owned by '%s'", d.server, o)
+		}
 	}
 	return ""
 }
@@ -329,8 +372,8 @@ func (c *Cluster) Close() error {
 	if c.receivers != nil {
 		_ = c.receivers.server.Close()
 	}
-	if c.db != nil {
-		_ = c.db.Close()
+	for _, d := range c.databases {
+		_ = d.Close()
 	}
 	if c.primary != nil {
 		c.primary.Close()

@@ -40,10 +40,10 @@ func TestFaultsFollowTheForm(t *testing.T) {
 }
 
 func TestAddressesOfAForm(t *testing.T) {
-	one := NewServers("/root", t.TempDir(), 21000, Single)
+	one := NewServers("/root", t.TempDir(), 21000, Single, 1)
 	require.Equal(t, "127.0.0.1:21092", one.addr(kafkaServer))
 	require.Equal(t, []string{"127.0.0.1:21379"}, one.targets(redisServer))
-	many := NewServers("/root", t.TempDir(), 21000, Sentinels)
+	many := NewServers("/root", t.TempDir(), 21000, Sentinels, 1)
 	require.Equal(t, "127.0.0.1:21092,127.0.0.1:21102,127.0.0.1:21112", many.addr(kafkaServer))
 	require.Equal(t, "127.0.0.1:21102", many.addr("kafka-2"))
 	require.Equal(t, "127.0.0.1:21384,127.0.0.1:21394,127.0.0.1:21404", many.addr(redisServer))

@@ -24,7 +24,7 @@ func (c *Cluster) drain(ctx context.Context, bound time.Duration) error {
 	deadline := time.Now().Add(bound)
 	quiet := 0
 	for {
-		left := c.count(ctx, `SELECT (SELECT COUNT(*) FROM `+database+`.tasks t JOIN `+database+`.slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?)
+		left := c.sum(ctx, `SELECT (SELECT COUNT(*) FROM `+database+`.tasks t JOIN `+database+`.slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?)
 			+ (SELECT COUNT(*) FROM `+database+`.outbox) + (SELECT COUNT(*) FROM `+database+`.waiting) + `+slotsChanging, time.Now().Add(restHorizon).UnixMilli())
 		lag, err := c.lag(ctx, slices.Concat(otherIntakes, []string{intakeTopic, reportsTopic})...)
 		if quiet++; left != 0 || err != nil || lag != 0 {
@@ -51,8 +51,8 @@ func (c *Cluster) lag(ctx context.Context, topics ...string) (int64, error) {
 		return 0, err
 	}
 	total := int64(0)
-	ends.Each(func(o kadm.ListedOffset) { total += o.Offset })
-	stored := c.count(ctx, "SELECT COALESCE(SUM(next_offset), 0) FROM "+database+".sources WHERE topic IN ('"+strings.Join(topics, "', '")+"')")
+	ends.Each(func(o kadm.ListedOffset) { total += o.Offset * int64(len(c.databases)) })
+	stored := c.sum(ctx, "SELECT COALESCE(SUM(next_offset), 0) FROM "+database+".sources WHERE topic IN ('"+strings.Join(topics, "', '")+"')")
 	return total - stored, nil
 }
 
@@ -70,12 +70,14 @@ func (c *Cluster) collect(ctx context.Context, h *history.History) error {
 	if err := c.readAll(ctx, []string{intakeTopic, reportsTopic, resultsTopic}, func(r *kgo.Record) error { return addOther(h, byNumber, r) }); err != nil {
 		return err
 	}
-	if err := c.addLetters(ctx, h); err != nil {
-		return err
-	}
-	for _, n := range c.of(dispatcherRole) {
-		if err := h.ReadSendLog(ctx, n.name, n.sendlog(), c.log); err != nil {
+	for _, d := range c.databases {
+		if err := d.addLetters(ctx, h); err != nil {
 			return err
+		}
+		for _, n := range c.of(dispatcherRole) {
+			if err := h.ReadSendLog(ctx, n.name, n.sendlogOf(d), d.number, c.log); err != nil {
+				return err
+			}
 		}
 	}
 	h.ForgetSent(func(topic string) bool { return strings.HasPrefix(topic, attackTopics) || schemas.IsOrigin(topic) })
@@ -186,18 +188,18 @@ func addOther(h *history.History, ops map[int64]*history.Op, r *kgo.Record) erro
 	return nil
 }
 
-func (c *Cluster) addLetters(ctx context.Context, h *history.History) error {
-	rows, err := c.db.QueryContext(ctx, "SELECT topic, task_id, kind, reason, attempt, died_at FROM "+database+".dead_letters ORDER BY id")
+func (d *store) addLetters(ctx context.Context, h *history.History) error {
+	rows, err := d.QueryContext(ctx, "SELECT topic, task_id, kind, reason, attempt, died_at FROM "+database+".dead_letters ORDER BY id")
 	if err != nil {
 		return fmt.Errorf("reading the dead letters: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		var d history.Letter
-		if err := rows.Scan(&d.Topic, &d.ID, &d.Kind, &d.Reason, &d.Attempt, &d.DiedAt); err != nil {
+		var l history.Letter
+		if err := rows.Scan(&l.Topic, &l.ID, &l.Kind, &l.Reason, &l.Attempt, &l.DiedAt); err != nil {
 			return err
 		}
-		h.Letters = append(h.Letters, d)
+		h.Letters = append(h.Letters, l)
 	}
 	return rows.Err()
 }
@@ -221,54 +223,66 @@ func (c *Cluster) restIn(ctx context.Context, bound time.Duration) (history.Rest
 	}
 }
 
-// rest compares the index and the database while no work is in progress.
+// rest compares the index and the databases while no work is in progress.
 func (c *Cluster) rest(ctx context.Context) (history.Rest, error) {
-	r := history.Rest{Until: time.Now().Add(90 * time.Minute).UnixMilli()}
-	rows, err := c.db.QueryContext(ctx, "SELECT t.slot, t.pos, t.seq, t.topic, t.id FROM "+database+".tasks t JOIN "+database+".slots s ON s.slot = t.slot WHERE t.pos > s.done")
-	if err != nil {
-		return r, fmt.Errorf("reading what waits: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var p history.Pending
-		if err := rows.Scan(&p.Slot, &p.Pos, &p.Seq, &p.Topic, &p.ID); err != nil {
+	r := history.Rest{Until: time.Now().Add(90 * time.Minute).UnixMilli(), Indexless: !c.has(redisServer)}
+	for _, d := range c.databases {
+		if err := c.restOf(ctx, d, &r); err != nil {
 			return r, err
-		}
-		r.Pending = append(r.Pending, p)
-	}
-	if err := rows.Err(); err != nil {
-		return r, err
-	}
-	if r.Slots, err = c.slotsAtRest(ctx); err != nil || !c.has(redisServer) {
-		r.Indexless = err == nil
-		return r, err
-	}
-	var installation string
-	if err := c.db.QueryRowContext(ctx, "SELECT data FROM "+database+".meta WHERE name = 'installation.id'").Scan(&installation); err != nil {
-		return r, fmt.Errorf("reading the installation's id: %w", err)
-	}
-	ix, err := index.New(c.indexConfig(installation), c.log)
-	if err != nil {
-		return r, err
-	}
-	defer ix.Close()
-	// Slots that were given up are among them: theirs must be empty.
-	for slot := range c.count(ctx, "SELECT COUNT(*) FROM "+database+".slots") {
-		entries, err := ix.Members(ctx, int(slot))
-		if err != nil {
-			return r, err
-		}
-		for _, e := range entries {
-			r.Index = append(r.Index, history.Entry(e))
 		}
 	}
 	return r, nil
 }
 
+func (c *Cluster) restOf(ctx context.Context, d *store, r *history.Rest) error {
+	rows, err := d.QueryContext(ctx, "SELECT t.slot, t.pos, t.seq, t.topic, t.id FROM "+database+".tasks t JOIN "+database+".slots s ON s.slot = t.slot WHERE t.pos > s.done")
+	if err != nil {
+		return fmt.Errorf("reading what waits: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var p history.Pending
+		if err := rows.Scan(&p.Slot, &p.Pos, &p.Seq, &p.Topic, &p.ID); err != nil {
+			return err
+		}
+		p.Slot += d.number * history.DatabaseSlots
+		r.Pending = append(r.Pending, p)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	slots, err := d.slotsAtRest(ctx)
+	r.Slots = append(r.Slots, slots)
+	if err != nil || r.Indexless {
+		return err
+	}
+	var installation string
+	if err := d.QueryRowContext(ctx, "SELECT data FROM "+database+".meta WHERE name = 'installation.id'").Scan(&installation); err != nil {
+		return fmt.Errorf("reading the installation's id: %w", err)
+	}
+	ix, err := index.New(c.indexConfig(installation), c.log)
+	if err != nil {
+		return err
+	}
+	defer ix.Close()
+	// Slots that were given up are among them: theirs must be empty.
+	for slot := range d.count(ctx, "SELECT COUNT(*) FROM "+database+".slots") {
+		entries, err := ix.Members(ctx, int(slot))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			e.Slot += d.number * history.DatabaseSlots
+			r.Index = append(r.Index, history.Entry(e))
+		}
+	}
+	return nil
+}
+
 // slotsAtRest returns the number of slots, which must not change any more.
-func (c *Cluster) slotsAtRest(ctx context.Context) (n int, err error) {
+func (d *store) slotsAtRest(ctx context.Context) (n int, err error) {
 	var most int
-	if err := c.db.QueryRowContext(ctx, "SELECT MIN(base), GREATEST(MAX(base), MAX(spread), MAX(target)) FROM "+database+".slots").Scan(&n, &most); err != nil {
+	if err := d.QueryRowContext(ctx, "SELECT MIN(base), GREATEST(MAX(base), MAX(spread), MAX(target)) FROM "+database+".slots").Scan(&n, &most); err != nil {
 		return 0, fmt.Errorf("reading the number of slots: %w", err)
 	}
 	if n != most {

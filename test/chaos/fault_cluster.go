@@ -227,7 +227,7 @@ func promoteLate(b *breaker) error {
 }
 
 func (b *breaker) promote(late bool) error {
-	stored := func() int64 { return b.count(b.ctx, "SELECT SUM(next_offset) FROM "+database+".sources") }
+	stored := func() int64 { return b.databases[0].stored(b.ctx) }
 	old := b.Servers.primary()
 	b.began(old)
 	setback := b.losing()

@@ -72,7 +72,7 @@ func deleteTopic(b *breaker) error {
 
 // letters returns the number of dead letters of a topic.
 func (b *breaker) letters(topic string) int64 {
-	return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic = ?", topic)
+	return b.sum(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic = ?", topic)
 }
 
 // limitPadding makes each record of the limited topic larger than the lowered limit, and smaller

@@ -28,7 +28,7 @@ func sendHostile(b *breaker) error {
 		b.load.sendNow(b.ctx, history.Op{Kind: history.Schedule, Topic: plainTopics[0], ID: id + "-good", Key: key, Due: time.Now().UnixMilli(), Version: -1})
 	}
 	refused := func() int64 {
-		return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE task_id LIKE ?", fmt.Sprintf("h%d-%%", b.note.N))
+		return b.sum(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE task_id LIKE ?", fmt.Sprintf("h%d-%%", b.note.N))
 	}
 	all := b.waitUntil(patience, func() bool { return refused() == int64(len(hostileKinds)) })
 	b.evidence(all, "%d records, %d dead letters", len(hostileKinds), refused())
@@ -66,7 +66,7 @@ func missAll(b *breaker) error {
 		b.load.spread(fmt.Sprintf("chaos.none.%d.%d", b.note.N, i), max(b.burst/topics/10, 1), time.Second)
 	}
 	died := func() int64 {
-		return b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic LIKE ?", fmt.Sprintf("chaos.none.%d.%%", b.note.N))
+		return b.sum(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic LIKE ?", fmt.Sprintf("chaos.none.%d.%%", b.note.N))
 	}
 	dead := b.waitUntil(patience, func() bool { return died() >= topics })
 	b.evidence(dead, "%d dead letters by then", died())

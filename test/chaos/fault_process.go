@@ -249,7 +249,7 @@ func (b *breaker) leader() (*node, error) {
 		return b.ensembleLeader()
 	}
 	var id string
-	if err := b.db.QueryRowContext(b.ctx, "SELECT id FROM "+database+".members ORDER BY seq LIMIT 1").Scan(&id); err != nil {
+	if err := b.databases[0].QueryRowContext(b.ctx, "SELECT id FROM "+database+".members ORDER BY seq LIMIT 1").Scan(&id); err != nil {
 		return nil, fmt.Errorf("asking who leads: %w", err)
 	}
 	for _, n := range b.of(dispatcherRole) {

@@ -12,11 +12,11 @@ import (
 // Each must end with an error that says so, and the first must not notice.
 func joinSecond(b *breaker) error {
 	second := fmt.Sprintf("chaos_second_%d", b.note.N)
-	if _, err := b.db.ExecContext(b.ctx, "CREATE DATABASE "+second+" CHARACTER SET utf8mb4; GRANT ALL PRIVILEGES ON "+second+".* TO 'chaos'@'%'"); err != nil {
+	if _, err := b.databases[0].ExecContext(b.ctx, "CREATE DATABASE "+second+" CHARACTER SET utf8mb4; GRANT ALL PRIVILEGES ON "+second+".* TO 'chaos'@'%'"); err != nil {
 		return err
 	}
 	env := append(b.env(), b.reach(b.Servers.addr)...)
-	env = append(env, "NOTYET_MYSQL_DSN="+strings.TrimSuffix(b.dsn(b.Servers.addr(mysqlServer)), database)+second, "NOTYET_DISPATCHER_MEMBER_ID="+second, "NOTYET_SENDLOG_DIR="+b.dir+"/"+second)
+	env = append(env, "NOTYET_MYSQL_SHARDS=", "NOTYET_MYSQL_DSN="+strings.TrimSuffix(b.dsn(b.Servers.addr(mysqlServer)), database)+second, "NOTYET_DISPATCHER_MEMBER_ID="+second, "NOTYET_SENDLOG_DIR="+b.dir+"/"+second)
 	run := func(command string) (string, error) {
 		ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
 		defer cancel()

@@ -68,7 +68,7 @@ func tenantAttacks(b *breaker) error {
 	if err != nil {
 		return err
 	}
-	died := b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic LIKE ?", a.topic("missing", "%"))
+	died := b.sum(b.ctx, "SELECT COUNT(*) FROM "+database+".dead_letters WHERE topic LIKE ?", a.topic("missing", "%"))
 	came := b.waitUntil(patience, func() bool { return a.missing() == 0 })
 	a.noteCalls()
 	b.note.Attack = &a.found
@@ -173,7 +173,7 @@ func (a *strike) run() (rows int64, err error) {
 		return 0, fmt.Errorf("attacking: %w", err)
 	}
 	a.found.Most = a.mostRows(time.Since(begin))
-	rows = a.count(a.ctx, "SELECT COUNT(*) FROM "+database+".tasks WHERE topic = ? AND id LIKE ?", plainTopics[0], a.id("%"))
+	rows = a.sum(a.ctx, "SELECT COUNT(*) FROM "+database+".tasks WHERE topic = ? AND id LIKE ?", plainTopics[0], a.id("%"))
 	a.found.Rows = rows
 	if rows < 0 {
 		return rows, errors.New("the rows of a tenant that attacks cannot be counted")

@@ -23,7 +23,8 @@ type fault struct {
 	cluster  bool   // only where there is more than one
 	doubles  bool   // it may cause second copies
 	disorder bool   // it may delay tasks of one key one by one
-	rewinds  bool   // it restores the database
+	rewinds  bool   // it restores the database: only where there is one, for nobody knows whose tasks another one forgets
+	several  bool   // only where there are several databases
 	named    bool   // only if it is named
 	tenants  bool   // it is one tenant's among several, so all programs must know of them
 	overlap  bool   // it combines two faults
@@ -57,7 +58,7 @@ var faults = []fault{
 	{kind: "redis-stale", single: true, needs: redisServer, hurt: staleRedis},
 	{kind: "redis-full", single: true, needs: redisServer, hurt: fillRedis},
 	{kind: "mysql-killed", doubles: true, hurt: killMySQL},
-	{kind: "mysql-frozen", doubles: true, hurt: haltServer(mysqlServer)},
+	{kind: "mysql-frozen", doubles: true, hurt: func(b *breaker) error { return haltServer(b.any().server)(b) }},
 	{kind: "mysql-read-only", doubles: true, hurt: freezeMySQL},
 	{kind: "mysql-slow", doubles: true, hurt: slowMySQL},
 	{kind: "mysql-locks", doubles: true, hurt: lockMySQL},
@@ -72,11 +73,12 @@ var faults = []fault{
 	{kind: "mysql-promoted", cluster: true, doubles: true, hurt: promoteMySQL},
 	{kind: "mysql-promoted-late", cluster: true, doubles: true, rewinds: true, hurt: promoteLate},
 	{kind: "slots-set", overlap: true, hurt: setSlots},
+	{kind: "targets-moved", several: true, overlap: true, hurt: moveTargets},
 	{kind: "second-installation", hurt: joinSecond},
 	{kind: "clock-stepped", hurt: stepClock},
 	{kind: "suspend-dispatcher", doubles: true, hurt: suspendDispatcher},
 	{kind: "one-without-kafka", hurt: loseOne(kafkaServer)},
-	{kind: "one-without-mysql", hurt: loseOne(mysqlServer)},
+	{kind: "one-without-mysql", hurt: func(b *breaker) error { return loseOne(b.any().proxied())(b) }},
 	{kind: "one-without-redis", needs: redisServer, hurt: loseOne(redisServer)},
 	{kind: "one-without-zookeeper", needs: zookeeperServer, hurt: loseOne(zookeeperServer)},
 	{kind: "hostile-records", hurt: sendHostile},
@@ -104,7 +106,8 @@ func Kinds() []string {
 // faultsNamed returns the faults of these names, or all that there are on these servers.
 func faultsNamed(names, servers []string, form Form) ([]fault, error) {
 	exists := func(f fault) bool {
-		return (f.needs == "" || slices.Contains(servers, f.needs)) && (!f.single || form == Single) && (!f.cluster || form != Single)
+		several := slices.Contains(servers, mysqlServer+"-2")
+		return (f.needs == "" || slices.Contains(servers, f.needs)) && (!f.single || form == Single) && (!f.cluster || form != Single) && (!f.several || several) && (!f.rewinds || !several)
 	}
 	var out []fault
 	if len(names) == 0 {
@@ -142,16 +145,22 @@ type breaker struct {
 	frozen string // the server that was stopped
 }
 
-// member returns the database server that takes writes, or any server of another kind.
+// member returns a server of a kind. A database is one already.
 func (b *breaker) member(kind string) string {
-	all := b.Servers.members(kind)
-	switch {
-	case len(all) == 1:
+	if isDatabase(kind) {
 		return kind
-	case kind == mysqlServer:
-		return b.Servers.primary()
 	}
+	all := b.Servers.members(kind)
 	return all[b.rng.IntN(len(all))]
+}
+
+// any returns one of the databases.
+func (b *breaker) any() *store {
+	d := b.databases[b.rng.IntN(len(b.databases))]
+	if b.Servers.form != Single { // whichever takes writes
+		d.server = b.Servers.primary()
+	}
+	return d
 }
 
 // evidence notes how the fault's effect was observed, or that it had none.

@@ -84,6 +84,14 @@ func (n *node) log() string { return filepath.Join(n.dir, n.name+".log") }
 
 func (n *node) sendlog() string { return filepath.Join(n.dir, n.name+"-sendlog") }
 
+// sendlogOf is the send log of one database.
+func (n *node) sendlogOf(d *store) string {
+	if d.number == 0 {
+		return n.sendlog()
+	}
+	return filepath.Join(n.sendlog(), fmt.Sprintf("shard-%d", d.number))
+}
+
 const (
 	farthestClock = 2 * time.Hour
 	fastestSlew   = 500 // ppm

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,16 +33,21 @@ type Config struct {
 	Faults   []string      // kinds; empty means all
 	Rounds   int           // how often each kind happens at most; 0: as often as time allows
 	Small    bool          // Kafka and the database alone, which is election and index
+	Several  int           // databases; 0 or 1: one
 	Form     Form          // of the servers
 	Bounds   check.Bounds  // of the judge
 	Before   string        // a commit: the processes begin with its program, and are rolled to this tree's and back; Faults hit them between
 }
 
 func (c Config) servers() []string {
+	names := slices.Clone(serverNames)
 	if c.Small {
-		return smallServers
+		names = slices.Clone(smallServers)
 	}
-	return serverNames
+	for n := 2; n <= c.Several; n++ {
+		names = append(names, mysqlServer+"-"+strconv.Itoa(n))
+	}
+	return names
 }
 
 // Report is the result of a run.
@@ -58,6 +64,9 @@ func Run(ctx context.Context, cfg Config, log *zap.Logger) (rep Report, err erro
 	kinds, err := faultsNamed(cfg.Faults, cfg.servers(), cfg.Form)
 	if err != nil {
 		return rep, err
+	}
+	if cfg.Several > 1 && (cfg.Form != Single || cfg.Before != "") {
+		return rep, errors.New("several databases are of the form with one server of each, and of no upgrade")
 	}
 	if cfg.Before != "" {
 		if kinds = slices.DeleteFunc(kinds, func(f fault) bool { return f.tenants }); len(kinds) == 0 {
@@ -140,7 +149,7 @@ func (c *Cluster) runWithFaults(ctx context.Context, cfg Config, kinds []fault) 
 func (c *Cluster) newBreaker(ctx context.Context, cfg Config, l *load, rec *history.Recorder) *breaker {
 	b := &breaker{Cluster: c, ctx: ctx, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), load: l, rec: rec, burst: cfg.Burst}
 	b.waitUntil(patience, func() bool {
-		return b.count(ctx, "SELECT COUNT(*) FROM "+database+".sources WHERE next_offset > 0") == 2*partCount
+		return b.sum(ctx, "SELECT COUNT(*) FROM "+database+".sources WHERE next_offset > 0") == int64(2*partCount*len(b.databases))
 	})
 	return b
 }

@@ -46,15 +46,31 @@ type Servers struct {
 	script string // scripts/servers
 	dir    string
 	form   Form
-	ports  map[string]int // of each kind; a cluster's servers are 10 ports apart
+	dbs    int            // how many databases
+	ports  map[string]int // of each kind; several servers of a kind are 10 ports apart
 }
 
 // NewServers returns a set whose ports are base+92 (Kafka), +306 (MariaDB), +379 (Redis) and +181
 // (ZooKeeper).
-func NewServers(root, dir string, base int, form Form) *Servers {
-	return &Servers{script: filepath.Join(root, "scripts", "servers"), dir: dir, form: form, ports: map[string]int{
+func NewServers(root, dir string, base int, form Form, databases int) *Servers {
+	return &Servers{script: filepath.Join(root, "scripts", "servers"), dir: dir, form: form, dbs: databases, ports: map[string]int{
 		kafkaServer: base + 92, mysqlServer: base + 306, redisServer: base + 379, sentinel: base + 384, zookeeperServer: base + 181,
 	}}
+}
+
+// databases returns the servers of the databases, in their order.
+func (s *Servers) databases() []string {
+	names := []string{s.primary()}
+	for n := 2; n <= s.dbs; n++ {
+		names = append(names, mysqlServer+"-"+strconv.Itoa(n))
+	}
+	return names
+}
+
+// isDatabase tells whether a server is one.
+func isDatabase(name string) bool {
+	kind, _, _ := strings.Cut(name, "-")
+	return kind == mysqlServer
 }
 
 // members returns the servers of a kind.
@@ -137,7 +153,7 @@ func (s *Servers) call(ctx context.Context, command string, names ...string) err
 		args = append(args, "--cluster")
 	}
 	cmd := exec.CommandContext(ctx, s.script, args...)
-	cmd.Env = append(os.Environ(), "SERVERS_DIR="+s.dir, "SERVERS_DATABASES=1", "SERVERS_MYSQL_BUFFER_POOL=512M",
+	cmd.Env = append(os.Environ(), "SERVERS_DIR="+s.dir, fmt.Sprintf("SERVERS_DATABASES=%d", s.dbs), "SERVERS_MYSQL_BUFFER_POOL=512M",
 		fmt.Sprintf("SERVERS_KAFKA_PORT=%d", s.ports[kafkaServer]), fmt.Sprintf("SERVERS_MYSQL_PORT=%d", s.ports[mysqlServer]),
 		fmt.Sprintf("SERVERS_REDIS_PORT=%d", s.ports[redisServer]), fmt.Sprintf("SERVERS_ZOOKEEPER_PORT=%d", s.ports[zookeeperServer]))
 	if s.form == Sentinels {

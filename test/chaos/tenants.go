@@ -180,5 +180,5 @@ func (r *receivers) arrival(id string) (at time.Time, ok bool) {
 
 // overdue returns how many tasks should have been delivered a second ago and are not.
 func (c *Cluster) overdue(ctx context.Context) int64 {
-	return c.count(ctx, "SELECT COUNT(*) FROM "+database+".tasks t JOIN "+database+".slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?", time.Now().Add(-time.Second).UnixMilli())
+	return c.sum(ctx, "SELECT COUNT(*) FROM "+database+".tasks t JOIN "+database+".slots s ON s.slot = t.slot WHERE t.pos > s.done AND t.pos < ?", time.Now().Add(-time.Second).UnixMilli())
 }

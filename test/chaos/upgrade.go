@@ -73,15 +73,15 @@ func migrateBesideOlder(b *breaker) error {
 		}
 	}
 	const versions = "SELECT COUNT(*) FROM " + database + ".goose_db_version"
-	had := b.count(b.ctx, versions)
+	had := b.databases[0].count(b.ctx, versions)
 	if _, err := b.command(b.ctx, b.binary, "migrate"); err != nil {
 		return err
 	}
-	has := b.count(b.ctx, versions)
+	has := b.databases[0].count(b.ctx, versions)
 	if _, err := b.command(b.ctx, b.before, "migrate"); err != nil {
 		return err
 	}
-	left := b.count(b.ctx, versions)
+	left := b.databases[0].count(b.ctx, versions)
 	b.evidence(has > had && left == has, "%d migrations were made beside older programs; the older migrate then made %d", has-had, left-has)
 	return nil
 }
@@ -137,7 +137,7 @@ func (b *breaker) roll(role, binary string, besides func() error) error {
 			continue
 		}
 		both = b.waitUntil(patience, func() bool {
-			return b.count(b.ctx, "SELECT COUNT(DISTINCT version) FROM "+database+".services WHERE kind = ? AND seen > ?", role, time.Now().Add(-15*time.Second).UnixMilli()) == 2
+			return b.databases[0].count(b.ctx, "SELECT COUNT(DISTINCT version) FROM "+database+".services WHERE kind = ? AND seen > ?", role, time.Now().Add(-15*time.Second).UnixMilli()) == 2
 		})
 		if err := besides(); err != nil {
 			return err
@@ -153,6 +153,6 @@ func addSlots(b *breaker) error {
 	b.began("slots")
 	begin := time.Now()
 	_, err := b.command(b.ctx, b.binary, "slots", "set", strconv.Itoa(more), "--wait")
-	b.evidence(b.count(b.ctx, "SELECT COUNT(*) FROM "+database+".slots WHERE base = ?", more) == more, "%d slots after %v", more, time.Since(begin).Round(time.Millisecond))
+	b.evidence(b.databases[0].count(b.ctx, "SELECT COUNT(*) FROM "+database+".slots WHERE base = ?", more) == more, "%d slots after %v", more, time.Since(begin).Round(time.Millisecond))
 	return err
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -22,11 +21,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/notyet/notyet/schemas"
-	"github.com/notyet/notyet/store"
-	"github.com/notyet/notyet/store/letters"
-	"github.com/notyet/notyet/store/look"
-	"github.com/notyet/notyet/task"
-	"github.com/notyet/notyet/test/lettertest"
 	"github.com/notyet/notyet/test/mysqltest"
 	"github.com/notyet/notyet/test/program"
 	"github.com/notyet/notyet/test/recordtest"
@@ -43,8 +37,7 @@ type cluster struct {
 	env    []string
 	mu     sync.Mutex // of port and all: tests start processes from several goroutines
 	port   int
-	all    []*proc      // that were started
-	second *store.Store // nil: there is one database
+	all    []*proc // that were started
 }
 
 func newCluster(t *testing.T) *cluster { return newClusterOf(t, usualSlots) }
@@ -55,37 +48,10 @@ func newClusterOf(t *testing.T, slots int) *cluster {
 	if second := os.Getenv("NOTYET_TEST_SECOND_DSN"); second != "" {
 		dsn := mysqltest.FreshOn(t, second)
 		c.adds(dsn)
-		var err error
-		c.second, err = store.Open(t.Context(), store.Config{DSN: mysqltest.Patient(t, dsn)}, c.log)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.second.Close() })
+		c.with(dsn)
 		c.notyet("shards", "move", "*", "1", "--part", "2/2")
 	}
 	return c
-}
-
-// state is that of a task, in whichever database it is.
-func (c *cluster) state(topic, id string) string {
-	if c.second != nil {
-		if v, err := look.New(c.second).Get(c.t.Context(), topic, id); err == nil {
-			return v.State
-		}
-	}
-	return c.stack.state(topic, id)
-}
-
-// lettersOf reads the dead letters of all databases, in the order in which they came to be.
-func (c *cluster) lettersOf(f letters.Filter) []task.DeadLetter {
-	c.t.Helper()
-	all, err := lettertest.All(c.t.Context(), letters.New(c.store), f)
-	require.NoError(c.t, err)
-	if c.second != nil {
-		more, err := lettertest.All(c.t.Context(), letters.New(c.second), f)
-		require.NoError(c.t, err)
-		all = append(all, more...)
-	}
-	slices.SortStableFunc(all, func(a, b task.DeadLetter) int { return cmp.Compare(a.DiedAt, b.DiedAt) })
-	return all
 }
 
 func oneDatabase(t *testing.T, slots int) *cluster {

@@ -32,7 +32,7 @@ func TestMigrationSamples(t *testing.T) {
 	if os.Getenv("NOTYET_LONG") == "" && os.Getenv("NOTYET_CLIENTS") != "1" {
 		t.Skip("NOTYET_LONG=1 runs it: it compiles each sample")
 	}
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		sc, err := scanner.New(s.scannerDeps(), scanner.Config{
 			Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results, Limits: schemas.Limits{Aliases: []schemas.Alias{schemas.AliasETF1}},
 		})

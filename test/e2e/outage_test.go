@@ -91,17 +91,19 @@ func TestReturnAfterAnOutage(t *testing.T) {
 func (s *stack) waitStored(n int) {
 	s.t.Helper()
 	require.EventuallyWithT(s.t, func(t *assert.CollectT) {
-		slots, err := s.store.Slots(s.t.Context())
-		require.NoError(t, err)
-		ranges := make([]line.Range, len(slots))
-		for i, slot := range slots {
-			ranges[i] = line.Range{Slot: slot.Slot, From: slot.Done, To: math.MaxInt64}
-		}
-		counts, err := intake.New(s.store).Line().Count(s.t.Context(), ranges)
-		require.NoError(t, err)
 		stored := 0
-		for _, c := range counts {
-			stored += c
+		for _, d := range s.databases() {
+			slots, err := d.store.Slots(s.t.Context())
+			require.NoError(t, err)
+			ranges := make([]line.Range, len(slots))
+			for i, slot := range slots {
+				ranges[i] = line.Range{Slot: slot.Slot, From: slot.Done, To: math.MaxInt64}
+			}
+			counts, err := intake.New(d.store).Line().Count(s.t.Context(), ranges)
+			require.NoError(t, err)
+			for _, c := range counts {
+				stored += c
+			}
 		}
 		require.GreaterOrEqual(t, stored, n)
 	}, time.Minute+time.Duration(n)*time.Millisecond, 200*time.Millisecond)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/letters"
-	"github.com/notyet/notyet/test/lettertest"
 )
 
 // TestOversizedTaskTakesNobodyAlong: one record that its topic refuses becomes a dead letter; tasks
@@ -41,8 +40,7 @@ func TestOversizedTaskTakesNobodyAlong(t *testing.T) {
 			return len(seen) == 10
 		})
 		s.answers(map[string]schemas.State{"large": schemas.StateDead})
-		letters, err := lettertest.All(t.Context(), letters.New(s.store), letters.Filter{})
-		require.NoError(t, err)
+		letters := s.lettersOf(letters.Filter{})
 		require.Len(t, letters, 1)
 		require.Contains(t, letters[0].Reason, "MESSAGE_TOO_LARGE")
 		require.Equal(t, schemas.KindUndeliverable, letters[0].Kind)

@@ -25,10 +25,7 @@ func TestTheQuotaOfAnIntakeDelaysThatIntakeOnly(t *testing.T) {
 		s.judging(8, noisy)
 		s.judging(4, loud, quiet)
 		limited := func() *process {
-			sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake, noisy}, Reports: s.reports, Results: s.results,
-				Quotas: map[string]scanner.Quota{noisy: {RequestsPerSecond: perSecond}}})
-			require.NoError(t, err)
-			return s.start(sc.Run)
+			return s.scannerWith(scanner.Config{Intake: []string{s.intake, noisy}, Quotas: map[string]scanner.Quota{noisy: {RequestsPerSecond: perSecond}}})
 		}
 		first := limited()
 		s.dispatcher("one")
@@ -84,10 +81,7 @@ func TestTheQuotaOfPendingTasksDelaysThatIntakeOnly(t *testing.T) {
 		const flood, quota, calm = 100, 40, 20
 		noisy, loud, quiet := s.name+".noisy", s.name+".loud", s.name+".quiet"
 		s.judging(4, noisy, loud, quiet)
-		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake, noisy}, Reports: s.reports, Results: s.results,
-			Quotas: map[string]scanner.Quota{noisy: {PendingTasks: quota}}})
-		require.NoError(t, err)
-		s.start(sc.Run)
+		s.scannerWith(scanner.Config{Intake: []string{s.intake, noisy}, Quotas: map[string]scanner.Quota{noisy: {PendingTasks: quota}}})
 		s.dispatcher("one")
 		send := func(r *kgo.Record, key string) { s.client.Produce(context.Background(), keyed(r, key, key), nil) }
 		began := time.Now()
@@ -118,10 +112,7 @@ func TestBeyondTheQuotaOfPendingTasksRequestsAreRejected(t *testing.T) {
 		const flood, quota = 100, 40
 		noisy, loud := s.name+".noisy", s.name+".loud"
 		s.judging(1, noisy, loud)
-		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake, noisy}, Reports: s.reports, Results: s.results,
-			Quotas: map[string]scanner.Quota{noisy: {PendingTasks: quota, Reject: true}}})
-		require.NoError(t, err)
-		s.start(sc.Run)
+		s.scannerWith(scanner.Config{Intake: []string{s.intake, noisy}, Quotas: map[string]scanner.Quota{noisy: {PendingTasks: quota, Reject: true}}})
 		s.dispatcher("one")
 		send := func(r *kgo.Record) { s.client.Produce(context.Background(), keyed(r, "key", "value"), nil) }
 		later := inMillis(time.Hour)
@@ -161,10 +152,7 @@ func TestBeyondTheQuotaOfUnknownTargetsRequestsAreRejected(t *testing.T) {
 		const names, quota = 30, 3
 		noisy, there := s.name+".noisy", s.name+".there"
 		s.judging(1, noisy, there)
-		sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake, noisy}, Reports: s.reports, Results: s.results,
-			Quotas: map[string]scanner.Quota{noisy: {UnknownTargets: quota}}})
-		require.NoError(t, err)
-		s.start(sc.Run)
+		s.scannerWith(scanner.Config{Intake: []string{s.intake, noisy}, Quotas: map[string]scanner.Quota{noisy: {UnknownTargets: quota}}})
 		s.dispatcher("one")
 		send := func(target, id, delay string) {
 			s.client.Produce(context.Background(), keyed(request(noisy, target, schemas.HeaderID, id, schemas.HeaderDelay, delay, schemas.HeaderEvents, "all"), "key", "value"), nil)

@@ -71,7 +71,7 @@ func (s *stack) tryReconcile(r deadletter.Reconcile) (deadletter.Reconciled, err
 // TestReconcileCountsWhatIsGone: the intake's records since the backup are in Kafka no longer. Nothing is done before somebody has
 // accepted that.
 func TestReconcileCountsWhatIsGone(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		target, later := s.name+".target", inMillis(time.Hour)
 		s.topics(1, target)
 		stored := func(prefix string) {
@@ -130,7 +130,7 @@ func TestReconcileCountsWhatIsGone(t *testing.T) {
 // offsets to others. By the send logs, the lost ones were delivered: the others get delivery keys
 // of their own. What is the same in both logs is settled as ever.
 func TestReconcileOfALogThatIsOlderToo(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		target, dir, lost := s.name+".target", t.TempDir(), t.TempDir()
 		s.topics(1, target)
 		ask := func(id, at string) *kgo.Record {
@@ -182,7 +182,7 @@ func TestReconcileOfALogThatIsOlderToo(t *testing.T) {
 
 // Two operators reconcile two copies at the same time: the one who named the group first is told.
 func TestReconcileNoticesAnother(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		installation, err := s.store.Installation(t.Context())
 		require.NoError(t, err)
 		client, err := kafka.New(s.kafka, s.log)
@@ -249,7 +249,7 @@ func (s *stack) await(target string, n int) {
 // a send log. What was sent is not sent again, and the rest is. Requests are decided as they were
 // before.
 func TestRestoredDatabaseIsReconciled(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		target, dir := s.name+".target", t.TempDir()
 		s.topics(4, target)
 		task := func(id, value string, headers ...string) *kgo.Record {
@@ -365,7 +365,7 @@ func TestRestoredDatabaseIsReconciled(t *testing.T) {
 }
 
 func (s *stack) state(topic, id string) string {
-	v, err := look.New(s.store).Get(s.t.Context(), topic, id)
+	v, err := s.view(topic, id)
 	require.NoError(s.t, err, id)
 	return v.State
 }
@@ -373,7 +373,7 @@ func (s *stack) state(topic, id string) string {
 // TestRunsOfTimersAreReconciled: a timer that was set after the backup is set again from the intake. Its
 // runs that were sent are not made a second time, under another number; the others are made.
 func TestRunsOfTimersAreReconciled(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		const runs = 15
 		target, dir := s.name+".target", t.TempDir()
 		s.topics(1, target)

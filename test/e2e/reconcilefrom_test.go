@@ -20,7 +20,7 @@ import (
 // The backup is of the moment between the making of a source and its first stored record. Kafka came back older too. The record that
 // waits at offset 0 is read all the same.
 func TestReconcileReadsASourceThatHasNothingStored(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		target, dir, lost := s.name+".target", t.TempDir(), t.TempDir()
 		s.topics(1, target)
 		ids, err := kafka.TopicIDs(t.Context(), s.client, s.intake)
@@ -67,7 +67,7 @@ func TestReconcileReadsASourceThatHasNothingStored(t *testing.T) {
 // The database has forgotten a restart, and the requests have no ids: their contents tell where the logs part, for a producer's clock
 // does not. What another log had at the offsets behind was delivered with other contents.
 func TestReconcileOfAForgottenRestartWithoutIDs(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		target, dir, lost := s.name+".target", t.TempDir(), t.TempDir()
 		s.topics(1, target)
 		ask := func(value string, after time.Duration) {
@@ -124,7 +124,7 @@ func TestReconcileOfAForgottenRestartWithoutIDs(t *testing.T) {
 
 // A run with a late --since is interrupted. The next run without one reads the logs from an hour before the last claim all the same.
 func TestALateSinceIsNotTheNextRunsDefault(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		installation, err := s.store.Installation(t.Context())
 		require.NoError(t, err)
 		db := s.open()

@@ -14,8 +14,7 @@ import (
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/intake"
 	"github.com/notyet/notyet/store/letters"
-	"github.com/notyet/notyet/store/look"
-	"github.com/notyet/notyet/test/lettertest"
+	"github.com/notyet/notyet/store/shards"
 	"github.com/notyet/notyet/test/recordtest"
 )
 
@@ -81,12 +80,8 @@ func TestCancelReplaceFireAndReject(t *testing.T) {
 			fmt.Sprintf("%s/%d/%d", s.intake, internal.Partition, internal.Offset): schemas.StateRejected,
 		})
 		require.Contains(t, got["unknown-header"].Reason, "notyet-prioritee")
-		letters, err := lettertest.All(t.Context(), letters.New(s.store), letters.Filter{Kind: schemas.KindRejected})
-		require.NoError(t, err)
-		require.Len(t, letters, 3)
-		v, err := look.New(s.store).Get(t.Context(), target, "cancelled")
-		require.NoError(t, err)
-		require.Equal(t, "cancelled", v.State)
+		require.Len(t, s.lettersOf(letters.Filter{Kind: schemas.KindRejected}), 3)
+		require.Equal(t, "cancelled", s.state(target, "cancelled"))
 	})
 }
 
@@ -120,9 +115,7 @@ func TestReportsAndRetries(t *testing.T) {
 			}
 			return false
 		})
-		v, err := look.New(s.store).Get(t.Context(), target, "job")
-		require.NoError(t, err)
-		require.Equal(t, "succeeded", v.State)
+		require.Equal(t, "succeeded", s.state(target, "job"))
 	})
 }
 
@@ -179,8 +172,7 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		for _, dead := range s.answers(wants) {
 			require.Less(t, last, dead.At, "a missing topic takes %v to be given up, and nobody else may wait for that", missingFor)
 		}
-		letters, err := lettertest.All(t.Context(), letters.New(s.store), letters.Filter{Topic: missing})
-		require.NoError(t, err)
+		letters := s.lettersOf(letters.Filter{Topic: missing})
 		require.Len(t, letters, 10)
 		require.Contains(t, letters[0].Reason, "UNKNOWN_TOPIC")
 		require.Equal(t, schemas.KindUndeliverable, letters[0].Kind)
@@ -190,7 +182,9 @@ func TestMissingTargetDelaysOnlyItself(t *testing.T) {
 		for i, l := range letters {
 			ids[i] = l.ID
 		}
-		report, _, err := intake.New(s.store).Replay(t.Context(), ids, "test", time.Now().UnixMilli(), false)
+		rules, err := shards.New(s.store).Map(t.Context())
+		require.NoError(t, err)
+		report, _, err := intake.New(s.databases()[rules.Home(missing)].store).Replay(t.Context(), ids, "test", time.Now().UnixMilli(), false)
 		require.NoError(t, err)
 		require.Len(t, report, 10)
 		n = 0
@@ -226,9 +220,7 @@ func TestNothingIsLostAcrossAStop(t *testing.T) {
 		})
 		require.Equal(t, map[string]int{"2s": 1, "1ms": 1}, values)
 		for _, id := range []string{"1", "2", "3"} {
-			v, err := look.New(s.store).Get(t.Context(), target, id)
-			require.NoError(t, err)
-			require.Equal(t, "pending", v.State)
+			require.Equal(t, "pending", s.state(target, id))
 		}
 	})
 }

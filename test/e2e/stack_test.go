@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/notyet/notyet/deadletter"
 	"github.com/notyet/notyet/dispatcher"
@@ -25,9 +28,15 @@ import (
 	"github.com/notyet/notyet/internal/index"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/sendlog"
+	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/scanner"
 	"github.com/notyet/notyet/store"
 	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/letters"
+	"github.com/notyet/notyet/store/look"
+	"github.com/notyet/notyet/store/shards"
+	"github.com/notyet/notyet/task"
+	"github.com/notyet/notyet/test/lettertest"
 	"github.com/notyet/notyet/test/mysqltest"
 )
 
@@ -48,10 +57,23 @@ type stack struct {
 	store   *store.Store
 	small   bool // Kafka and the database alone
 	index   nearFuture
+	second  *stack // the same on a second database, which has half of the targets; nil: there is one
+	shard   int    // number of its database
 }
 
-// onStacks runs a test on the embedded servers, and beside it on real ones if the environment names them.
+// onStacks runs a test on the embedded servers, and beside it on real ones if the environment names them: with two databases, if it names
+// a server for the second one.
 func onStacks(t *testing.T, f func(t *testing.T, s *stack)) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
+		if s.real {
+			s.shares()
+		}
+		f(t, s)
+	})
+}
+
+// onOneDatabase is onStacks for tests that read the database themselves, or reconcile it.
+func onOneDatabase(t *testing.T, f func(t *testing.T, s *stack)) {
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		f(t, newStack(t, false))
@@ -65,6 +87,81 @@ func onStacks(t *testing.T, f func(t *testing.T, s *stack)) {
 		t.Parallel()
 		f(t, newStack(t, true))
 	})
+}
+
+// shares has half of the targets in a second database, if the environment names a server for it.
+func (s *stack) shares() {
+	second := os.Getenv("NOTYET_TEST_SECOND_DSN")
+	if second == "" {
+		return
+	}
+	ctx := s.t.Context()
+	s.with(mysqltest.FreshOn(s.t, second))
+	require.NoError(s.t, s.second.store.Migrate(ctx, usualSlots))
+	home, err := s.store.Installation(ctx)
+	require.NoError(s.t, err)
+	stand, err := shards.New(s.store).Stand(ctx)
+	require.NoError(s.t, err)
+	require.NoError(s.t, shards.New(s.second.store).Join(ctx, 1, home, stand))
+	_, err = s.shards().Move(ctx, shardmap.Rule{N: 1, Pattern: "*", Part: 2, Parts: 2, Former: 0, Shard: 1, Token: s.name})
+	require.NoError(s.t, err)
+	require.NoError(s.t, s.shards().FollowAtRest(ctx))
+}
+
+// with opens a second database.
+func (s *stack) with(dsn string) {
+	second := *s
+	second.shard, second.dsn = 1, dsn
+	var err error
+	second.store, err = store.Open(s.t.Context(), store.Config{DSN: mysqltest.Patient(s.t, dsn)}, s.log)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = second.store.Close() })
+	s.second = &second
+}
+
+func (s *stack) databases() []*stack {
+	if s.second == nil {
+		return []*stack{s}
+	}
+	return []*stack{s, s.second}
+}
+
+func (s *stack) shards() shards.Databases {
+	all := shards.Databases{}
+	for _, d := range s.databases() {
+		all[d.shard] = shards.New(d.store)
+	}
+	return all
+}
+
+// own is the name of what the stages for its database have for themselves.
+func (s *stack) own() string {
+	if s.shard == 0 {
+		return s.name
+	}
+	return fmt.Sprintf("%s.%d", s.name, s.shard)
+}
+
+// view finds a task, in whichever database it is.
+func (s *stack) view(topic, id string) (v look.View, err error) {
+	for _, d := range s.databases() {
+		if v, err = look.New(d.store).Get(s.t.Context(), topic, id); err == nil {
+			return v, nil
+		}
+	}
+	return v, err
+}
+
+// lettersOf reads the dead letters of all databases, in the order in which they came to be.
+func (s *stack) lettersOf(f letters.Filter) (all []task.DeadLetter) {
+	s.t.Helper()
+	for _, d := range s.databases() {
+		more, err := lettertest.All(s.t.Context(), letters.New(d.store), f)
+		require.NoError(s.t, err)
+		all = append(all, more...)
+	}
+	slices.SortStableFunc(all, func(a, b task.DeadLetter) int { return cmp.Compare(a.DiedAt, b.DiedAt) })
+	return all
 }
 
 // onlyLong skips a test that make test leaves to make test-long. make test-cluster, with several brokers, runs it too.
@@ -245,10 +342,14 @@ type process struct {
 	done chan error
 }
 
-func (s *stack) start(run func(context.Context) error) *process {
+func (s *stack) start(runs ...func(context.Context) error) *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &process{stop: cancel, done: make(chan error, 1)}
-	go func() { p.done <- run(ctx) }()
+	all, ctx := errgroup.WithContext(ctx)
+	for _, run := range runs {
+		all.Go(func() error { return run(ctx) })
+	}
+	go func() { p.done <- all.Wait() }()
 	s.t.Cleanup(func() { p.shutdown(s.t) })
 	return p
 }
@@ -272,27 +373,47 @@ func (s *stack) scannerDeps() scanner.Deps {
 }
 
 func (s *stack) scanner() *process {
-	sc, err := scanner.New(s.scannerDeps(), scanner.Config{Group: s.name, Intake: []string{s.intake}, Reports: s.reports, Results: s.results})
-	require.NoError(s.t, err)
-	return s.start(sc.Run)
+	return s.scannerWith(scanner.Config{Intake: []string{s.intake}})
+}
+
+// scannerWith starts a scanner for each database.
+func (s *stack) scannerWith(cfg scanner.Config) *process {
+	var runs []func(context.Context) error
+	for _, d := range s.databases() {
+		cfg.Group, cfg.Reports, cfg.Results = d.own(), s.reports, s.results
+		cfg.Shards, cfg.Shard, cfg.Databases = s.second != nil, d.shard, s.shards
+		sc, err := scanner.New(d.scannerDeps(), cfg)
+		require.NoError(s.t, err)
+		runs = append(runs, sc.Run)
+	}
+	return s.start(runs...)
 }
 
 func (s *stack) dispatcher(id string) *process {
 	return s.dispatcherWith(dispatcher.Config{MemberID: id, UndeliverableAfter: 5 * time.Second})
 }
 
+// dispatcherWith starts a dispatcher for each database.
 func (s *stack) dispatcherWith(cfg dispatcher.Config) *process {
+	var runs []func(context.Context) error
+	for _, d := range s.databases() {
+		runs = append(runs, d.oneDispatcher(cfg))
+	}
+	return s.start(runs...)
+}
+
+func (s *stack) oneDispatcher(cfg dispatcher.Config) func(context.Context) error {
 	id := cfg.MemberID
-	cfg.Results, cfg.Group, cfg.Read = s.results, s.name, []string{s.intake, s.reports}
+	cfg.Results, cfg.Group, cfg.Read = s.results, s.own(), []string{s.intake, s.reports}
 	sent, err := sendlog.Open(s.t.TempDir(), sendlog.Config{Now: s.store.Clock().Now}, s.log)
 	require.NoError(s.t, err)
 	members := s.member(election.Config{MemberID: id, Can: store.Can(), Required: s.store.Required})
 	d, err := dispatcher.New(dispatcher.Deps{Kafka: s.kafka, Store: s.store, Index: s.newIndex(), Members: members, SendLog: sent, Metrics: prometheus.NewRegistry(), Log: s.log}, cfg)
 	require.NoError(s.t, err)
-	return s.start(func(ctx context.Context) error {
+	return func(ctx context.Context) error {
 		defer func() { _ = sent.Close() }()
 		return d.Run(ctx)
-	})
+	}
 }
 
 // member is one of the election. On the embedded servers, without ZooKeeper, there is no other one.
@@ -307,7 +428,7 @@ func (s *stack) member(cfg election.Config) election.Source {
 		s.t.Cleanup(roll.Close)
 		m, err = election.NewDatabase(cfg, roll, epochs, s.log)
 	case len(s.zk) > 0:
-		cfg.Servers, cfg.Root = s.zk, "/"+s.name
+		cfg.Servers, cfg.Root = s.zk, "/"+s.own()
 		m, err = election.NewZooKeeper(cfg, epochs, s.log)
 	default:
 		return election.NewLocal(cfg.MemberID, cfg.Slots, epochs)

@@ -116,7 +116,7 @@ func (w *world) history(begin, end time.Time) *history.History {
 	}
 	for _, n := range w.nodes {
 		if !n.scans {
-			if err := h.ReadSendLog(context.Background(), n.name, n.sendlog(), zap.NewNop()); err != nil {
+			if err := h.ReadSendLog(context.Background(), n.name, n.sendlog(), 0, zap.NewNop()); err != nil {
 				w.find("sim", "%v", err)
 			}
 		}

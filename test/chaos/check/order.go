@@ -53,20 +53,25 @@ func (c *checker) judgeInversion(d, before *history.Delivery) {
 // storedBy returns a function that says when a request was in the database at the latest, according
 // to the samples of offsets.
 func (c *checker) storedBy() func(*history.Op) int64 {
-	samples := map[int32][]history.OffsetSample{}
+	samples, databases := map[[2]int][]history.OffsetSample{}, 1
 	for _, s := range c.h.Offsets {
-		all := samples[s.Partition]
+		databases = max(databases, s.Database+1)
+		at := [2]int{s.Database, int(s.Partition)}
+		all := samples[at]
 		if s.Topic == c.h.Run.Intake && (len(all) == 0 || s.Stored > all[len(all)-1].Stored) {
-			samples[s.Partition] = append(all, s)
+			samples[at] = append(all, s)
 		}
 	}
-	return func(o *history.Op) int64 {
-		all := samples[o.Partition]
-		i, _ := slices.BinarySearchFunc(all, o.Offset+1, func(s history.OffsetSample, next int64) int { return cmp.Compare(s.Stored, next) })
-		if i == len(all) {
-			return math.MaxInt64 / 2
+	return func(o *history.Op) (last int64) {
+		for d := range databases { // it is not known whose request it is
+			all := samples[[2]int{d, int(o.Partition)}]
+			i, _ := slices.BinarySearchFunc(all, o.Offset+1, func(s history.OffsetSample, next int64) int { return cmp.Compare(s.Stored, next) })
+			if i == len(all) {
+				return math.MaxInt64 / 2
+			}
+			last = max(last, all[i].At)
 		}
-		return all[i].At
+		return last
 	}
 }
 

@@ -84,7 +84,7 @@ var Bugs = append([]Bug{
 	{"an offset is committed that is not stored", "I10", func(h *history.History) { h.Offsets[1].Committed++ }},
 	{"the index lacks a task", "I11", func(h *history.History) { h.Rest.Index = nil }},
 	{"the index holds what is done", "I11", func(h *history.History) { h.Rest.Index = append(h.Rest.Index, history.Entry{Pos: base, Seq: 1}) }},
-	{"a task stays in its slot when there are more", "I11", func(h *history.History) { h.Rest.Slots = 2 }},
+	{"a task stays in its slot when there are more", "I11", func(h *history.History) { h.Rest.Slots[0] = 2 }},
 	{"tasks stay late when the fault is over", "I12", func(h *history.History) { late(h, "doubled", 68_000) }},
 	{"work is left when all should be done", "I12", func(h *history.History) { h.Run.Problems = []string{"7 rows are left to do"} }},
 	{"a flood holds up another target", "I13", func(h *history.History) {

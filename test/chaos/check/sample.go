@@ -120,7 +120,7 @@ func (s *sample) invalid(id, kind string, due int64) {
 func (s *sample) resident(id string, due int64) {
 	o := s.schedule(id, due)
 	e := history.Entry{Pos: due, Seq: o.N}
-	s.Rest = history.Rest{Slots: 1, Until: due + 1, Index: []history.Entry{e}, Pending: []history.Pending{{Entry: e, Topic: o.Topic, ID: id}}}
+	s.Rest = history.Rest{Slots: []int{1}, Until: due + 1, Index: []history.Entry{e}, Pending: []history.Pending{{Entry: e, Topic: o.Topic, ID: id}}}
 }
 
 func (s *sample) waiting(id string, due int64) *history.Op {

@@ -62,8 +62,9 @@ func (c *checker) unsynced(from, to int64) bool {
 // judgeOffsets checks I10: everything below the offset that Kafka has committed is stored.
 func (c *checker) judgeOffsets() {
 	type partition struct {
-		topic string
-		n     int32
+		topic    string
+		n        int32
+		database int
 	}
 	type state struct {
 		at     int64 // of the last sample
@@ -71,7 +72,7 @@ func (c *checker) judgeOffsets() {
 	}
 	seen := map[partition]state{}
 	for _, s := range c.h.Offsets {
-		p := partition{s.Topic, s.Partition}
+		p := partition{s.Topic, s.Partition, s.Database}
 		before, known := seen[p]
 		if !known {
 			before.at = s.At
@@ -105,12 +106,13 @@ func (c *checker) judgeIndex() {
 // judgePlace checks the other half of I11: a pending task stands in the slot of its key, whatever numbers of slots there were before.
 func (c *checker) judgePlace(p history.Pending) {
 	l := c.lives[ident{p.Topic, p.ID}]
-	if l == nil || c.h.Rest.Slots == 0 {
+	database, slot := p.Slot/history.DatabaseSlots, p.Slot%history.DatabaseSlots
+	if l == nil || database >= len(c.h.Rest.Slots) {
 		return
 	}
 	c.Figures.Placed++
 	hash := xxhash.Sum64String(p.Topic + "\x00" + l.ops[0].Key) // all requests about a task carry one key
-	if want := int(jump.Hash(hash, c.h.Rest.Slots)); p.Slot != want {
-		c.find("I11", p.Topic, p.ID, "it stands in slot %d, and of %d slots it belongs in %d", p.Slot, c.h.Rest.Slots, want)
+	if want := int(jump.Hash(hash, c.h.Rest.Slots[database])); slot != want {
+		c.find("I11", p.Topic, p.ID, "it stands in slot %d, and of %d slots it belongs in %d", slot, c.h.Rest.Slots[database], want)
 	}
 }

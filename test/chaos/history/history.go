@@ -258,6 +258,9 @@ func (f *Fault) HoldsUp(d *Delivery) bool {
 	return len(f.Only) == 0 || d != nil && (slices.Contains(f.Only, d.Topic) || slices.Contains(f.Only, fmt.Sprintf("%s/%d", d.Topic, d.Partition)))
 }
 
+// DatabaseSlots is the number that is added to a slot for each database before its own.
+const DatabaseSlots = 1000
+
 // SlotSample is a slot's row at one instant.
 type SlotSample struct {
 	At      int64  `json:"at"`
@@ -277,6 +280,7 @@ type OffsetSample struct {
 	Partition int32  `json:"partition"`
 	Committed int64  `json:"committed"`
 	Stored    int64  `json:"stored"`
+	Database  int    `json:"database,omitempty"`
 }
 
 // Sent is one entry of a dispatcher's send log: an intent, or with Outcome the outcome of one.
@@ -316,8 +320,8 @@ type Rest struct {
 	Index   []Entry   `json:"index"`
 	Pending []Pending `json:"pending"`
 
-	Slots     int  `json:"slots,omitempty"`     // their number; 0: not known
-	Indexless bool `json:"indexless,omitempty"` // the database is the index
+	Slots     []int `json:"slots,omitempty"`     // their number in each database; empty: not known
+	Indexless bool  `json:"indexless,omitempty"` // the database is the index
 }
 
 // Drift returns the entries that the index should not hold, and those that it lacks.

@@ -16,9 +16,9 @@ func TestReadSendLog(t *testing.T) {
 	require.NoError(t, log.AppendIntents(t.Context(), []sendlog.Intent{{Seq: 7, Attempt: 2, Slot: 3, Epoch: 4, Topic: "orders", ID: "a"}}))
 	require.NoError(t, log.AppendOutcomes(t.Context(), []sendlog.Outcome{{Seq: 7, Attempt: 2, Acked: true, Partition: 5, Offset: 6}}))
 	h := &History{}
-	require.Error(t, h.ReadSendLog(t.Context(), "one", dir, zap.NewNop()), "its dispatcher still has it")
+	require.Error(t, h.ReadSendLog(t.Context(), "one", dir, 0, zap.NewNop()), "its dispatcher still has it")
 	require.NoError(t, log.Close())
-	require.NoError(t, h.ReadSendLog(t.Context(), "one", dir, zap.NewNop()))
+	require.NoError(t, h.ReadSendLog(t.Context(), "one", dir, 0, zap.NewNop()))
 	require.Len(t, h.Sent, 2)
 	for i := range h.Sent {
 		require.Positive(t, h.Sent[i].At)

@@ -47,6 +47,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&kinds, "faults", "", "kinds, separated by commas (default: all: "+strings.Join(chaos.Kinds(), ", ")+")")
 	flag.IntVar(&cfg.Rounds, "rounds", 0, "how often each kind is broken at most (default: as often as time allows)")
 	flag.BoolVar(&cfg.Small, "small", false, "Kafka and the database alone: election.kind and index.kind mysql")
+	flag.IntVar(&cfg.Several, "databases", 1, "how many databases share the targets, which move between them")
 	flag.BoolVar(&cluster, "cluster", false, "several servers of each: three brokers, three ZooKeepers, a database with a replica, Redis Cluster")
 	flag.BoolVar(&sentinels, "sentinels", false, "the same, with sentinels in Redis Cluster's place")
 	flag.StringVar(&cfg.Before, "before", "", "begin with the program of this commit, and roll to this tree's and back; faults that are named hit the two versions side by side")
