@@ -24,11 +24,10 @@ func TestARefreshTakesNothingAway(t *testing.T) {
 	s := startStack(t)
 	s.schedule(t, "shop.orders", "order-1", nil)
 	p := newTab(t, s.base, "")
-	p.phone()
 	p.signIn(tokens["operate"])
 	p.open("/cluster")
 	p.seesIn("#age", "live")
-	eval[any](p, `void (window.row = document.querySelector("#services tbody tr"), document.getElementById("slots").scrollLeft = 60,
+	eval[any](p, `void (document.styleSheets[0].insertRule("#slots { width: 12rem }"), window.row = document.querySelector("#services tbody tr"), document.getElementById("slots").scrollLeft = 60,
 		getSelection().selectAllChildren(document.querySelector("#services tbody td")), window.marked = getSelection().toString(), `+remember+`)`)
 	p.eventually("the page is not refreshed", refreshed)
 	require.True(t, eval[bool](p, `row.isConnected && marked !== "" && getSelection().toString() === marked`), "the mark stays")

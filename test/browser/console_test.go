@@ -33,7 +33,7 @@ func pages(t *testing.T, s *stack) map[string]string {
 		"/deadletter?id=" + s.firstLetter(t): "Died",
 		"/operations":                        "cancel-many",
 		"/operation?id=1":                    "Cancelled",
-		"/cluster":                           "Claimed up to",
+		"/cluster":                           "Intake and reports",
 		"/audit":                             "shop.paused",
 	}
 }
