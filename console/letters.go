@@ -176,22 +176,31 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	const asked = "asked" // when the question was shown: nobody has agreed to letters of later deaths
-	if confirmed(r) {
-		if at := whole(r, asked); at > 0 && (filter.Until == api.Instant{} || at < filter.Until.Millis()) {
-			filter.Until = api.At(at)
-		}
-		return c.begin(r, "/deadletters/"+do, struct {
-			api.LetterFilter
-			All bool `json:"all,omitempty"`
-		}{filter.LetterFilter, filter.all()})
+	count := func(f letterFilter) (n api.Count, number string, err error) {
+		err = c.inside.get(r.Context(), "/deadletters/count", f.query(), &n)
+		return n, toType(n.Count, n.Cursor != "", do == "purge"), err
 	}
-	var n api.Count
-	if err := c.inside.get(r.Context(), "/deadletters/count", filter.query(), &n); err != nil {
+	if confirmed(r) {
+		agreed := filter
+		if at := whole(r, asked); at > 0 && (filter.Until == api.Instant{} || at < filter.Until.Millis()) {
+			agreed.Until = api.At(at)
+		}
+		if _, number, err := count(agreed); err != nil {
+			return view{}, err
+		} else if number == "" || typed(r) {
+			return c.begin(r, "/deadletters/"+do, struct {
+				api.LetterFilter
+				All bool `json:"all,omitempty"`
+			}{agreed.LetterFilter, agreed.all()})
+		}
+	}
+	n, number, err := count(filter)
+	if err != nil {
 		return view{}, err
 	}
 	fields := []field{{"do", do}, {asked, strconv.FormatInt(n.At, 10)}}
 	return view{page: "confirm", title: what, data: confirmation{What: what, Name: filter.String(), Path: "/deadletters", Back: filter.page(),
-		Danger: do == "purge", Fields: append(fields, filter.Fields()...), Detail: orMore(n.Count, n.Cursor) + " dead letters now."}}, nil
+		Danger: do == "purge", Fields: append(fields, filter.Fields()...), Detail: orMore(n.Count, n.Cursor) + " dead letters now.", Many: number, Mistyped: confirmed(r)}}, nil
 }
 
 // orMore is a count that may have had no time for all.

@@ -68,12 +68,13 @@ type shown struct {
 
 type section struct {
 	Path, Name string
+	Key        string // goes there after g
 	Here       bool
 }
 
 var sections = []section{
-	{Path: "/", Name: "Overview"}, {Path: "/find", Name: "Find"}, {Path: "/targets", Name: "Targets"}, {Path: "/timers", Name: "Timers"},
-	{Path: "/deadletters", Name: "Dead letters"}, {Path: "/operations", Name: "Operations"}, {Path: "/cluster", Name: "Cluster"}, {Path: "/audit", Name: "Audit"},
+	{Path: "/", Name: "Overview", Key: "o"}, {Path: "/find", Name: "Find", Key: "f"}, {Path: "/targets", Name: "Targets", Key: "t"}, {Path: "/timers", Name: "Timers", Key: "i"},
+	{Path: "/deadletters", Name: "Dead letters", Key: "d"}, {Path: "/operations", Name: "Operations", Key: "p"}, {Path: "/cluster", Name: "Cluster", Key: "c"}, {Path: "/audit", Name: "Audit", Key: "a"},
 }
 
 // ages are of the pages that can become old. A walk through many tasks is not repeated by itself.

@@ -329,16 +329,19 @@ func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
 		return view{}, err
 	}
 	path, back := timerAPI(f.Topic, f.ID)+"/backfill", timerPath(f.Topic, f.ID)
-	if confirmed(r) {
-		return c.begin(r, path, api.Backfill{From: from, To: to})
-	}
+	until := to
 	if to == (api.Instant{}) { // nobody has agreed to later runs
-		to = api.At(time.Now().UnixMilli())
+		until = api.At(time.Now().UnixMilli())
 	}
 	var done api.Backfilled
-	if _, err := c.inside.call(r.Context(), http.MethodPost, path, api.Backfill{From: from, To: to, DryRun: true}, &done); err != nil {
+	if _, err := c.inside.call(r.Context(), http.MethodPost, path, api.Backfill{From: from, To: until, DryRun: true}, &done); err != nil {
 		return view{}, err
 	}
+	number := toType(int64(done.Made), done.Next > 0, false)
+	if confirmed(r) && (number == "" || typed(r)) {
+		return c.begin(r, path, api.Backfill{From: from, To: to})
+	}
+	to = until
 	n := func(what string, n int) string { return what + " " + digits(int64(n)) }
 	text := n("Would make", done.Made) + " · " + n("were there", done.Existing) + " · " + n("still to come", done.Coming) + " · " + n("forgotten", done.Forgotten)
 	if done.BeforeSet > 0 {
@@ -347,7 +350,7 @@ func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
 	if done.Next > 0 {
 		text += ". The count ends at " + utc(done.Next)
 	}
-	return view{page: "confirm", title: timerActions["backfill"], data: confirmation{What: timerActions["backfill"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: text + ".",
+	return view{page: "confirm", title: timerActions["backfill"], data: confirmation{What: timerActions["backfill"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: text + ".", Many: number, Mistyped: confirmed(r),
 		Fields: []field{{"do", "backfill"}, {"topic", f.Topic}, {"id", f.ID}, {"from", written(from)}, {"to", written(to)}}}}, nil
 }
 

@@ -133,6 +133,16 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		p.sees(text)
 		p.accessible(path)
 	}
+	for _, d := range [][2]string{{"/deadletters", "#purge"}, {taskPage("shop."+long, long), "#cancel"}, {"/timers", "?"}} {
+		p.open(d[0])
+		if d[1] == "?" {
+			p.press("?")
+		} else {
+			p.click(d[1])
+		}
+		p.eventually("no dialog", `!!document.querySelector("dialog[open]")`)
+		p.accessible("dialog of " + d[1])
+	}
 }
 
 // What axe-core finds fails a test: here it must find something.

@@ -273,6 +273,9 @@ func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
 	require.Equal(t, 5, s.letters(t, "shop.dead"), "who goes back changes nothing")
 	p.click("#purge")
 	p.seesIn("#question", "Delete for good")
+	p.click("#confirm")
+	require.True(t, eval[bool](p, `document.querySelector("#typed:invalid") === document.activeElement`), "the number is asked for")
+	p.press("5")
 	eval[any](p, `void setTimeout(() => { for (const n of [1, 2]) document.querySelector("#confirm").click() })`)
 	p.seesIn("#result", "Deleted 5")
 	var begun struct{ Operations []struct{ ID int } }
@@ -337,34 +340,86 @@ func TestOperationsAreShownAndStopped(t *testing.T) {
 	p.seesIn("#operation .state", "stopped")
 }
 
-// Without a mouse: everything can be reached with Tab, and what has the focus can be seen.
+// Without a mouse: everything can be reached with keys, and what has the focus can be seen.
 func TestKeyboard(t *testing.T) {
 	s := startStack(t)
 	s.schedule(t, "shop.orders", "order-1", nil)
 	s.schedule(t, "shop.returns", "order-1", nil) // a single task would be shown at once
+	s.dead(t, "shop.dead", 2)
 	p := newTab(t, s.base, "")
+	focus := func(id string) {
+		t.Helper()
+		p.eventually(id+" has no focus", `document.activeElement?.id === "`+id+`"`)
+	}
 	p.open("/find")
-	p.eventually("the token is asked for", `document.activeElement?.id === "token"`)
+	focus("token")
 	p.press(tokens["operate"], kb.Enter)
-	p.eventually("the page that was asked for comes after the sign-in", `document.activeElement?.id === "q"`)
-	p.press("order-1", kb.Enter)
-	p.sees("order-1")
-	p.tabTo(`document.activeElement?.textContent === "order-1"`)
+	focus("q")
+	p.press("order-1", "?", "g", "t", kb.Backspace, kb.Backspace, kb.Backspace, kb.Enter) // text is no key
+	p.sees("With this id")
+	p.eventually("the list is shown", `location.search.includes("q=order-1") && document.activeElement.id === "q"`)
+	p.press(kb.Escape, "j", "j", "k", "x")
+	require.Equal(t, "order-1", eval[string](p, `document.activeElement.textContent`))
+	require.Equal(t, 1, eval[int](p, `document.querySelectorAll("tr:has(:focus) input:checked").length`))
 	require.NotEqual(t, "none 0px", eval[string](p, `(() => { const s = getComputedStyle(document.activeElement); return s.outlineStyle + " " + s.outlineWidth })()`), "the focus is visible")
 	p.press(kb.Enter)
 	p.sees("History")
 	p.press(kb.Tab)
 	p.eventually("the first stop leads past the navigation", `document.activeElement?.className === "skip"`)
 	p.press("/")
-	p.eventually("the key for the search", `document.activeElement?.id === "seek"`)
+	focus("seek")
+
 	p.tabTo(`document.activeElement?.id === "cancel"`)
 	p.press(kb.Enter)
-	p.eventually("the question has the focus", `document.activeElement?.id === "confirm"`)
+	focus("confirm")
+	p.sees("Cancel this task", "Keep it")
+	p.press(kb.Escape)
+	focus("cancel") // it comes back
+	p.press(kb.Enter)
+	focus("confirm")
+	p.press("g", "t") // not under a dialog
 	p.press(kb.Enter)
 	p.seesIn("#outcome", "cancelled")
+
+	p.press("?")
+	p.seesIn("#keys", "Dead letters")
+	p.press(kb.Escape)
+	p.eventually("the list stays", `!document.querySelector("dialog[open]")`)
+	p.press("g", "t")
+	p.sees("Change a target")
+	p.tabTo(`document.activeElement?.id === "topic"`)
+	p.press("shop.orders")
+	p.tabTo(`document.activeElement?.id === "pause"`)
+	p.press(kb.Enter)
+	focus("confirm")
+	p.press(kb.Enter)
+	p.seesIn("#targets", "paused")
+
+	p.press("g", "d")
+	p.sees("By reason")
+	p.press("j", "j", kb.Enter) // past the group
+	p.sees("Died")
+	p.tabTo(`document.activeElement?.id === "replay"`)
+	p.press(kb.Enter)
+	focus("confirm")
+	p.press(kb.Enter)
+	p.sees("Replayed 1")
+
 	p.tabTo(`document.activeElement?.id === "sign-out"`)
 	p.press(kb.Enter)
-	p.eventually("the token is asked for again", `document.activeElement?.id === "token"`)
+	focus("token")
+}
+
+// A mistake is said over the form, which stays as it was typed.
+func TestAMistakeKeepsWhatWasTyped(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "422 (Unprocessable Entity)")
+	p.signIn(tokens["operate"])
+	p.open("/targets")
+	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "shop.mail"), chromedp.SendKeys(chromedp.CSS("#rate"), "many"+kb.Enter))
+	p.seesIn("dialog[open]", "is no number")
+	p.click("#back")
+	require.Equal(t, "shop.mail many", eval[string](p, `document.getElementById("topic").value + " " + document.getElementById("rate").value`))
 }
 
 // The pages refresh themselves, and are whole without a script.
