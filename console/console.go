@@ -41,6 +41,8 @@ func Mount(mux *http.ServeMux, version string) {
 		"GET /timer":        c.timer,
 		"POST /timer":       c.changeTimer,
 		"POST /preview":     c.preview,
+		"POST /when":        c.when,
+		"POST /zone":        c.chooseZone,
 		"GET /deadletters":  c.letters,
 		"GET /deadletter":   c.letter,
 		"POST /deadletter":  c.editLetter,

@@ -613,7 +613,7 @@ func TestPauseAndResume(t *testing.T) {
 	form.Set("until", "2999-12-24T09:00")
 	_, text = b.get("/targets?" + url.Values{"do": {"pause"}, "topic": {"orders"}, "until": form["until"]}.Encode())
 	require.Contains(t, text, `<td>paused</td><td><strong>paused until 2999-12-24 09:00:00.000 UTC</strong>`)
-	require.Contains(t, text, `name="until" value="2999-12-24T09:00"`)
+	require.Contains(t, text, `name="until" value="2999-12-24T09:00:00Z"`)
 	resp, text = b.post("/targets", form)
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
 	_, text = b.get("/targets")

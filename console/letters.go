@@ -41,22 +41,6 @@ func readFilter(r *http.Request) (f letterFilter, err error) {
 	return f, err
 }
 
-// instant reads a field: a time as parseWhen does, or how long ago it was.
-func instant(r *http.Request, name string) (at api.Instant, err error) {
-	text := strings.TrimSpace(r.FormValue(name))
-	if text == "" {
-		return at, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
-		return api.At(time.Now().Add(-ago).UnixMilli()), nil
-	}
-	when, err := parseWhen(name, text)
-	if err == nil {
-		err = at.UnmarshalText([]byte(when))
-	}
-	return at, err
-}
-
 // written is an instant as a form has it.
 func written(at api.Instant) string {
 	if at == (api.Instant{}) {

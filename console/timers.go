@@ -302,7 +302,7 @@ func (c *Console) runTimer(r *http.Request, f timerForm) (view, error) {
 	if !confirmed(r) {
 		conf := confirmation{What: timerActions["run"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: "It is due at once.", Fields: []field{{"do", "run"}, {"topic", f.Topic}, {"id", f.ID}}}
 		if at > 0 {
-			conf.Detail = "The run of " + utc(at) + ". " + conf.Detail
+			conf.Detail = "The run of " + clockIn(zoneOf(r), at) + ". " + conf.Detail
 			conf.Fields = append(conf.Fields, field{"at", strconv.FormatInt(at, 10)})
 		}
 		return view{page: "confirm", title: conf.What, data: conf}, nil
@@ -322,7 +322,7 @@ func (c *Console) runTimer(r *http.Request, f timerForm) (view, error) {
 func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
 	from, err := instant(r, "from")
 	if err == nil && from == (api.Instant{}) {
-		err = badForm("from", "is empty: write a time in UTC, or how long ago it was, such as 72h")
+		err = badForm("from", "is empty: write a time, or how long ago it was, such as 72h")
 	}
 	to, errTo := instant(r, "to")
 	if err := cmp.Or(err, errTo); err != nil {
@@ -348,7 +348,7 @@ func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
 		text += " · " + n("from before the timer was set", done.BeforeSet)
 	}
 	if done.Next > 0 {
-		text += ". The count ends at " + utc(done.Next)
+		text += ". The count ends at " + clockIn(zoneOf(r), done.Next)
 	}
 	return view{page: "confirm", title: timerActions["backfill"], data: confirmation{What: timerActions["backfill"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: text + ".", Many: number, Mistyped: confirmed(r),
 		Fields: []field{{"do", "backfill"}, {"topic", f.Topic}, {"id", f.ID}, {"from", written(from)}, {"to", written(to)}}}}, nil

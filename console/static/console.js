@@ -10,7 +10,8 @@ const kind = main.dataset.age; // live: it is refreshed; still: it only says its
 const asked = kind === "live" ? location.href : "/find";
 let shownAt = Date.now(), heardAt = shownAt, signedOut = false, why = "", told = "", turn = 0;
 
-const key = (node) => node.id || node.dataset?.key || "";
+// A field named id hides the id of its form.
+const key = (node) => node.getAttribute?.("id") || node.dataset?.key || "";
 
 function drop(node) {
   const next = node.nextSibling;
@@ -123,8 +124,9 @@ const keys = {
 
 document.addEventListener("keydown", (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.key === "Shift") return;
-  if (e.target.closest("input:not([type=checkbox]), select, textarea, dialog")) {
-    if (e.key === "Escape" && !e.target.closest("dialog")) e.target.blur();
+  if (document.querySelector("dialog[open]")) return;
+  if (e.target.closest("input:not([type=checkbox]), select, textarea")) {
+    if (e.key === "Escape") e.target.blur();
     return;
   }
   const link = going && document.querySelector(`nav [data-go="${CSS.escape(e.key)}"]`);
@@ -201,25 +203,37 @@ document.addEventListener("submit", (e) => {
 });
 addEventListener("pageshow", () => { sent = false; });
 
-const form = document.querySelector("form[data-preview]");
-if (form) {
-  const out = document.getElementById("preview");
+// say shows what the service makes of a text while it is typed. The question says it, too.
+function say(typed, out, path, fields) {
   let waiting = 0, asked = 0;
-  form.addEventListener("input", () => {
+  typed.addEventListener("input", () => {
     clearTimeout(waiting);
     waiting = setTimeout(async () => {
       const mine = ++asked;
-      const body = new URLSearchParams();
-      for (const name of ["topic", "id", "cron", "every", "timezone"]) body.set(name, form.elements[name]?.value ?? "");
       try {
-        const answer = await fetch("/preview", { method: "POST", body, redirect: "error" });
+        const answer = await fetch(path, { method: "POST", body: new URLSearchParams(fields()), redirect: "error" });
         const text = await answer.text();
-        if (mine !== asked || !answer.ok) return;
-        out.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
-      } catch { /* the runs are shown before the timer is set, too */ }
+        if (mine === asked && answer.ok) out.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
+      } catch { /* the next key asks again */ }
     }, 300);
   });
 }
+
+const form = document.querySelector("form[data-preview]");
+if (form) {
+  const names = ["topic", "id", "cron", "every", "timezone"];
+  say(form, document.getElementById("preview"), "/preview", () => names.map((name) => [name, form.elements[name]?.value ?? ""]));
+}
+for (const out of document.querySelectorAll("output")) {
+  const field = document.getElementById(out.htmlFor);
+  say(field, out, "/when", () => ({ time: field.value }));
+}
+
+// The browser knows the zones' names.
+const zones = document.getElementById("zones");
+document.getElementById("zone")?.addEventListener("focus", () => {
+  zones.replaceChildren(...Intl.supportedValuesOf("timeZone").map((name) => new Option(name, name)));
+}, { once: true });
 
 // A question that came with a form too large for an address would be asked for again by Back.
 const question = document.querySelector("form[data-back]");

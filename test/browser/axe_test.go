@@ -143,6 +143,12 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		p.eventually("no dialog", `!!document.querySelector("dialog[open]")`)
 		p.accessible("dialog of " + d[1])
 	}
+	p.open(taskPage("shop.orders", "order-2"))
+	for _, text := range []string{"+2h", "x"} {
+		p.do(chromedp.SendKeys(chromedp.CSS("#at"), text))
+		p.seesIn("#at-is", map[string]string{"+2h": "in ", "x": "tomorrow"}[text])
+		p.accessible("a due time " + text)
+	}
 }
 
 // What axe-core finds fails a test: here it must find something.

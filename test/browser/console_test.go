@@ -355,15 +355,18 @@ func TestKeyboard(t *testing.T) {
 	focus("token")
 	p.press(tokens["operate"], kb.Enter)
 	focus("q")
+	p.scripted()
 	p.press("order-1", "?", "g", "t", kb.Backspace, kb.Backspace, kb.Backspace, kb.Enter) // text is no key
 	p.sees("With this id")
 	p.eventually("the list is shown", `location.search.includes("q=order-1") && document.activeElement.id === "q"`)
+	p.scripted()
 	p.press(kb.Escape, "j", "j", "k", "x")
 	require.Equal(t, "order-1", eval[string](p, `document.activeElement.textContent`))
 	require.Equal(t, 1, eval[int](p, `document.querySelectorAll("tr:has(:focus) input:checked").length`))
 	require.NotEqual(t, "none 0px", eval[string](p, `(() => { const s = getComputedStyle(document.activeElement); return s.outlineStyle + " " + s.outlineWidth })()`), "the focus is visible")
 	p.press(kb.Enter)
 	p.sees("History")
+	p.scripted()
 	p.press(kb.Tab)
 	p.eventually("the first stop leads past the navigation", `document.activeElement?.className === "skip"`)
 	p.press("/")
@@ -381,12 +384,14 @@ func TestKeyboard(t *testing.T) {
 	p.press(kb.Enter)
 	p.seesIn("#outcome", "cancelled")
 
+	p.scripted()
 	p.press("?")
 	p.seesIn("#keys", "Dead letters")
 	p.press(kb.Escape)
 	p.eventually("the list stays", `!document.querySelector("dialog[open]")`)
 	p.press("g", "t")
 	p.sees("Change a target")
+	p.scripted()
 	p.tabTo(`document.activeElement?.id === "topic"`)
 	p.press("shop.orders")
 	p.tabTo(`document.activeElement?.id === "pause"`)
@@ -395,10 +400,13 @@ func TestKeyboard(t *testing.T) {
 	p.press(kb.Enter)
 	p.seesIn("#targets", "paused")
 
+	p.scripted()
 	p.press("g", "d")
 	p.sees("By reason")
+	p.scripted()
 	p.press("j", "j", kb.Enter) // past the group
 	p.sees("Died")
+	p.scripted()
 	p.tabTo(`document.activeElement?.id === "replay"`)
 	p.press(kb.Enter)
 	focus("confirm")
@@ -408,6 +416,37 @@ func TestKeyboard(t *testing.T) {
 	p.tabTo(`document.activeElement?.id === "sign-out"`)
 	p.press(kb.Enter)
 	focus("token")
+}
+
+// A page's times are in the zone that somebody chooses. A field says what it understands.
+func TestTimesAreUnderstood(t *testing.T) {
+	s := startStack(t)
+	s.schedule(t, "shop.orders", "order-1", nil)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	p.open(taskPage("shop.orders", "order-1"))
+	p.seesIn("#state", "UTC")
+	p.do(chromedp.SetValue(chromedp.CSS("#zone"), "Asia/Tokyo"))
+	p.click("footer button")
+	p.sees("Times are Asia/Tokyo")
+	p.seesIn("#state", "JST")
+	p.do(chromedp.SendKeys(chromedp.CSS("#at"), "tomorow 9:00"))
+	p.seesIn("#at-is .bad", "tomorrow 9:00")
+	eval[any](p, `void (document.getElementById("at").value = "")`)
+	p.do(chromedp.SendKeys(chromedp.CSS("#at"), "tomorrow 9:00"))
+	p.seesIn("#at-is", "09:00:00.000 JST")
+	eval[any](p, "void ("+remember+")")
+	p.eventually("the page is not refreshed", refreshed)
+	p.seesIn("#at-is", "09:00:00.000 JST")
+	p.click("#move")
+	p.seesIn("#changes", "09:00:00.000 JST")
+	p.click("#confirm")
+	p.seesIn("#outcome", "in the intake")
+	tokyo, err := time.LoadLocation("Asia/Tokyo")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return time.UnixMilli(s.due(t, "shop.orders", "order-1")).In(tokyo).Format("15:04:05.000") == "09:00:00.000"
+	}, bound, 10*time.Millisecond)
 }
 
 // A mistake is said over the form, which stays as it was typed.
