@@ -471,13 +471,60 @@ func TestRefreshAndNoScript(t *testing.T) {
 	p.seesIn("#task-state", "pending")
 	require.Less(t, s.call(t, "POST", "/tasks/cancel?wait=5s", fields{"topic": "shop.orders", "id": "order-1"}, nil), 300)
 	p.seesIn("#task-state", "cancelled")
+}
 
-	s.schedule(t, "shop.orders", "order-2", nil)
+// Without scripts each deed is possible: its question is a page.
+func TestEachDeedWithoutScripts(t *testing.T) {
+	s := startStack(t)
+	for _, id := range []string{"order-1", "order-2", "order-3", "order-4"} {
+		s.schedule(t, "shop.orders", id, fields{"tag": "campaign"})
+	}
+	s.dead(t, "shop.dead", 3)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["admin"])
 	p.withoutScripts()
+	fill := func(field, text string) { p.do(chromedp.SendKeys(chromedp.CSS(field), text)) }
+	deed := func(button, shown, text string) {
+		t.Helper()
+		p.click(button)
+		p.eventually("no page asks", `!!document.querySelector("main form[data-back]")`)
+		if eval[bool](p, `!!document.getElementById("typed")`) {
+			fill("#typed", eval[string](p, `document.querySelector("[name=shown]").value`))
+		}
+		p.click("#confirm")
+		p.seesIn(shown, text)
+	}
+	p.open(taskPage("shop.orders", "order-1"))
+	deed("#cancel", "#outcome", "cancelled")
 	p.open(taskPage("shop.orders", "order-2"))
-	p.click("#cancel")
-	p.click("#confirm")
-	p.seesIn("#outcome", "cancelled")
+	fill("#at", "+2h")
+	deed("#move", "#outcome", "in the intake")
+	p.open(taskPage("shop.orders", "order-3"))
+	deed("#fire", "#outcome", "fired")
+	p.open("/find?topic=shop.orders")
+	p.click(`input[aria-label="order-4"]`)
+	deed("#cancel-ticked", "#outcome", "cancelled")
+	p.open("/find?tag=campaign")
+	deed("#cancel-many", "#result", "Cancelled 1")
+	p.open("/targets")
+	fill("#topic", "shop.orders")
+	fill("#until", "+1d")
+	deed("#pause", "#targets", "paused until in 23 h")
+	deed("#targets button[value=resume]", "#outcome", "resumed")
+	p.open("/timers")
+	fill("form[data-preview] input[name=topic]", "shop.reports")
+	fill("form[data-preview] input[name=id]", "nightly")
+	fill("#every", "1h")
+	deed("#set", "#outcome", "timer_set")
+	deed("#run", "#outcome", "Made")
+	deed("#delete", "#outcome", "timer_deleted")
+	p.open("/deadletters?task_id=dead-0")
+	deed("#replay", "#result", "Replayed 1")
+	p.open("/deadletters?topic=shop.dead")
+	deed("#purge", "#result", "Deleted")
+	p.do(chromedp.SetValue(chromedp.CSS("#zone"), "Asia/Tokyo"))
+	p.click("footer button")
+	p.sees("Times are Asia/Tokyo")
 }
 
 // A token of one topic sees and changes its own tasks only.
