@@ -249,7 +249,7 @@ func unchanged(s *api.Settings, c *deadletter.Content) map[string]any {
 }
 
 func badForm(field, problem string) error {
-	return &Problem{Status: http.StatusUnprocessableEntity, Title: "The form cannot be used", Detail: field + " " + problem}
+	return &Problem{Status: http.StatusUnprocessableEntity, Title: "The form cannot be used", Detail: field + " " + problem, Field: field}
 }
 
 // content is the shown part of key, value and headers.

@@ -154,13 +154,24 @@ dialog.addEventListener("click", (e) => {
   dialog.close();
 });
 
-async function ask(url, body, otherwise) {
+// blame says a mistake at its field, which stays as it was typed, and tells whether the form has that field.
+function blame(fields, problem) {
+  const field = fields?.namedItem(problem?.dataset.field ?? "");
+  if (!field?.willValidate) return false;
+  field.setCustomValidity("This " + problem.textContent.slice(problem.dataset.field.length + 1));
+  field.reportValidity();
+  for (const change of ["input", "click"]) field.form.addEventListener(change, () => field.setCustomValidity(""), { once: true });
+  return true;
+}
+
+async function ask(url, body, otherwise, fields) {
   let fresh = null;
   try {
     const answer = await fetch(url, { method: body ? "POST" : "GET", body, headers: { Accept: "text/html" }, redirect: "manual" });
     fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main:has(form[data-back], #problem)");
   } catch { /* the browser says why */ }
   if (!fresh) return otherwise();
+  if (blame(fields, fresh.querySelector("#problem"))) return;
   const title = document.createElement("h2"), old = fresh.querySelector("h1");
   title.textContent = old.textContent;
   old.replaceWith(title);
@@ -193,7 +204,7 @@ document.addEventListener("submit", (e) => {
     ask(url, post ? fields : null, () => {
       plain = target;
       target.requestSubmit(submitter);
-    });
+    }, target.elements);
     return;
   }
   plain = null;

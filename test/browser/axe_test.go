@@ -133,6 +133,15 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		p.sees(text)
 		p.accessible(path)
 	}
+	for _, role := range []string{"read", "shop"} {
+		p := newTab(t, s.base, "Failed to load resource")
+		p.signIn(tokens[role])
+		for path := range pages(t, s) {
+			p.open(path)
+			p.sees("Sign out")
+			p.accessible(role + " " + path)
+		}
+	}
 	for _, d := range [][2]string{{"/deadletters", "#purge"}, {taskPage("shop."+long, long), "#cancel"}, {"/timers", "?"}} {
 		p.open(d[0])
 		if d[1] == "?" {

@@ -227,7 +227,7 @@ func TestTargetsAreSteered(t *testing.T) {
 	p.seesIn("#targets", "open")
 	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "shop.mail"), chromedp.SendKeys(chromedp.CSS("#max-in-flight"), "1.5"))
 	p.click("#limit")
-	p.sees("max_in_flight", "is no whole number")
+	p.eventually("the field says nothing", `document.querySelector("#max-in-flight:invalid")?.validationMessage === "This is no whole number"`)
 }
 
 func TestTimersAreSet(t *testing.T) {
@@ -449,16 +449,24 @@ func TestTimesAreUnderstood(t *testing.T) {
 	}, bound, 10*time.Millisecond)
 }
 
-// A mistake is said over the form, which stays as it was typed.
+// A mistake is said at its field, or over the form. Both stay as they were typed.
 func TestAMistakeKeepsWhatWasTyped(t *testing.T) {
 	s := startStack(t)
 	p := newTab(t, s.base, "422 (Unprocessable Entity)")
 	p.signIn(tokens["operate"])
 	p.open("/targets")
-	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "shop.mail"), chromedp.SendKeys(chromedp.CSS("#rate"), "many"+kb.Enter))
-	p.seesIn("dialog[open]", "is no number")
+	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "shop.mail"))
+	p.click("#limit")
+	p.seesIn("dialog[open]", "both empty")
 	p.click("#back")
-	require.Equal(t, "shop.mail many", eval[string](p, `document.getElementById("topic").value + " " + document.getElementById("rate").value`))
+	p.do(chromedp.SendKeys(chromedp.CSS("#rate"), "many"+kb.Enter))
+	p.eventually("the field says nothing", `document.querySelector("#rate:invalid")?.validationMessage.startsWith("This is no number")`)
+	require.Equal(t, "shop.mail rate many", eval[string](p, `[document.getElementById("topic").value, document.activeElement.id, document.activeElement.value].join(" ")`))
+	p.press(kb.Backspace, kb.Backspace, kb.Backspace, kb.Backspace, "2", kb.Enter)
+	p.seesIn("dialog[open] #changes", "2")
+	p.press(kb.Escape)
+	p.eventually("the question stays", `!document.querySelector("dialog[open]")`)
+	require.Equal(t, "2", eval[string](p, `document.getElementById("rate").value`))
 }
 
 // The pages refresh themselves, and are whole without a script.
