@@ -145,7 +145,7 @@ for (const all of document.querySelectorAll("th input")) {
   });
 }
 
-// What a deed asks comes as a dialog over its page. An answer that asks nothing is a page of its own.
+// The question of a deed comes as a dialog over its page. An answer without one is a page.
 const dialog = document.createElement("dialog");
 document.body.append(dialog);
 dialog.addEventListener("click", (e) => {
@@ -154,7 +154,7 @@ dialog.addEventListener("click", (e) => {
   dialog.close();
 });
 
-// blame says a mistake at its field, which stays as it was typed, and tells whether the form has that field.
+// blame says a mistake at its field, which stays as it was typed. Without such a field: false.
 function blame(fields, problem) {
   const field = fields?.namedItem(problem?.dataset.field ?? "");
   if (!field?.willValidate) return false;
@@ -180,6 +180,7 @@ async function ask(url, body, otherwise, fields) {
     fresh.append(close);
   }
   dialog.setAttribute("aria-label", title.textContent);
+  dialog.setAttribute("aria-describedby", "question");
   dialog.replaceChildren(...fresh.childNodes);
   if (!dialog.open) dialog.showModal();
   dialog.querySelector("[autofocus]").focus();
@@ -212,7 +213,10 @@ document.addEventListener("submit", (e) => {
   if (sent) e.preventDefault();
   sent = true;
 });
-addEventListener("pageshow", () => { sent = false; });
+addEventListener("pageshow", () => {
+  sent = false;
+  dialog.close();
+});
 
 // say shows what the service makes of a text while it is typed. The question says it, too.
 function say(typed, out, path, fields) {
@@ -243,7 +247,7 @@ for (const out of document.querySelectorAll("output")) {
 // The browser knows the zones' names.
 const zones = document.getElementById("zones");
 document.getElementById("zone")?.addEventListener("focus", () => {
-  zones.replaceChildren(...Intl.supportedValuesOf("timeZone").map((name) => new Option(name, name)));
+  zones.replaceChildren(...(Intl.supportedValuesOf?.("timeZone") ?? []).map((name) => new Option(name, name)));
 }, { once: true });
 
 // A question that came with a form too large for an address would be asked for again by Back.

@@ -160,7 +160,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	}
 }
 
-// What axe-core finds fails a test: here it must find something.
+// Findings of axe-core fail a test: here it must have some.
 func TestFindingsAreSeen(t *testing.T) {
 	needAxe(t)
 	s := startStack(t)
