@@ -148,11 +148,11 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 		return view{}, badForm("ids", "are empty: tick the letters that are meant")
 	}
 	do := r.FormValue("do")
-	what, role := "Replay", access.Operate
+	what, keep, role := "Replay", "", access.Operate
 	switch do {
 	case "replay":
 	case "purge":
-		what, role = "Delete for good", access.Admin
+		what, keep, role = "Delete for good", "Keep them", access.Admin
 	default:
 		return view{}, badForm("do", "is none of replay and purge")
 	}
@@ -183,7 +183,7 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	fields := []field{{"do", do}, {asked, strconv.FormatInt(n.At, 10)}}
-	return view{page: "confirm", title: what, data: confirmation{What: what, Name: filter.String(), Path: "/deadletters", Back: filter.page(),
+	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: keep, Name: filter.String(), Path: "/deadletters", Back: filter.page(),
 		Danger: do == "purge", Fields: append(fields, filter.Fields()...), Detail: orMore(n.Count, n.Cursor) + " dead letters now.", Many: number, Mistyped: confirmed(r)}}, nil
 }
 

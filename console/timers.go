@@ -283,6 +283,9 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	back, path := timerPath(f.Topic, f.ID), timerAPI(f.Topic, f.ID)
 	if !confirmed(r) {
 		conf := confirmation{What: what, Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Danger: do == "delete", Fields: []field{{"do", do}, {"topic", f.Topic}, {"id", f.ID}}}
+		if do == "delete" {
+			conf.Keep = "Keep it"
+		}
 		return view{page: "confirm", title: what, data: conf}, nil
 	}
 	method := http.MethodPost
