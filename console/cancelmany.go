@@ -68,15 +68,17 @@ func (c *Console) cancelMany(r *http.Request) (view, error) {
 	if filter.CancelMany == (api.CancelMany{}) {
 		return view{}, badForm("topic, tag, id, from and to", "are empty: name the tasks that are meant")
 	}
-	if confirmed(r) {
-		return c.begin(r, "/tasks/cancel-many", filter.CancelMany)
-	}
 	var done api.CancelledMany
-	filter.DryRun = true
-	if _, err := c.inside.call(r.Context(), http.MethodPost, "/tasks/cancel-many", filter.CancelMany, &done); err != nil {
+	dry := filter.CancelMany
+	dry.DryRun = true
+	if _, err := c.inside.call(r.Context(), http.MethodPost, "/tasks/cancel-many", dry, &done); err != nil {
 		return view{}, err
+	}
+	number := toType(done.Matched, done.Cursor != "", false)
+	if confirmed(r) && (number == "" || typed(r)) {
+		return c.begin(r, "/tasks/cancel-many", filter.CancelMany)
 	}
 	const what = "Cancel these tasks"
 	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: "Keep them", Name: filter.String(), Path: "/find", Back: filter.page(), Danger: true,
-		Fields: append([]field{{"do", "cancel"}}, filter.fields()...), Detail: orMore(done.Matched, done.Cursor) + " tasks now."}}, nil
+		Fields: append([]field{{"do", "cancel"}}, filter.fields()...), Detail: orMore(done.Matched, done.Cursor) + " tasks now.", Many: number, Mistyped: confirmed(r)}}, nil
 }

@@ -3,8 +3,8 @@
 // caller's own role and topics, so that nothing is decided twice.
 //
 // The pages are whole without scripts. The one script says how old a page is, refreshes live pages
-// in place, and shows the runs of a timer during typing. Nothing is loaded from elsewhere, and the
-// pages' policy (Content-Security-Policy) forbids it.
+// in place, asks in dialogs, has keys, and shows what is understood during typing. Nothing is
+// loaded from elsewhere, and the pages' policy (Content-Security-Policy) forbids it.
 package console
 
 import (
@@ -41,6 +41,8 @@ func Mount(mux *http.ServeMux, version string) {
 		"GET /timer":        c.timer,
 		"POST /timer":       c.changeTimer,
 		"POST /preview":     c.preview,
+		"POST /when":        c.when,
+		"POST /zone":        c.chooseZone,
 		"GET /deadletters":  c.letters,
 		"GET /deadletter":   c.letter,
 		"POST /deadletter":  c.editLetter,

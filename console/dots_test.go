@@ -66,7 +66,7 @@ func TestTheLastRunsAreDots(t *testing.T) {
 	} {
 		require.Contains(t, dots, part)
 	}
-	require.Contains(t, text, `<tr id="run-1795950000000"><td><time`, "no link to a task that was never made")
+	require.Contains(t, text, `<tr id="run-1795950000000"><td data-th="Run"><time`, "no link to a task that was never made")
 	require.Contains(t, text, `<span class="held">◌</span> held`, "the key")
 	runs = nil
 	require.NotContains(t, page(), `id="dots"`)

@@ -27,6 +27,7 @@ type Problem struct {
 		Location string `json:"location"`
 		Message  string `json:"message"`
 	} `json:"errors"`
+	Field string `json:"-"` // of the form, that the detail begins with
 }
 
 // Error is the problem in one line.

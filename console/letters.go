@@ -41,22 +41,6 @@ func readFilter(r *http.Request) (f letterFilter, err error) {
 	return f, err
 }
 
-// instant reads a field: a time as parseWhen does, or how long ago it was.
-func instant(r *http.Request, name string) (at api.Instant, err error) {
-	text := strings.TrimSpace(r.FormValue(name))
-	if text == "" {
-		return at, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
-		return api.At(time.Now().Add(-ago).UnixMilli()), nil
-	}
-	when, err := parseWhen(name, text)
-	if err == nil {
-		err = at.UnmarshalText([]byte(when))
-	}
-	return at, err
-}
-
 // written is an instant as a form has it.
 func written(at api.Instant) string {
 	if at == (api.Instant{}) {
@@ -164,11 +148,11 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 		return view{}, badForm("ids", "are empty: tick the letters that are meant")
 	}
 	do := r.FormValue("do")
-	what, role := "Replay", access.Operate
+	what, keep, role := "Replay", "", access.Operate
 	switch do {
 	case "replay":
 	case "purge":
-		what, role = "Delete for good", access.Admin
+		what, keep, role = "Delete for good", "Keep them", access.Admin
 	default:
 		return view{}, badForm("do", "is none of replay and purge")
 	}
@@ -176,22 +160,31 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	const asked = "asked" // when the question was shown: nobody has agreed to letters of later deaths
-	if confirmed(r) {
-		if at := whole(r, asked); at > 0 && (filter.Until == api.Instant{} || at < filter.Until.Millis()) {
-			filter.Until = api.At(at)
-		}
-		return c.begin(r, "/deadletters/"+do, struct {
-			api.LetterFilter
-			All bool `json:"all,omitempty"`
-		}{filter.LetterFilter, filter.all()})
+	count := func(f letterFilter) (n api.Count, number string, err error) {
+		err = c.inside.get(r.Context(), "/deadletters/count", f.query(), &n)
+		return n, toType(n.Count, n.Cursor != "", do == "purge"), err
 	}
-	var n api.Count
-	if err := c.inside.get(r.Context(), "/deadletters/count", filter.query(), &n); err != nil {
+	if confirmed(r) {
+		agreed := filter
+		if at := whole(r, asked); at > 0 && (filter.Until == api.Instant{} || at < filter.Until.Millis()) {
+			agreed.Until = api.At(at)
+		}
+		if _, number, err := count(agreed); err != nil {
+			return view{}, err
+		} else if number == "" || typed(r) {
+			return c.begin(r, "/deadletters/"+do, struct {
+				api.LetterFilter
+				All bool `json:"all,omitempty"`
+			}{agreed.LetterFilter, agreed.all()})
+		}
+	}
+	n, number, err := count(filter)
+	if err != nil {
 		return view{}, err
 	}
 	fields := []field{{"do", do}, {asked, strconv.FormatInt(n.At, 10)}}
-	return view{page: "confirm", title: what, data: confirmation{What: what, Name: filter.String(), Path: "/deadletters", Back: filter.page(),
-		Danger: do == "purge", Fields: append(fields, filter.Fields()...), Detail: orMore(n.Count, n.Cursor) + " dead letters now."}}, nil
+	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: keep, Name: filter.String(), Path: "/deadletters", Back: filter.page(),
+		Danger: do == "purge", Fields: append(fields, filter.Fields()...), Detail: orMore(n.Count, n.Cursor) + " dead letters now.", Many: number, Mistyped: confirmed(r)}}, nil
 }
 
 // orMore is a count that may have had no time for all.

@@ -58,7 +58,7 @@ func TestWhenATaskIsMoved(t *testing.T) {
 		"2030-01-01T00:00": "2030-01-01T00:00:00Z", "2030-01-01T00:00:07.25": "2030-01-01T00:00:07.25Z", "2030-01-01T02:00:00+02:00": "2030-01-01T00:00:00Z",
 		"1893456000000": "2030-01-01T00:00:00Z", "1970-01-02T00:00": "1970-01-02T00:00:00Z",
 	} {
-		at, err := parseWhen("at", text)
+		at, err := parseWhen(time.UTC, "at", text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, at, text)
 	}
@@ -66,7 +66,7 @@ func TestWhenATaskIsMoved(t *testing.T) {
 		"": "is empty", "soon": "is neither RFC 3339", "2027-02-29T08:00": "has the day 29, and February 2027 has 28 days", "2026-12-31T24:00": "has the hour 24",
 		"2016-12-31T23:59:60Z": "has a leap second", "1893456000": "is below 100000000000, so it is Unix seconds by mistake", "2030-1-1T8:00": "is neither", "2030-01-01T00:00:00,5Z": "is neither",
 	} {
-		_, err := parseWhen("at", text)
+		_, err := parseWhen(time.UTC, "at", text)
 		require.ErrorContains(t, err, "at "+want, text)
 	}
 }

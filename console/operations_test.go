@@ -45,7 +45,7 @@ func TestABulkFormBeginsAnOperation(t *testing.T) {
 	b := w.as("admin")
 	_, text := b.get("/operations")
 	require.Contains(t, text, `id="none">None.`)
-	resp, text := b.post("/deadletters", url.Values{"do": {"purge"}, "topic": {"orders"}, "confirmed": {"yes"}})
+	resp, text := b.post("/deadletters", url.Values{"do": {"purge"}, "topic": {"orders"}, "confirmed": {"yes"}, "shown": {"7"}, "typed": {" 7"}})
 	require.Equal(t, http.StatusSeeOther, resp.StatusCode, text)
 	page := resp.Header.Get("Location")
 	require.Equal(t, "/operation?id=1", page)
@@ -57,7 +57,7 @@ func TestABulkFormBeginsAnOperation(t *testing.T) {
 	require.Contains(t, text, `data-age="live"`)
 	_, text = b.get("/operations")
 	require.Contains(t, text, `<tr data-key="1">`)
-	require.Contains(t, text, `<a href="/operations" aria-current="page">`)
+	require.Contains(t, text, `<a href="/operations" aria-current="page"`)
 	require.Equal(t, 1, strings.Count(text, `value="stop"`))
 	_, text = w.as("operate").get("/operations")
 	require.NotContains(t, text, `value="stop"`, "who may not purge does not stop it")
@@ -85,7 +85,7 @@ func TestAQuestionIsAboutTheLettersThatItCounts(t *testing.T) {
 	require.Contains(t, text, "3 dead letters now.")
 	asked := regexp.MustCompile(`name="asked" value="(\d+)"`).FindStringSubmatch(text)
 	require.Len(t, asked, 2, text)
-	resp, _ = b.post("/deadletters", url.Values{"do": {"purge"}, "topic": {"orders"}, "confirmed": {"yes"}, "asked": {asked[1]}})
+	resp, _ = b.post("/deadletters", url.Values{"do": {"purge"}, "topic": {"orders"}, "confirmed": {"yes"}, "asked": {asked[1]}, "shown": {"3"}, "typed": {"3"}})
 	o, err := w.fleet.Operation(t.Context(), 1)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"topic":"orders","until":"`+asked[1]+`"}`, string(o.Request))
@@ -94,12 +94,35 @@ func TestAQuestionIsAboutTheLettersThatItCounts(t *testing.T) {
 	require.Equal(t, "5 or more", orMore(5, "x"))
 }
 
+// Deletes, and changes of many, need their number typed. The service itself sees to it.
+func TestTheNumberOfManyIsTyped(t *testing.T) {
+	w := newWorld(t, true)
+	w.rejected(2)
+	b := w.as("admin")
+	purge := url.Values{"do": {"purge"}, "topic": {"orders"}, "confirmed": {"yes"}}
+	for _, wrong := range [][2]string{{"", ""}, {"2", ""}, {"2", "3"}, {"", "2"}} {
+		purge["shown"], purge["typed"] = wrong[:1], wrong[1:]
+		resp, text := b.post("/deadletters", purge)
+		require.Equal(t, http.StatusOK, resp.StatusCode, wrong)
+		require.Contains(t, text, `id="mistyped"`, wrong)
+		require.Contains(t, text, `name="shown" value="2"`)
+	}
+	_, text := b.get("/operations")
+	require.Contains(t, text, `id="none"`, "nothing was begun")
+	_, text = b.get("/deadletters?do=replay&kind=dead")
+	require.NotContains(t, text, `name="typed"`, "of few it is not asked for")
+	for want, number := range map[string]string{"1001": toType(1001, false, false), "": toType(1000, false, false), "5": toType(5, true, false), "1": toType(1, false, true)} {
+		require.Equal(t, want, number)
+	}
+	require.Empty(t, toType(0, false, true))
+}
+
 // Who stops one needs no script, and hears that it has ended where it has.
 func TestAnOperationIsStopped(t *testing.T) {
 	w := newWorld(t, true)
 	w.rejected(1)
 	b := w.as("admin")
-	resp, _ := b.post("/deadletters", url.Values{"do": {"purge"}, "kind": {"rejected"}, "confirmed": {"yes"}})
+	resp, _ := b.post("/deadletters", url.Values{"do": {"purge"}, "kind": {"rejected"}, "confirmed": {"yes"}, "shown": {"1"}, "typed": {"1"}})
 	page, form := resp.Header.Get("Location"), url.Values{"do": {"stop"}, "id": {"1"}}
 	for role, status := range map[string]int{"read": http.StatusForbidden, "operate": http.StatusForbidden} {
 		resp, text := w.as(role).post("/operations", form)

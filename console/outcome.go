@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/notyet/notyet/api"
@@ -84,10 +85,30 @@ type confirmation struct {
 	Wrong   string  // for which it should perhaps not be done
 	Meant   []field // the names of other things, and where each is asked about
 	Changes []replaced
+
+	Many     string // the number to be typed; "": none
+	Mistyped bool
 }
 
 // replaced is a setting that a change is about. With equal values it stays.
 type replaced struct{ What, Was, Becomes string }
+
+// mostUntyped is how many tasks or letters are changed without their number being typed.
+const mostUntyped = 1000
+
+// toType returns the number that is to be typed. "": none, because few are changed.
+func toType(n int64, partly, always bool) string {
+	if n > mostUntyped || partly || always && n > 0 {
+		return strconv.FormatInt(n, 10)
+	}
+	return ""
+}
+
+// typed tells whether a form has the number that its question showed.
+func typed(r *http.Request) bool {
+	shown := r.PostFormValue("shown")
+	return shown != "" && strings.TrimSpace(r.PostFormValue("typed")) == shown
+}
 
 // confirmed tells whether the form of a confirmation was sent. An address alone confirms nothing.
 func confirmed(r *http.Request) bool {

@@ -22,10 +22,10 @@ import (
 var sources embed.FS
 
 // pages are the templates by name, each with the layout.
-var pages = parsePages()
+var pages = parsePages(time.UTC)
 
-func parsePages() map[string]*template.Template {
-	layout := template.Must(template.New("layout.html").Funcs(funcs).ParseFS(sources, "pages/layout.html"))
+func parsePages(zone *time.Location) map[string]*template.Template {
+	layout := template.Must(template.New("layout.html").Funcs(funcs).Funcs(template.FuncMap{"clock": func(ms int64) string { return clockIn(zone, ms) }}).ParseFS(sources, "pages/layout.html"))
 	files, err := fs.Glob(sources, "pages/*.html")
 	if err != nil {
 		panic(err) // the pattern is ours
@@ -45,9 +45,10 @@ type view struct {
 	to    string // redirect there instead
 	// outcome is shown by the page at to. nil: nothing is to be said.
 	outcome *outcome
-	bare    bool  // only the content, for the script
-	missing []int // databases that do not answer
-	still   bool  // the page changes no more
+	bare    bool   // only the content, for the script
+	missing []int  // databases that do not answer
+	still   bool   // the page changes no more
+	zone    string // that the browser is to keep
 }
 
 type shown struct {
@@ -61,6 +62,8 @@ type shown struct {
 	Age      string // live: the script refreshes the page; still: it shows the page's age; "": a form
 	Version  string
 	Now      time.Time
+	Zone     string
+	Back     string // this page
 	Outcome  *outcome
 	Missing  []int // databases that do not answer
 	Data     any
@@ -68,12 +71,13 @@ type shown struct {
 
 type section struct {
 	Path, Name string
+	Key        string // goes there after g
 	Here       bool
 }
 
 var sections = []section{
-	{Path: "/", Name: "Overview"}, {Path: "/find", Name: "Find"}, {Path: "/targets", Name: "Targets"}, {Path: "/timers", Name: "Timers"},
-	{Path: "/deadletters", Name: "Dead letters"}, {Path: "/operations", Name: "Operations"}, {Path: "/cluster", Name: "Cluster"}, {Path: "/audit", Name: "Audit"},
+	{Path: "/", Name: "Overview", Key: "o"}, {Path: "/find", Name: "Find", Key: "f"}, {Path: "/targets", Name: "Targets", Key: "t"}, {Path: "/timers", Name: "Timers", Key: "i"},
+	{Path: "/deadletters", Name: "Dead letters", Key: "d"}, {Path: "/operations", Name: "Operations", Key: "p"}, {Path: "/cluster", Name: "Cluster", Key: "c"}, {Path: "/audit", Name: "Audit", Key: "a"},
 }
 
 // ages are of the pages that can become old. A walk through many tasks is not repeated by itself.
@@ -86,6 +90,9 @@ var sectionOf = map[string]string{"/task": "/find", "/timer": "/timers", "/deadl
 
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v view) {
 	if v.to != "" {
+		if v.zone != "" {
+			http.SetCookie(w, &http.Cookie{Name: zoneCookie, Value: v.zone, Path: "/", MaxAge: int(zoneLife.Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode})
+		}
 		if v.outcome != nil {
 			v.to = v.outcome.leave(w, r, v.to)
 		}
@@ -96,6 +103,10 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v v
 	s := shown{
 		Title: v.title, Page: v.page, Caller: caller, Operate: caller.May(access.Operate), Admin: caller.May(access.Admin),
 		Signed: signed(r.Context()), Version: c.version, Now: time.Now(), Outcome: leftOutcome(r), Missing: v.missing, Data: v.data,
+		Zone: zoneOf(r).String(), Back: "/",
+	}
+	if r.Method == http.MethodGet {
+		s.Back = r.URL.RequestURI()
 	}
 	if r.Method == http.MethodGet && status == http.StatusOK {
 		if s.Age = ages[v.page]; v.still {
@@ -110,17 +121,17 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v v
 		x.Here = x.Path == here
 		s.Sections = append(s.Sections, x)
 	}
-	write(w, status, v, s)
+	write(w, status, v, s, zoneOf(r))
 }
 
 // write sends a page, or nothing of a broken one.
-func write(w http.ResponseWriter, status int, v view, s shown) {
+func write(w http.ResponseWriter, status int, v view, s shown, zone *time.Location) {
 	var out bytes.Buffer
 	name := "layout"
 	if v.bare {
 		name = "content"
 	}
-	if err := pages[v.page].ExecuteTemplate(&out, name, s); err != nil {
+	if err := pagesIn(zone)[v.page].ExecuteTemplate(&out, name, s); err != nil {
 		http.Error(w, "the page "+v.page+" cannot be made: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -189,7 +200,7 @@ func lasting(ms float64) string {
 	return digits(int64(math.Round(ms/3_600_000))) + " h"
 }
 
-func utc(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04:05.000 UTC") }
+func utc(ms int64) string { return clockIn(time.UTC, ms) }
 
 // counted shows a number of held tasks. The API counts up to 1000.
 func counted(held int) string {

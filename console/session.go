@@ -252,7 +252,7 @@ func (s *Sessions) show(w http.ResponseWriter, status int, f signInForm) {
 }
 
 func (s *Sessions) page(w http.ResponseWriter, status int, v view) {
-	write(w, status, v, shown{Title: v.title, Page: v.page, Version: s.cfg.Version, Now: time.Now(), Data: v.data})
+	write(w, status, v, shown{Title: v.title, Page: v.page, Version: s.cfg.Version, Now: time.Now(), Zone: "UTC", Data: v.data}, time.UTC)
 }
 
 func (s *Sessions) signIn(w http.ResponseWriter, r *http.Request) {

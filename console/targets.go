@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/access"
@@ -52,29 +53,30 @@ func (c *Console) changeTarget(r *http.Request) (view, error) {
 	if confirmed(r) {
 		var now api.TargetPolicy
 		_, err := c.inside.call(r.Context(), http.MethodPatch, "/targets/"+api.Segment(topic), ch, &now)
-		return view{to: "/targets", outcome: &outcome{Text: topic + ": " + what[1] + ". In force: " + inForce(now)}}, err
+		return view{to: "/targets", outcome: &outcome{Text: topic + ": " + what[1] + ". In force: " + inForce(zoneOf(r), now)}}, err
 	}
 	now, meant, err := c.policy(r.Context(), topic)
 	if err != nil {
 		return view{}, err
 	}
 	conf := confirmation{What: what[0], Name: topic, Path: "/targets", Back: "/targets", Danger: do == "pause",
-		Fields: []field{{"do", do}, {"topic", topic}, {"until", r.FormValue("until")}, {"rate", r.FormValue("rate")}, {"max_in_flight", r.FormValue("max_in_flight")}}}
+		Fields: []field{{"do", do}, {"topic", topic}, {"until", written(ch.Until)}, {"rate", r.FormValue("rate")}, {"max_in_flight", r.FormValue("max_in_flight")}}}
 	if now == nil {
 		now, conf.Wrong = &api.TargetPolicy{}, "No task has this target, and nothing was said of it: look at the name."
 		for _, m := range meant {
-			fields := url.Values{"do": {do}, "topic": {m.Topic}, "until": {r.FormValue("until")}, "rate": {r.FormValue("rate")}, "max_in_flight": {r.FormValue("max_in_flight")}}
+			fields := url.Values{"do": {do}, "topic": {m.Topic}, "until": {written(ch.Until)}, "rate": {r.FormValue("rate")}, "max_in_flight": {r.FormValue("max_in_flight")}}
 			conf.Meant = append(conf.Meant, field{m.Topic, "/targets?" + fields.Encode()})
 		}
 		conf.What += " all the same"
 	}
-	becomes := state(now.Paused, now.Until)
+	zone := zoneOf(r)
+	becomes := state(zone, now.Paused, now.Until)
 	if ch.Paused != nil {
-		becomes = state(*ch.Paused, ch.Until.Millis())
+		becomes = state(zone, *ch.Paused, ch.Until.Millis())
 	}
 	conf.Detail = counted(now.Held) + " tasks are due and kept back."
 	conf.Changes = []replaced{
-		{"State", state(now.Paused, now.Until), becomes},
+		{"State", state(zone, now.Paused, now.Until), becomes},
 		{"Tasks a second", limit(now.Rate), limit(*cmp.Or(ch.Rate, &now.Rate))},
 		{"Records in flight", limit(float64(now.MaxInFlight)), limit(float64(*cmp.Or(ch.MaxInFlight, &now.MaxInFlight)))},
 	}
@@ -85,14 +87,10 @@ func (c *Console) changeTarget(r *http.Request) (view, error) {
 func targetChange(r *http.Request, do string) (ch api.TargetChange, err error) {
 	if do != "limit" {
 		ch.Paused = new(do == "pause")
-		if until := strings.TrimSpace(r.FormValue("until")); until != "" && do == "pause" {
-			when, err := parseWhen("until", until)
-			if err != nil {
-				return ch, err
-			}
-			return ch, ch.Until.UnmarshalText([]byte(when))
+		if do == "pause" {
+			ch.Until, err = instant(r, "until")
 		}
-		return ch, nil
+		return ch, err
 	}
 	if ch.Rate, err = number(r, "rate"); err != nil {
 		return ch, err
@@ -121,9 +119,9 @@ func (c *Console) policy(ctx context.Context, topic string) (now *api.TargetPoli
 	return nil, found.Targets, err
 }
 
-func state(paused bool, until int64) string {
+func state(zone *time.Location, paused bool, until int64) string {
 	if paused && until > 0 {
-		return "paused until " + utc(until)
+		return "paused until " + clockIn(zone, until)
 	}
 	if paused {
 		return "paused"
@@ -131,8 +129,8 @@ func state(paused bool, until int64) string {
 	return "open"
 }
 
-func inForce(p api.TargetPolicy) string {
-	return state(p.Paused, p.Until) + ", tasks a second: " + limit(p.Rate) + ", records in flight: " + limit(float64(p.MaxInFlight))
+func inForce(zone *time.Location, p api.TargetPolicy) string {
+	return state(zone, p.Paused, p.Until) + ", tasks a second: " + limit(p.Rate) + ", records in flight: " + limit(float64(p.MaxInFlight))
 }
 
 func limit(n float64) string {

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -108,7 +107,7 @@ var taskActions = map[string][2]string{
 
 // changeTask asks with what the task is now, and then cancels, stops, fires or moves it.
 func (c *Console) changeTask(r *http.Request) (view, error) {
-	do, topic, id, at := r.FormValue("do"), r.FormValue("topic"), r.FormValue("id"), strings.TrimSpace(r.FormValue("at"))
+	do, topic, id := r.FormValue("do"), r.FormValue("topic"), r.FormValue("id")
 	what, known := taskActions[do]
 	if !known {
 		return view{}, badForm("do", "is none of cancel, stop, fire and move")
@@ -121,17 +120,21 @@ func (c *Console) changeTask(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	var again map[string]any
+	var due api.Instant
 	if do == "move" {
 		var err error
-		if again, err = moved(&t, at); err != nil {
+		if due, err = instant(r, "at"); err != nil {
+			return view{}, err
+		}
+		if again, err = moved(&t, written(due)); err != nil {
 			return view{}, err
 		}
 	}
-	back := taskPath(topic, id)
+	back, zone := taskPath(topic, id), zoneOf(r)
 	if !confirmed(r) {
 		conf := confirmation{What: what[0], Keep: what[1], Name: topic + " " + id, Path: "/task", Back: back, Danger: do == "cancel" || do == "stop",
-			Fields: []field{{"do", do}, {"topic", topic}, {"id", id}, {"at", at}}}
-		conf.Detail = "It is " + t.State + ", due at " + utc(t.Due) + ", " + relative(time.Until(time.UnixMilli(t.Due))) + "."
+			Fields: []field{{"do", do}, {"topic", topic}, {"id", id}, {"at", written(due)}}}
+		conf.Detail = "It is " + t.State + ", due " + relative(time.Until(time.UnixMilli(t.Due))) + ", at " + clockIn(zone, t.Due) + "."
 		if do == "move" {
 			switch {
 			case t.State == "dead":
@@ -139,7 +142,7 @@ func (c *Console) changeTask(r *http.Request) (view, error) {
 			case !movesAtOnce(&t):
 				conf.Detail += " It is stopped first, and scheduled again only if that ends its attempts."
 			}
-			conf.Changes = []replaced{{"Due", utc(t.Due), again["at"].(string)}}
+			conf.Changes = []replaced{{"Due", clockIn(zone, t.Due), clockIn(zone, due.Millis())}}
 		}
 		return view{page: "confirm", title: what[0], data: conf}, nil
 	}
@@ -217,7 +220,7 @@ func moved(t *api.Task, at string) (map[string]any, error) {
 	if t.Content == nil || t.Settings == nil {
 		return nil, badForm("id", "names a task whose content is not kept any more, or may not be read: schedule it again")
 	}
-	when, err := parseWhen("at", at)
+	when, err := parseWhen(time.UTC, "at", at)
 	if err != nil {
 		return nil, err
 	}
@@ -245,21 +248,8 @@ func unchanged(s *api.Settings, c *deadletter.Content) map[string]any {
 	}
 }
 
-// parseWhen reads a time in UTC as a browser's form sends it, RFC 3339, or Unix ms.
-func parseWhen(name, text string) (string, error) {
-	ms, rej := schemas.ParseTime(text)
-	if rej != nil {
-		at, err := schemas.LocalTime(text, "UTC")
-		if wrong, ok := errors.AsType[*schemas.Rejection](err); ok {
-			return "", badForm(name, wrong.Problem+": "+wrong.Fix)
-		}
-		ms = at.UnixMilli()
-	}
-	return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano), nil
-}
-
 func badForm(field, problem string) error {
-	return &Problem{Status: http.StatusUnprocessableEntity, Title: "The form cannot be used", Detail: field + " " + problem}
+	return &Problem{Status: http.StatusUnprocessableEntity, Title: "The form cannot be used", Detail: field + " " + problem, Field: field}
 }
 
 // content is the shown part of key, value and headers.

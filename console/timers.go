@@ -283,6 +283,9 @@ func (c *Console) changeTimer(r *http.Request) (view, error) {
 	back, path := timerPath(f.Topic, f.ID), timerAPI(f.Topic, f.ID)
 	if !confirmed(r) {
 		conf := confirmation{What: what, Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Danger: do == "delete", Fields: []field{{"do", do}, {"topic", f.Topic}, {"id", f.ID}}}
+		if do == "delete" {
+			conf.Keep = "Keep it"
+		}
 		return view{page: "confirm", title: what, data: conf}, nil
 	}
 	method := http.MethodPost
@@ -302,7 +305,7 @@ func (c *Console) runTimer(r *http.Request, f timerForm) (view, error) {
 	if !confirmed(r) {
 		conf := confirmation{What: timerActions["run"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: "It is due at once.", Fields: []field{{"do", "run"}, {"topic", f.Topic}, {"id", f.ID}}}
 		if at > 0 {
-			conf.Detail = "The run of " + utc(at) + ". " + conf.Detail
+			conf.Detail = "The run of " + clockIn(zoneOf(r), at) + ". " + conf.Detail
 			conf.Fields = append(conf.Fields, field{"at", strconv.FormatInt(at, 10)})
 		}
 		return view{page: "confirm", title: conf.What, data: conf}, nil
@@ -322,32 +325,35 @@ func (c *Console) runTimer(r *http.Request, f timerForm) (view, error) {
 func (c *Console) backfillTimer(r *http.Request, f timerForm) (view, error) {
 	from, err := instant(r, "from")
 	if err == nil && from == (api.Instant{}) {
-		err = badForm("from", "is empty: write a time in UTC, or how long ago it was, such as 72h")
+		err = badForm("from", "is empty: write a time, or how long ago it was, such as 72h")
 	}
 	to, errTo := instant(r, "to")
 	if err := cmp.Or(err, errTo); err != nil {
 		return view{}, err
 	}
 	path, back := timerAPI(f.Topic, f.ID)+"/backfill", timerPath(f.Topic, f.ID)
-	if confirmed(r) {
-		return c.begin(r, path, api.Backfill{From: from, To: to})
-	}
+	until := to
 	if to == (api.Instant{}) { // nobody has agreed to later runs
-		to = api.At(time.Now().UnixMilli())
+		until = api.At(time.Now().UnixMilli())
 	}
 	var done api.Backfilled
-	if _, err := c.inside.call(r.Context(), http.MethodPost, path, api.Backfill{From: from, To: to, DryRun: true}, &done); err != nil {
+	if _, err := c.inside.call(r.Context(), http.MethodPost, path, api.Backfill{From: from, To: until, DryRun: true}, &done); err != nil {
 		return view{}, err
 	}
+	number := toType(int64(done.Made), done.Next > 0, false)
+	if confirmed(r) && (number == "" || typed(r)) {
+		return c.begin(r, path, api.Backfill{From: from, To: to})
+	}
+	to = until
 	n := func(what string, n int) string { return what + " " + digits(int64(n)) }
 	text := n("Would make", done.Made) + " · " + n("were there", done.Existing) + " · " + n("still to come", done.Coming) + " · " + n("forgotten", done.Forgotten)
 	if done.BeforeSet > 0 {
 		text += " · " + n("from before the timer was set", done.BeforeSet)
 	}
 	if done.Next > 0 {
-		text += ". The count ends at " + utc(done.Next)
+		text += ". The count ends at " + clockIn(zoneOf(r), done.Next)
 	}
-	return view{page: "confirm", title: timerActions["backfill"], data: confirmation{What: timerActions["backfill"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: text + ".",
+	return view{page: "confirm", title: timerActions["backfill"], data: confirmation{What: timerActions["backfill"], Name: f.Topic + " " + f.ID, Path: "/timer", Back: back, Detail: text + ".", Many: number, Mistyped: confirmed(r),
 		Fields: []field{{"do", "backfill"}, {"topic", f.Topic}, {"id", f.ID}, {"from", written(from)}, {"to", written(to)}}}}, nil
 }
 

@@ -1,5 +1,5 @@
-// The pages are whole without this script. It says how old a page is and refreshes it in place, and
-// shows a timer's runs while it is typed.
+// The pages are whole without this script. It says how old a page is and refreshes it in place, asks
+// in dialogs, has keys, and shows a timer's runs while it is typed.
 "use strict";
 
 const refreshEvery = 5000, oldAfter = 15000;
@@ -10,7 +10,8 @@ const kind = main.dataset.age; // live: it is refreshed; still: it only says its
 const asked = kind === "live" ? location.href : "/find";
 let shownAt = Date.now(), heardAt = shownAt, signedOut = false, why = "", told = "", turn = 0;
 
-const key = (node) => node.id || node.dataset?.key || "";
+// A field named id hides the id of its form.
+const key = (node) => node.getAttribute?.("id") || node.dataset?.key || "";
 
 function drop(node) {
   const next = node.nextSibling;
@@ -61,7 +62,7 @@ async function refresh() {
   }
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const becomes = fresh.querySelector("main")?.dataset.age;
-  if (becomes === "still") location.reload();
+  if (becomes === "still" && !dialog.open) location.reload();
   if (becomes !== kind) return;
   patch(main, fresh.querySelector("main"));
   patch(shown, fresh.getElementById("shown"));
@@ -104,12 +105,36 @@ if (kind) {
   document.addEventListener("visibilitychange", () => document.hidden || keepFresh());
 }
 
-// The key / goes to the search, wherever no text is being written.
+// Keys act wherever no text is being written, and no dialog is open. The dialog #keys lists them.
+const rows = () => [...main.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a, button") && row.checkVisibility());
+let going = false; // g was the last key
+
+function step(by) {
+  const all = rows(), at = all.indexOf(document.activeElement.closest("tr"));
+  all[at < 0 ? 0 : at + by]?.querySelector("a, button").focus();
+}
+
+const keys = {
+  "/": () => (document.getElementById("seek") ?? document.getElementById("q"))?.focus(),
+  "?": () => document.getElementById("keys")?.showModal(),
+  j: () => step(1),
+  k: () => step(-1),
+  x: () => document.activeElement.closest("tr")?.querySelector("input[type=checkbox]")?.click(),
+};
+
 document.addEventListener("keydown", (e) => {
-  const seek = document.getElementById("seek") ?? document.getElementById("q");
-  if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || !seek || e.target.closest("input, select, textarea")) return;
+  if (e.ctrlKey || e.metaKey || e.altKey || e.key === "Shift") return;
+  if (document.querySelector("dialog[open]")) return;
+  if (e.target.closest("input:not([type=checkbox]), select, textarea")) {
+    if (e.key === "Escape") e.target.blur();
+    return;
+  }
+  const link = going && document.querySelector(`nav [data-go="${CSS.escape(e.key)}"]`);
+  going = e.key === "g" && !link;
+  const act = link ? () => link.click() : Object.hasOwn(keys, e.key) && keys[e.key];
+  if (!act) return;
   e.preventDefault();
-  seek.focus();
+  act();
 });
 
 // The box above a table ticks all of it.
@@ -120,34 +145,110 @@ for (const all of document.querySelectorAll("th input")) {
   });
 }
 
+// The question of a deed comes as a dialog over its page. An answer without one is a page.
+const dialog = document.createElement("dialog");
+document.body.append(dialog);
+dialog.addEventListener("click", (e) => {
+  if (!e.target.closest("#back")) return;
+  e.preventDefault();
+  dialog.close();
+});
+
+// blame says a mistake at its field, which stays as it was typed. Without such a field: false.
+function blame(fields, problem) {
+  const field = fields?.namedItem(problem?.dataset.field ?? "");
+  if (!field?.willValidate) return false;
+  field.setCustomValidity("This " + problem.textContent.slice(problem.dataset.field.length + 1));
+  field.reportValidity();
+  for (const change of ["input", "click"]) field.form.addEventListener(change, () => field.setCustomValidity(""), { once: true });
+  return true;
+}
+
+async function ask(url, body, otherwise, fields) {
+  let fresh = null;
+  try {
+    const answer = await fetch(url, { method: body ? "POST" : "GET", body, headers: { Accept: "text/html" }, redirect: "manual" });
+    fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main:has(form[data-back], #problem)");
+  } catch { /* the browser says why */ }
+  if (!fresh) return otherwise();
+  if (blame(fields, fresh.querySelector("#problem"))) return;
+  const title = document.createElement("h2"), old = fresh.querySelector("h1");
+  title.textContent = old.textContent;
+  old.replaceWith(title);
+  if (!fresh.querySelector("#back")) {
+    const close = Object.assign(document.createElement("button"), { id: "back", textContent: "Close", autofocus: true });
+    fresh.append(close);
+  }
+  dialog.setAttribute("aria-label", title.textContent);
+  dialog.setAttribute("aria-describedby", "question");
+  dialog.replaceChildren(...fresh.childNodes);
+  if (!dialog.open) dialog.showModal();
+  dialog.querySelector("[autofocus]").focus();
+}
+
+document.addEventListener("click", (e) => {
+  const link = e.target.closest("a[href]");
+  if (!link || e.defaultPrevented || e.button || e.ctrlKey || e.metaKey || e.shiftKey || !new URL(link.href).searchParams.has("do")) return;
+  e.preventDefault();
+  ask(link.href, null, () => { location = link.href; });
+});
+
 // A second click asks nothing again while the first one's answer is on its way.
-let sent = false;
+let sent = false, plain = null;
 document.addEventListener("submit", (e) => {
-  if (e.target.method !== "post") return;
+  const { target, submitter } = e, post = target.method === "post";
+  if (target !== plain && target.method !== "dialog" && (post ? target.hasAttribute("data-asks") : submitter?.name === "do")) {
+    e.preventDefault();
+    const url = new URL(submitter?.hasAttribute("formaction") ? submitter.formAction : target.action);
+    const fields = new URLSearchParams(new FormData(target, submitter));
+    if (!post) url.search = fields;
+    ask(url, post ? fields : null, () => {
+      plain = target;
+      target.requestSubmit(submitter);
+    }, target.elements);
+    return;
+  }
+  plain = null;
+  if (!post) return;
   if (sent) e.preventDefault();
   sent = true;
 });
-addEventListener("pageshow", () => { sent = false; });
+addEventListener("pageshow", () => {
+  sent = false;
+  dialog.close();
+});
 
-const form = document.querySelector("form[data-preview]");
-if (form) {
-  const out = document.getElementById("preview");
+// say shows what the service makes of a text while it is typed. The question says it, too.
+function say(typed, out, path, fields) {
   let waiting = 0, asked = 0;
-  form.addEventListener("input", () => {
+  typed.addEventListener("input", () => {
     clearTimeout(waiting);
     waiting = setTimeout(async () => {
       const mine = ++asked;
-      const body = new URLSearchParams();
-      for (const name of ["topic", "id", "cron", "every", "timezone"]) body.set(name, form.elements[name]?.value ?? "");
       try {
-        const answer = await fetch("/preview", { method: "POST", body, redirect: "error" });
+        const answer = await fetch(path, { method: "POST", body: new URLSearchParams(fields()), redirect: "error" });
         const text = await answer.text();
-        if (mine !== asked || !answer.ok) return;
-        out.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
-      } catch { /* the runs are shown before the timer is set, too */ }
+        if (mine === asked && answer.ok) out.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
+      } catch { /* the next key asks again */ }
     }, 300);
   });
 }
+
+const form = document.querySelector("form[data-preview]");
+if (form) {
+  const names = ["topic", "id", "cron", "every", "timezone"];
+  say(form, document.getElementById("preview"), "/preview", () => names.map((name) => [name, form.elements[name]?.value ?? ""]));
+}
+for (const out of document.querySelectorAll("output")) {
+  const field = document.getElementById(out.htmlFor);
+  say(field, out, "/when", () => ({ time: field.value }));
+}
+
+// The browser knows the zones' names.
+const zones = document.getElementById("zones");
+document.getElementById("zone")?.addEventListener("focus", () => {
+  zones.replaceChildren(...(Intl.supportedValuesOf?.("timeZone") ?? []).map((name) => new Option(name, name)));
+}, { once: true });
 
 // A question that came with a form too large for an address would be asked for again by Back.
 const question = document.querySelector("form[data-back]");

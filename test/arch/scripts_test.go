@@ -22,6 +22,7 @@ var standIns = map[string]string{
 	"scripts/toolchain": ``,
 
 	"scripts/prometheus": `echo of-debian`,
+	"scripts/axe":        `echo of-maven`,
 	"scripts/servers": `
 echo "servers $* set=${SERVERS_DIR##*/} empty=$SERVERS_EMPTY${SERVERS_KAFKA:+ kafka=$SERVERS_KAFKA}" >>"$CALLS"
 up=$UP

@@ -231,6 +231,12 @@ func (p *tab) withoutScripts() {
 	require.NoError(p, err)
 }
 
+// scripted waits until the page's script has run: before, its keys do nothing.
+func (p *tab) scripted() {
+	p.Helper()
+	p.eventually("the script has not run", `!document.getElementById("age").hidden`)
+}
+
 // press presses keys one after the other, as on a keyboard.
 func (p *tab) press(keys ...string) {
 	p.Helper()

@@ -33,7 +33,7 @@ func pages(t *testing.T, s *stack) map[string]string {
 		"/deadletter?id=" + s.firstLetter(t): "Died",
 		"/operations":                        "cancel-many",
 		"/operation?id=1":                    "Cancelled",
-		"/cluster":                           "Claimed up to",
+		"/cluster":                           "Intake and reports",
 		"/audit":                             "shop.paused",
 	}
 }
@@ -227,7 +227,7 @@ func TestTargetsAreSteered(t *testing.T) {
 	p.seesIn("#targets", "open")
 	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "shop.mail"), chromedp.SendKeys(chromedp.CSS("#max-in-flight"), "1.5"))
 	p.click("#limit")
-	p.sees("max_in_flight", "is no whole number")
+	p.eventually("the field says nothing", `document.querySelector("#max-in-flight:invalid")?.validationMessage === "This is no whole number"`)
 }
 
 func TestTimersAreSet(t *testing.T) {
@@ -273,6 +273,9 @@ func TestDeadLettersAreReplayedAndDeleted(t *testing.T) {
 	require.Equal(t, 5, s.letters(t, "shop.dead"), "who goes back changes nothing")
 	p.click("#purge")
 	p.seesIn("#question", "Delete for good")
+	p.click("#confirm")
+	require.True(t, eval[bool](p, `document.querySelector("#typed:invalid") === document.activeElement`), "the number is asked for")
+	p.press("5")
 	eval[any](p, `void setTimeout(() => { for (const n of [1, 2]) document.querySelector("#confirm").click() })`)
 	p.seesIn("#result", "Deleted 5")
 	var begun struct{ Operations []struct{ ID int } }
@@ -337,34 +340,133 @@ func TestOperationsAreShownAndStopped(t *testing.T) {
 	p.seesIn("#operation .state", "stopped")
 }
 
-// Without a mouse: everything can be reached with Tab, and what has the focus can be seen.
+// Without a mouse: everything can be reached with keys, and what has the focus can be seen.
 func TestKeyboard(t *testing.T) {
 	s := startStack(t)
 	s.schedule(t, "shop.orders", "order-1", nil)
 	s.schedule(t, "shop.returns", "order-1", nil) // a single task would be shown at once
+	s.dead(t, "shop.dead", 2)
 	p := newTab(t, s.base, "")
+	focus := func(id string) {
+		t.Helper()
+		p.eventually(id+" has no focus", `document.activeElement?.id === "`+id+`"`)
+	}
 	p.open("/find")
-	p.eventually("the token is asked for", `document.activeElement?.id === "token"`)
+	focus("token")
 	p.press(tokens["operate"], kb.Enter)
-	p.eventually("the page that was asked for comes after the sign-in", `document.activeElement?.id === "q"`)
-	p.press("order-1", kb.Enter)
-	p.sees("order-1")
-	p.tabTo(`document.activeElement?.textContent === "order-1"`)
+	focus("q")
+	p.scripted()
+	p.press("order-1", "?", "g", "t", kb.Backspace, kb.Backspace, kb.Backspace, kb.Enter) // text is no key
+	p.sees("With this id")
+	p.eventually("the list is shown", `location.search.includes("q=order-1") && document.activeElement.id === "q"`)
+	p.scripted()
+	p.press(kb.Escape, "j", "j", "k", "x")
+	require.Equal(t, "order-1", eval[string](p, `document.activeElement.textContent`))
+	require.Equal(t, 1, eval[int](p, `document.querySelectorAll("tr:has(:focus) input:checked").length`))
 	require.NotEqual(t, "none 0px", eval[string](p, `(() => { const s = getComputedStyle(document.activeElement); return s.outlineStyle + " " + s.outlineWidth })()`), "the focus is visible")
 	p.press(kb.Enter)
 	p.sees("History")
+	p.scripted()
 	p.press(kb.Tab)
 	p.eventually("the first stop leads past the navigation", `document.activeElement?.className === "skip"`)
 	p.press("/")
-	p.eventually("the key for the search", `document.activeElement?.id === "seek"`)
+	focus("seek")
+
 	p.tabTo(`document.activeElement?.id === "cancel"`)
 	p.press(kb.Enter)
-	p.eventually("the question has the focus", `document.activeElement?.id === "confirm"`)
+	focus("confirm")
+	p.sees("Cancel this task", "Keep it")
+	p.press(kb.Escape)
+	focus("cancel") // it comes back
+	p.press(kb.Enter)
+	focus("confirm")
+	p.press("g", "t") // not under a dialog
 	p.press(kb.Enter)
 	p.seesIn("#outcome", "cancelled")
+
+	p.scripted()
+	p.press("?")
+	p.seesIn("#keys", "Dead letters")
+	p.press(kb.Escape)
+	p.eventually("the list stays", `!document.querySelector("dialog[open]")`)
+	p.press("g", "t")
+	p.sees("Change a target")
+	p.scripted()
+	p.tabTo(`document.activeElement?.id === "topic"`)
+	p.press("shop.orders")
+	p.tabTo(`document.activeElement?.id === "pause"`)
+	p.press(kb.Enter)
+	focus("confirm")
+	p.press(kb.Enter)
+	p.seesIn("#targets", "paused")
+
+	p.scripted()
+	p.press("g", "d")
+	p.sees("By reason")
+	p.scripted()
+	p.press("j", "j", kb.Enter) // past the group
+	p.sees("Died")
+	p.scripted()
+	p.tabTo(`document.activeElement?.id === "replay"`)
+	p.press(kb.Enter)
+	focus("confirm")
+	p.press(kb.Enter)
+	p.sees("Replayed 1")
+
 	p.tabTo(`document.activeElement?.id === "sign-out"`)
 	p.press(kb.Enter)
-	p.eventually("the token is asked for again", `document.activeElement?.id === "token"`)
+	focus("token")
+}
+
+// A page's times are in the zone that somebody chooses. A field says what it understands.
+func TestTimesAreUnderstood(t *testing.T) {
+	s := startStack(t)
+	s.schedule(t, "shop.orders", "order-1", nil)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	p.open(taskPage("shop.orders", "order-1"))
+	p.seesIn("#state", "UTC")
+	p.do(chromedp.SetValue(chromedp.CSS("#zone"), "Asia/Tokyo"))
+	p.click("footer button")
+	p.sees("Times are Asia/Tokyo")
+	p.seesIn("#state", "JST")
+	p.do(chromedp.SendKeys(chromedp.CSS("#at"), "tomorow 9:00"))
+	p.seesIn("#at-is .bad", "tomorrow 9:00")
+	eval[any](p, `void (document.getElementById("at").value = "")`)
+	p.do(chromedp.SendKeys(chromedp.CSS("#at"), "tomorrow 9:00"))
+	p.seesIn("#at-is", "09:00:00.000 JST")
+	eval[any](p, "void ("+remember+")")
+	p.eventually("the page is not refreshed", refreshed)
+	p.seesIn("#at-is", "09:00:00.000 JST")
+	p.click("#move")
+	p.seesIn("#changes", "09:00:00.000 JST")
+	p.click("#confirm")
+	p.seesIn("#outcome", "in the intake")
+	tokyo, err := time.LoadLocation("Asia/Tokyo")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return time.UnixMilli(s.due(t, "shop.orders", "order-1")).In(tokyo).Format("15:04:05.000") == "09:00:00.000"
+	}, bound, 10*time.Millisecond)
+}
+
+// A mistake is said at its field, or over the form. Both stay as they were typed.
+func TestAMistakeKeepsWhatWasTyped(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "422 (Unprocessable Entity)")
+	p.signIn(tokens["operate"])
+	p.open("/targets")
+	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "shop.mail"))
+	p.click("#limit")
+	p.seesIn("dialog[open]", "both empty")
+	p.click("#back")
+	p.do(chromedp.SendKeys(chromedp.CSS("#rate"), "many"+kb.Enter))
+	p.eventually("the field says nothing", `document.querySelector("#rate:invalid")?.validationMessage.startsWith("This is no number")`)
+	require.Equal(t, "shop.mail rate many", eval[string](p, `[document.getElementById("topic").value, document.activeElement.id, document.activeElement.value].join(" ")`))
+	p.press(kb.Backspace, kb.Backspace, kb.Backspace, kb.Backspace, "2", kb.Enter)
+	p.seesIn("dialog[open] #changes", "2")
+	p.press(kb.Escape)
+	p.eventually("the question stays", `!document.querySelector("dialog[open]")`)
+	require.Equal(t, "2", eval[string](p, `document.getElementById("rate").value`))
 }
 
 // The pages refresh themselves, and are whole without a script.
@@ -377,13 +479,60 @@ func TestRefreshAndNoScript(t *testing.T) {
 	p.seesIn("#task-state", "pending")
 	require.Less(t, s.call(t, "POST", "/tasks/cancel?wait=5s", fields{"topic": "shop.orders", "id": "order-1"}, nil), 300)
 	p.seesIn("#task-state", "cancelled")
+}
 
-	s.schedule(t, "shop.orders", "order-2", nil)
+// Without scripts each deed is possible: its question is a page.
+func TestEachDeedWithoutScripts(t *testing.T) {
+	s := startStack(t)
+	for _, id := range []string{"order-1", "order-2", "order-3", "order-4"} {
+		s.schedule(t, "shop.orders", id, fields{"tag": "campaign"})
+	}
+	s.dead(t, "shop.dead", 3)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["admin"])
 	p.withoutScripts()
+	fill := func(field, text string) { p.do(chromedp.SendKeys(chromedp.CSS(field), text)) }
+	deed := func(button, shown, text string) {
+		t.Helper()
+		p.click(button)
+		p.eventually("no page asks", `!!document.querySelector("main form[data-back]")`)
+		if eval[bool](p, `!!document.getElementById("typed")`) {
+			fill("#typed", eval[string](p, `document.querySelector("[name=shown]").value`))
+		}
+		p.click("#confirm")
+		p.seesIn(shown, text)
+	}
+	p.open(taskPage("shop.orders", "order-1"))
+	deed("#cancel", "#outcome", "cancelled")
 	p.open(taskPage("shop.orders", "order-2"))
-	p.click("#cancel")
-	p.click("#confirm")
-	p.seesIn("#outcome", "cancelled")
+	fill("#at", "+2h")
+	deed("#move", "#outcome", "in the intake")
+	p.open(taskPage("shop.orders", "order-3"))
+	deed("#fire", "#outcome", "fired")
+	p.open("/find?topic=shop.orders")
+	p.click(`input[aria-label="order-4"]`)
+	deed("#cancel-ticked", "#outcome", "cancelled")
+	p.open("/find?tag=campaign")
+	deed("#cancel-many", "#result", "Cancelled 1")
+	p.open("/targets")
+	fill("#topic", "shop.orders")
+	fill("#until", "+1d")
+	deed("#pause", "#targets", "paused until in 23 h")
+	deed("#targets button[value=resume]", "#outcome", "resumed")
+	p.open("/timers")
+	fill("form[data-preview] input[name=topic]", "shop.reports")
+	fill("form[data-preview] input[name=id]", "nightly")
+	fill("#every", "1h")
+	deed("#set", "#outcome", "timer_set")
+	deed("#run", "#outcome", "Made")
+	deed("#delete", "#outcome", "timer_deleted")
+	p.open("/deadletters?task_id=dead-0")
+	deed("#replay", "#result", "Replayed 1")
+	p.open("/deadletters?topic=shop.dead")
+	deed("#purge", "#result", "Deleted")
+	p.do(chromedp.SetValue(chromedp.CSS("#zone"), "Asia/Tokyo"))
+	p.click("footer button")
+	p.sees("Times are Asia/Tokyo")
 }
 
 // A token of one topic sees and changes its own tasks only.
