@@ -144,17 +144,31 @@ func soon[T any](ctx context.Context, d *databases, m *Member, ask func(context.
 // moment, no database has what follows its target.
 func find[T any](ctx context.Context, d *databases, target string, nothing error, ask func(context.Context, *Local, *Member) (T, error)) (out T, err error) {
 	for range followTries {
-		for _, m := range d.of(target) {
+		asked := d.of(target)
+		for _, m := range asked {
 			out, err = soon(ctx, d, m, func(ctx context.Context, l *Local) (T, error) { return ask(ctx, l, m) })
 			if !errors.Is(err, nothing) {
 				return out, err
 			}
 		}
-		if !d.homes.Following(schemas.TargetName(target)) || loop.Rest(ctx, homeRest) != nil {
+		d.learn(ctx, asked)
+		if d.of(target)[0] == asked[0] && !d.homes.Following(schemas.TargetName(target)) || loop.Rest(ctx, homeRest) != nil {
 			break
 		}
 	}
 	return out, err
+}
+
+// learn reads the rules of databases that have nothing: the target may have left them just now.
+func (d *databases) learn(ctx context.Context, asked []*Member) {
+	if len(d.members) == 1 {
+		return
+	}
+	for _, m := range asked {
+		if rules, err := soon(ctx, d, m, func(ctx context.Context, l *Local) (shardmap.Map, error) { return shards.New(l.store).Map(ctx) }); err == nil {
+			d.homes.Learn(&rules)
+		}
+	}
 }
 
 // reply is a database's answer.

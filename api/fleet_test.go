@@ -521,6 +521,26 @@ func TestFleetCancelsNoneOfTargetsThatMove(t *testing.T) {
 	require.Equal(t, int64(1), done.Cancelled)
 }
 
+// A service looks at the rules once a second. A task whose target has left since is found all the same.
+func TestFleetFindsWhatHasJustMoved(t *testing.T) {
+	f := newFleet(t)
+	f.fleet.homes = new(shardmap.Known)
+	ctx := t.Context()
+	f.schedule("a1", "x", time.Now().Add(time.Hour).UnixMilli(), nil, nil)
+	dbs := shards.Databases{0: shards.New(f.local.store), 1: shards.New(f.other.local.store)}
+	rule := shardmap.Rule{N: 1, Pattern: "a1", Former: 0, Shard: 1, Token: "0123456789abcdef"}
+	for _, n := range []int{1, 0} {
+		_, err := dbs[n].Announce(ctx, rule, 0)
+		require.NoError(t, err)
+	}
+	_, err := dbs[0].Leave(ctx, rule.Token)
+	require.NoError(t, err)
+	require.NoError(t, dbs.Tend(ctx))
+	require.NoError(t, dbs.Follow(ctx))
+	status, _, answer := f.ask(http.MethodGet, "/tasks/a1/x", "")
+	require.Equal(t, http.StatusOK, status, answer)
+}
+
 // TestCancelsOfOneDatabase: the same task with the same seq stands in another one. Scanners of both
 // read the cancels.
 func TestCancelsOfOneDatabase(t *testing.T) {

@@ -59,8 +59,23 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 	return list, err
 }
 
-// readKnown reads and locks the tasks of identities. body is a column, or an empty literal.
+// readKnown reads and locks the tasks of identities. body is a column, or an empty literal. InnoDB
+// may pass over a task that another transaction has put in the place of one for which it waited.
+// A schedule meets such a task when its own is stored. All else is looked up once more.
 func (w *work) readKnown(ctx context.Context, list []*identity, body string) error {
+	if err := w.readOnce(ctx, list, body); err != nil {
+		return err
+	}
+	missed := slices.DeleteFunc(slices.Clone(list), func(id *identity) bool {
+		return id.before != nil || len(id.changes) == 0 || onlySchedules(id.changes)
+	})
+	if len(missed) == 0 {
+		return nil
+	}
+	return w.readOnce(ctx, missed, body)
+}
+
+func (w *work) readOnce(ctx context.Context, list []*identity, body string) error {
 	byKey, keys := keysOf(list)
 	rows, err := tables.FetchIn(ctx, w.tx, w.scanTask, "SELECT "+tables.TaskHead+body+tables.TaskNotes+" FROM tasks WHERE ident", keys, w.intake.h.Locking(handle.LockExclusive))
 	if err != nil {

@@ -194,6 +194,14 @@ func suspendDispatcher(b *breaker) error {
 	return nil
 }
 
+// label is what the metrics of the first database carry where there are several.
+func (b *breaker) label() string {
+	if len(b.databases) == 1 {
+		return ""
+	}
+	return `{shard="0"}`
+}
+
 // stepClock steps the wall clock of a dispatcher's machine, and slews its monotonic clock otherwise from now on.
 func stepClock(b *breaker) error {
 	n := b.one(dispatcherRole)
@@ -204,7 +212,7 @@ func stepClock(b *breaker) error {
 	var seen float64
 	noticed := b.waitUntil(patience, func() bool {
 		var err error
-		seen, err = n.metric("notyet_dispatcher_clock_offset_seconds")
+		seen, err = n.metric("notyet_dispatcher_clock_offset_seconds" + b.label())
 		return err == nil && math.Abs(seen+next.Offset.Seconds()) < 1
 	})
 	b.wait(b.randomSpan(2*time.Second, 6*time.Second))
