@@ -123,4 +123,3 @@ func TestRulesOfPausedTargetsComeTogether(t *testing.T) {
 	t.Logf("3 rules took %v", time.Since(began))
 	require.Less(t, time.Since(began), 2*time.Second)
 }
-

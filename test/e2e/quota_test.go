@@ -108,7 +108,7 @@ func TestTheQuotaOfPendingTasksDelaysThatIntakeOnly(t *testing.T) {
 // One tenant floods its intake, of which few tasks may be pending, and what is beyond is rejected. Each request is either rejected, by the
 // quota's name, or delivered, once. What is pending can still be moved and cancelled.
 func TestBeyondTheQuotaOfPendingTasksRequestsAreRejected(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		const flood, quota = 100, 40
 		noisy, loud := s.name+".noisy", s.name+".loud"
 		s.judging(1, noisy, loud)
@@ -148,7 +148,7 @@ func TestBeyondTheQuotaOfPendingTasksRequestsAreRejected(t *testing.T) {
 // One tenant names topics that do not exist, each in a request of its own. As many names as the quota says are taken, and their tasks tried;
 // the others are rejected, by the quota's name. Once the tasks are dead letters, or the topic is there, other names have room.
 func TestBeyondTheQuotaOfUnknownTargetsRequestsAreRejected(t *testing.T) {
-	onStacks(t, func(t *testing.T, s *stack) {
+	onOneDatabase(t, func(t *testing.T, s *stack) {
 		const names, quota = 30, 3
 		noisy, there := s.name+".noisy", s.name+".there"
 		s.judging(1, noisy, there)
