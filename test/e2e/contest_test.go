@@ -58,8 +58,8 @@ var contest = porcupine.Model{
 func TestAContestedTaskWhileItsTargetMoves(t *testing.T) {
 	c := oneDatabase(t, usualSlots)
 	c.withSecond()
-	const clients = 16
-	n, target := int64(clusterNumber(t, "NOTYET_CONTEST", 1_000)), c.name+".contest"
+	const clients = 8
+	n, target := int64(clusterNumber(t, "NOTYET_CONTEST", 800)), c.name+".contest"
 	c.judging(1, target)
 	scanners := []*proc{c.spawn("scanner1", "scanner"), c.spawn("scanner2", "scanner")}
 	c.spawn("dispatcher1", "dispatcher")
