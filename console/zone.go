@@ -44,7 +44,7 @@ func zoneNamed(name string) *time.Location {
 }
 
 // chooseZone leads back to where the form was, with a cookie.
-func (c *Console) chooseZone(r *http.Request) (view, error) {
+func chooseZone(r *http.Request) (view, error) {
 	zone := zoneNamed(strings.TrimSpace(r.PostFormValue("zone")))
 	if zone == nil {
 		return view{}, badForm("zone", "is not a time zone: write an IANA name such as Europe/Berlin, or UTC")
@@ -140,7 +140,7 @@ type whenData struct {
 }
 
 // when answers with a field's time alone, for the script, during the typing.
-func (c *Console) when(r *http.Request) (view, error) {
+func when(r *http.Request) (view, error) {
 	at, err := instant(r, "time")
 	return view{page: "when", bare: true, data: whenData{at.Millis(), text(err)}}, nil
 }

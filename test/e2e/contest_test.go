@@ -135,7 +135,6 @@ func TestAContestedTaskWhileItsTargetMoves(t *testing.T) {
 			default:
 			}
 			if !c.spawn("mover", "shards", "move", target, strconv.Itoa(to), "--wait").wait() {
-				time.Sleep(100 * time.Millisecond) // refused for the moment
 				continue
 			}
 			if moves, to = moves+1, 1-to; moves%10 == 5 {
