@@ -190,9 +190,9 @@ func TestConsoleTimers(t *testing.T) {
 	require.Equal(t, command.ExitDone, d.cmd(t, "timer", "set", "orders", "full", "--cron", "0 9 * * *", "--timezone", "Europe/Berlin", "--jitter", "30s", "--misfire", "skip", "--key", "k", "--value", "v", "-H", "own=x", "--ack", "report", "--ack-timeout", "7m", "--overlap", "skip", "--version", "3").code)
 	form := []string{"do", "set", "topic", "orders", "id", "full", "cron", "30 10 * * *"}
 	question := d.post(t, "/timer", form...)
-	require.Regexp(t, `<td>0 9 \* \* \*</td><td><strong>30 10 \* \* \*</strong>`, question)
+	require.Regexp(t, `<td data-th="In force">0 9 \* \* \*</td><td data-th="From now on"><strong>30 10 \* \* \*</strong>`, question)
 	for _, stays := range []string{"Europe/Berlin", "30s", "k", "v"} {
-		require.Contains(t, question, "<td>"+stays+`</td><td><span class="dim">stays</span>`)
+		require.Contains(t, question, `<td data-th="In force">`+stays+`</td><td data-th="From now on"><span class="dim">stays</span>`)
 	}
 	seen := regexp.MustCompile(`name="seen" value="([0-9a-f]+)"`).FindStringSubmatch(question)
 	require.NotNil(t, seen)
@@ -232,7 +232,7 @@ func TestConsoleReplaysAndPurges(t *testing.T) {
 	done := d.operate(t, "/deadletters", "do", "replay", "topic", "orders")
 	require.Contains(t, done, "Replayed 3 · skipped 0")
 	first(t, d.kafka, "orders")
-	done = d.operate(t, "/deadletters", "do", "purge", "topic", "orders", "replayed", "on")
+	done = d.operate(t, "/deadletters", "do", "purge", "topic", "orders", "replayed", "on", "shown", "3", "typed", "3")
 	require.Contains(t, done, "Deleted 3")
 	require.Contains(t, d.page(t, "/deadletters?replayed=on"), "No dead letter is like that")
 	require.Contains(t, d.page(t, "/audit"), "purge")
