@@ -31,6 +31,10 @@ func (in Moves) Arrive(ctx context.Context, f Following, page []Leaver) (added [
 		if len(rest) == 0 {
 			return nil
 		}
+		if before := rest[0].Num - 1; before > arrived {
+			in.h.Log.Warn("tasks that followed their targets here may be lacking: this database was set back, and the former one keeps them no more",
+				zap.Int("rule", f.N), zap.Int64("tasks", before-arrived))
+		}
 		if added, err = in.admit(ctx, tx, rest, true); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/notyet/notyet/internal/wrap"
+	"github.com/notyet/notyet/store/internal/dialect"
 	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/internal/tables"
 	"github.com/notyet/notyet/task"
@@ -26,10 +27,16 @@ type Following struct {
 	// Nowhere: all have followed before, and the former database was set back. Its tasks are
 	// elsewhere, or were delivered. So they also leave where they count as claimed.
 	Nowhere bool
+	// Life is that of the former database before the new one told how much has arrived. In another
+	// life the former one may have forgotten numbers, and would give them twice.
+	Life string
 }
 
 // ErrNoMove: the rule is not there, or not as far as it has to be.
 var ErrNoMove = errors.New("the move of these targets was taken back, or is not known here")
+
+// ErrForgotten: the former database was started anew since the new one told how much has arrived.
+var ErrForgotten = errors.New("the former database was started anew: what it has forgotten of the move is not known")
 
 const (
 	// followRows and followBytes bound a transaction. Claims wait for its locks.
@@ -67,6 +74,16 @@ func (in Moves) move(ctx context.Context, tx *sql.Tx, f Following, column string
 		err = ErrNoMove
 	}
 	return value, err
+}
+
+// Life returns the database's life: see Following.
+func (in Moves) Life(ctx context.Context) (string, error) {
+	return in.lifeIn(ctx, in.h.Reads())
+}
+
+func (in Moves) lifeIn(ctx context.Context, q dialect.Querier) (string, error) {
+	life, _, err := tables.One[string](ctx, q, "SELECT "+in.h.Life)
+	return life, wrap.Err(err, "reading the life of a former database")
 }
 
 // Progress returns the last number that has left this database, and the last one stored in it.

@@ -17,6 +17,15 @@ var moving = Following{N: 1, Token: "0123456789abcdef"}
 
 func (f *fixture) mover() Moves { return Moves{f.Intake} }
 
+// leaves is moving, as a mover knows it that has just asked the former home.
+func (f *fixture) leaves() Following {
+	f.t.Helper()
+	now, err := moving, error(nil)
+	now.Life, err = f.mover().Life(f.ctx)
+	require.NoError(f.t, err)
+	return now
+}
+
 // moves makes a second database, and the rule that moves targets from the first one to it.
 func (f *fixture) moves(t *testing.T) (g *fixture) {
 	g = f.backend.fixture(t)
@@ -40,7 +49,7 @@ func (f *fixture) takeOut(ids ...string) int {
 	for _, id := range ids {
 		seqs = append(seqs, f.row(id).Seq)
 	}
-	n, err := f.mover().TakeOut(f.ctx, moving, 0, seqs)
+	n, err := f.mover().TakeOut(f.ctx, f.leaves(), 0, seqs)
 	require.NoError(f.t, err)
 	return n
 }

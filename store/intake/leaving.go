@@ -205,6 +205,9 @@ func (in Moves) leaving(ctx context.Context, tx *sql.Tx, f Following, arrived in
 	if err != nil {
 		return nil, err
 	}
+	if life, err := in.lifeIn(ctx, tx); err != nil || life != f.Life {
+		return nil, cmp.Or(err, ErrForgotten)
+	}
 	// Somebody may have stood still since all had followed: the targets may live here again.
 	if done, err := in.move(ctx, tx, f, "followed", false); err != nil || done != 0 {
 		return nil, cmp.Or(err, ErrNoMove)

@@ -82,11 +82,28 @@ func TestTasksLeaveAgainBehindWhatHasArrived(t *testing.T) {
 			_, err := f.db.ExecContext(f.ctx, set)
 			require.NoError(t, err)
 		}
-		n, err := f.mover().TakeOut(f.ctx, moving, 1, []int64{f.row("b").Seq})
+		n, err := f.mover().TakeOut(f.ctx, f.leaves(), 1, []int64{f.row("b").Seq})
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		g.arrive(f)
 		require.Equal(t, 2, g.count("tasks"))
+	})
+}
+
+// A mover stands still between the new home's answer and its transaction. Meanwhile another page follows, and the former home forgets it.
+func TestNothingLeavesByAnAnswerFromBeforeASetBack(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.schedule("a"), f.schedule("b"))
+		asked := f.leaves()
+		_, arrived, err := g.mover().Progress(g.ctx, asked)
+		require.NoError(t, err)
+		f.takeOut("a")
+		g.arrive(f)
+		f.restart("DELETE FROM leaving", "UPDATE homes SET taken = 0")
+		_, err = f.mover().TakeOut(f.ctx, asked, arrived, []int64{f.row("b").Seq})
+		require.ErrorIs(t, err, ErrForgotten, "b would have the number of a, and not arrive")
+		require.Equal(t, "pending", f.state("b"))
 	})
 }
 
@@ -134,7 +151,7 @@ func TestARuleIsTakenBackAfterWhatLeaves(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.moves(t)
 		f.do(f.schedule("x"))
-		seq := f.row("x").Seq
+		seq, asked := f.row("x").Seq, f.leaves()
 		type answer struct {
 			left bool
 			err  error
@@ -157,7 +174,7 @@ func TestARuleIsTakenBackAfterWhatLeaves(t *testing.T) {
 				return fmt.Errorf("it did not wait: %v", a)
 			case <-time.After(100 * time.Millisecond):
 			}
-			l, err := f.mover().leaving(f.ctx, tx, moving, 0)
+			l, err := f.mover().leaving(f.ctx, tx, asked, 0)
 			if err == nil {
 				_, err = l.takeOut(f.ctx, []int64{seq})
 			}
@@ -189,7 +206,7 @@ func TestEndedTasksFollow(t *testing.T) {
 		require.NoError(t, err)
 		require.ElementsMatch(t, []int64{before["delivered"].Seq, before["cancelled"].Seq}, left.Ended)
 		require.Equal(t, []int64{f.row("pending").Seq}, left.Seqs)
-		n, err := f.mover().TakeOutEnded(f.ctx, moving, 0, append(seqs, f.row("pending").Seq))
+		n, err := f.mover().TakeOutEnded(f.ctx, f.leaves(), 0, append(seqs, f.row("pending").Seq))
 		require.NoError(t, err)
 		require.Equal(t, len(ids), n)
 		require.Equal(t, 1, f.count("tasks"), "what has not ended leaves by itself")
@@ -222,7 +239,7 @@ func TestHistoryOfAnUnsureSlotWaits(t *testing.T) {
 		f.do(f.schedule("x"))
 		f.deliver(f.row("x").Pos)
 		f.sql("UPDATE slots SET life = 'before'")
-		_, err := f.mover().TakeOutEnded(f.ctx, moving, 0, []int64{f.row("x").Seq})
+		_, err := f.mover().TakeOutEnded(f.ctx, f.leaves(), 0, []int64{f.row("x").Seq})
 		require.ErrorIs(t, err, ErrUnderWay)
 	})
 }
@@ -260,7 +277,7 @@ func TestTheLaterOfTwoEndedTasksStays(t *testing.T) {
 			_, err := f.db.ExecContext(f.ctx, "UPDATE tasks SET pos = ? WHERE seq = ?", pos, f.row(id).Seq)
 			require.NoError(t, err)
 		}
-		n, err := f.mover().TakeOutEnded(f.ctx, moving, 0, []int64{f.row("earlier").Seq, f.row("later").Seq, f.row("pending").Seq})
+		n, err := f.mover().TakeOutEnded(f.ctx, f.leaves(), 0, []int64{f.row("earlier").Seq, f.row("later").Seq, f.row("pending").Seq})
 		require.NoError(t, err)
 		require.Equal(t, 3, n)
 		g.arrive(f)

@@ -21,7 +21,7 @@ var timerKey = task.Ident(target, "t")
 // takeOutTimer has the timer leave, and returns whether it did.
 func (f *fixture) takeOutTimer() bool {
 	f.t.Helper()
-	n, err := f.mover().TakeOutTimers(f.ctx, moving, 0, [][16]byte{timerKey, task.Ident(target, "none")})
+	n, err := f.mover().TakeOutTimers(f.ctx, f.leaves(), 0, [][16]byte{timerKey, task.Ident(target, "none")})
 	require.NoError(f.t, err)
 	return n == 1
 }
@@ -371,9 +371,9 @@ func TestNothingLeavesOnceAllHasFollowed(t *testing.T) {
 		f.moves(t)
 		f.do(f.schedule("a"), f.timerRequest(schemas.OpTimer))
 		f.sql("UPDATE homes SET followed = 1")
-		_, err := f.mover().TakeOut(f.ctx, moving, 0, []int64{f.row("a").Seq})
+		_, err := f.mover().TakeOut(f.ctx, f.leaves(), 0, []int64{f.row("a").Seq})
 		require.ErrorIs(t, err, ErrNoMove)
-		_, err = f.mover().TakeOutTimers(f.ctx, moving, 0, [][16]byte{timerKey})
+		_, err = f.mover().TakeOutTimers(f.ctx, f.leaves(), 0, [][16]byte{timerKey})
 		require.ErrorIs(t, err, ErrNoMove)
 	})
 }
@@ -413,11 +413,11 @@ func TestDeadLettersFollow(t *testing.T) {
 		require.NoError(t, err)
 		_, err = f.db.ExecContext(f.ctx, "UPDATE dead_letters SET body = ? WHERE task_id = ?", []byte{}, []byte("bodiless"))
 		require.NoError(t, err)
-		n, err := f.mover().TakeOutLetters(f.ctx, moving, 0, ids)
+		n, err := f.mover().TakeOutLetters(f.ctx, f.leaves(), 0, ids)
 		require.NoError(t, err)
 		require.Equal(t, 2, n)
 		require.Equal(t, 2, f.count("dead_letters"))
-		n, err = f.mover().TakeOutEnded(f.ctx, moving, 0, []int64{f.row("a").Seq, f.row("bodiless").Seq, f.row("cancelled").Seq})
+		n, err = f.mover().TakeOutEnded(f.ctx, f.leaves(), 0, []int64{f.row("a").Seq, f.row("bodiless").Seq, f.row("cancelled").Seq})
 		require.NoError(t, err)
 		require.Equal(t, 2, n, "the row of a letter without content stays")
 		g.take(f)

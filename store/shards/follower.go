@@ -123,9 +123,13 @@ func leave[K any](ctx context.Context, f follower, takeOut func(intake.Moves, co
 	if f.shard.h == nil {
 		return fmt.Errorf("database %d, which the tasks follow to, does not answer", f.rule.Shard)
 	}
-	_, arrived, err := f.shard.intake().Progress(ctx, f.following)
+	following, err := f.following, error(nil)
+	if following.Life, err = f.former.intake().Life(ctx); err != nil {
+		return err
+	}
+	_, arrived, err := f.shard.intake().Progress(ctx, following)
 	if err == nil {
-		_, err = takeOut(f.former.intake(), ctx, f.following, arrived, keys)
+		_, err = takeOut(f.former.intake(), ctx, following, arrived, keys)
 	}
 	return err
 }
