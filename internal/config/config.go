@@ -381,7 +381,8 @@ type Migrate struct {
 	// 0.
 	Replication int `key:"replication"`
 	// Retention is how long new intake and reports topics keep records. Requests are lost if
-	// scanners are away for longer, or if an older backup is restored. Default 336h.
+	// scanners are away for longer, or if an older backup is restored. Databases keep as long what
+	// has moved to another. Default 336h.
 	Retention time.Duration `key:"retention"`
 }
 

@@ -71,7 +71,8 @@ func (s *Service) follow(ctx context.Context) {
 		return
 	}
 	s.forgot = time.Now()
-	if err := all.Forget(ctx, s.cfg.Dispatcher.Retention); err != nil && ctx.Err() == nil {
+	// A backup of the new home may be as old as the intake's records.
+	if err := all.Forget(ctx, max(s.cfg.Dispatcher.Retention, s.cfg.Migrate.Retention)); err != nil && ctx.Err() == nil {
 		s.log.Warn("tasks that have followed their targets are not forgotten, trying again", zap.Error(err))
 	}
 }
