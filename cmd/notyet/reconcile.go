@@ -118,11 +118,13 @@ func (a *app) reconcile(cfg *config.Config, k int, r deadletter.Reconcile) (none
 	if err != nil {
 		return none, err
 	}
-	if err := all.bring(a.Ctx); err != nil {
-		return none, err
-	}
 	if err := a.dispatchersAtRest(cfg, st, log); err != nil {
 		return none, err
+	}
+	if !r.DryRun {
+		if err := all.bring(a.Ctx); err != nil {
+			return none, err
+		}
 	}
 	ix, err := service.OpenIndex(a.Ctx, cfg, st, log)
 	if err != nil {

@@ -514,13 +514,20 @@ func TestReconcileOneOfTwoDatabases(t *testing.T) {
 			for _, d := range []string{"d1", "d2"} {
 				args = append(args, "--send-log", filepath.Join(c.dir, d+"-sendlog", []string{"", "shard-1"}[restored]))
 			}
-			require.Eventually(t, func() bool {
-				cmd := exec.CommandContext(t.Context(), c.binary, args...)
-				cmd.Env = c.env
-				text, err := cmd.CombinedOutput()
-				t.Logf("%s", text)
-				return err == nil
-			}, 3*time.Minute, 200*time.Millisecond)
+			reconciles := func(args ...string) {
+				require.Eventually(t, func() bool {
+					cmd := exec.CommandContext(t.Context(), c.binary, args...)
+					cmd.Env = c.env
+					text, err := cmd.CombinedOutput()
+					t.Logf("%s", text)
+					return err == nil
+				}, 3*time.Minute, 200*time.Millisecond)
+			}
+			reconciles(append(args, "--dry-run")...)
+			var rules int
+			require.NoError(t, database.open().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM homes").Scan(&rules))
+			require.Zero(t, rules, "a dry run changes nothing")
+			reconciles(args...)
 
 			c.spawn("scanner", "scanner")
 			c.spawn("d1", "dispatcher")
