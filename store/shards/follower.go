@@ -300,6 +300,11 @@ func (f follower) lineFollows(ctx context.Context) (more bool, taken int64, err 
 	if err != nil {
 		return false, 0, err
 	}
+	if f.following.Nowhere { // the dispatchers wait a moment only, and some were cancelled since
+		if _, err := f.takeOut(ctx, nearAhead); err != nil {
+			return false, 0, err
+		}
+	}
 	timers, err := f.timersFollow(ctx) // before the tasks: they make some
 	if err != nil {
 		return false, 0, err

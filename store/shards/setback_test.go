@@ -1,6 +1,7 @@
 package shards_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
 
@@ -122,4 +124,26 @@ func TestRulesOfPausedTargetsComeTogether(t *testing.T) {
 	require.NoError(t, d.Tend(t.Context()))
 	t.Logf("3 rules took %v", time.Since(began))
 	require.Less(t, time.Since(began), 2*time.Second)
+}
+
+// A former home is set back to before its targets left it. What falls due there soon leaves its line before many timers do.
+func TestWhatIsDueSoonLeavesASetBackHomeFirst(t *testing.T) {
+	d := open(t, 2)
+	d.allMove(t, orders)
+	d.setBack(t, 0)
+	for i := range 300 {
+		r := schemas.NewRequest(schemas.OpTimer, "orders", fmt.Sprint("t", i))
+		r.Accepted, r.Timer = clock, schemas.Timer{Every: time.Hour, Timezone: "UTC"}
+		src := d.sources[0]
+		require.NoError(t, d.store(t, 0, 0, task.Change{Seq: task.Seq(src.ID, src.Next), Request: &r}))
+	}
+	d.due(t, 0, "cancelled", clock+1000)
+	require.NoError(t, d.Tend(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- d.FollowAtRest(t.Context()) }()
+	require.Eventually(t, func() bool { return len(d.pending(t, 0)) == 0 }, time.Minute, time.Millisecond)
+	page, err := look.New(d.stores[0]).ListTimers(t.Context(), look.TimerFilter{Limit: 1})
+	require.NoError(t, err)
+	require.NotEmpty(t, page.Timers)
+	require.NoError(t, <-done)
 }
