@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -155,13 +156,17 @@ func (f *fixture) mute(topic string) (answer func()) {
 	return h.Remove
 }
 
-// muteLater is mute for all but the first batch that a producer has for the topic's only partition.
-func (f *fixture) muteLater(topic string) (answer func()) {
+// muteFor is mute for the batches with a task.
+func (f *fixture) muteFor(topic, id string) (answer func()) {
 	h := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotEnoughReplicas, Count: -1, When: func(r kmsg.Request) bool {
 		for _, t := range r.(*kmsg.ProduceRequest).Topics {
 			for _, p := range t.Partitions {
 				var batch kmsg.RecordBatch
-				if batch.ReadFrom(p.Records) != nil || batch.FirstSequence > 0 {
+				if batch.ReadFrom(p.Records) != nil {
+					return true
+				}
+				records, err := kgo.DefaultDecompressor().Decompress(batch.Records, kgo.CompressionCodecType(batch.Attributes&7))
+				if err != nil || bytes.Contains(records, []byte("body of "+id)) {
 					return true
 				}
 			}

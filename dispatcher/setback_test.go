@@ -290,7 +290,7 @@ func TestParkedTaskWithTheProducerThatTheDatabaseForgot(t *testing.T) {
 	seq := task.Seq(f.source.ID, 1)
 	f.eventually("that is stored", func() bool { return f.place(seq) > time.Now().UnixMilli()+1000 })
 	before, place := f.slot(0), f.place(seq)
-	again := f.muteLater("orders") // the partition comes and goes
+	again := f.muteFor("orders", "x") // the partition comes and goes
 	answer()
 	f.eventually("the first arrives, and the producer has heard so", func() bool {
 		return orders.copies()["first"] > 0 && d.inside(func(in flight.Figures) int { return in.SentTasks }) == 0

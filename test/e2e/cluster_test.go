@@ -75,9 +75,16 @@ func clusterOn(t *testing.T, s *stack) *cluster {
 
 // adds has the processes that are spawned from now on work on another database too.
 func (c *cluster) adds(dsn string) {
-	c.env = slices.DeleteFunc(c.env, func(kv string) bool { return strings.HasPrefix(kv, "NOTYET_MYSQL_DSN=") })
-	c.env = append(c.env, "NOTYET_MYSQL_SHARDS="+c.dsn+","+dsn)
-	c.notyet("shards", "add", "1")
+	all := c.dsn
+	c.env = slices.DeleteFunc(slices.Clone(c.env), func(kv string) bool {
+		had, several := strings.CutPrefix(kv, "NOTYET_MYSQL_SHARDS=")
+		if several {
+			all = had
+		}
+		return several || strings.HasPrefix(kv, "NOTYET_MYSQL_DSN=")
+	})
+	c.env = append(c.env, "NOTYET_MYSQL_SHARDS="+all+","+dsn)
+	c.notyet("shards", "add", strconv.Itoa(strings.Count(all, ",")+1))
 }
 
 // environ returns the variables that point a process of the program at the stack's servers and

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -37,7 +38,6 @@ type contested struct {
 
 // contest says in which states each answer may be given.
 var contest = porcupine.Model{
-	Init: func() any { return contested{} },
 	Step: func(before, input, output any) (bool, any) {
 		s, in, out := before.(contested), input.(contestant), output.(verdict)
 		switch {
@@ -51,6 +51,9 @@ var contest = porcupine.Model{
 		return out == verdict{schemas.StateScheduled, in.due}, contested{pending: true, due: in.due}
 	},
 }
+
+// contestRound is how many requests are explained at a time.
+const contestRound = 400
 
 // TestAContestedTaskWhileItsTargetMoves: clients of all intake partitions schedule, replace, keep and cancel one task, each with one
 // request at a time, while its target moves to and fro and processes are killed. Each request has one answer, there is one order of
@@ -80,6 +83,8 @@ func TestAContestedTaskWhileItsTargetMoves(t *testing.T) {
 		return answers[place]
 	}
 	over := make(chan struct{})
+	end := sync.OnceFunc(func() { close(over) })
+	t.Cleanup(end)
 	var work, listening sync.WaitGroup
 	listening.Go(func() {
 		c.read(c.reader([]string{c.results}), time.Hour, func(r *kgo.Record) bool {
@@ -94,36 +99,27 @@ func TestAContestedTaskWhileItsTargetMoves(t *testing.T) {
 			return e.ID == "over"
 		})
 	})
-	var left atomic.Int64
-	left.Store(n)
-	history, begin := make([][]porcupine.Operation, clients), time.Now()
-	for i := range clients {
-		work.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(i), 1))
-			for k := left.Add(-1); k >= 0; k = left.Add(-1) {
-				in := contestant{kind: []string{"replace", "keep", "cancel"}[rng.IntN(3)], due: far + n - k}
-				r := request(c.intake, target, schemas.HeaderID, "contested", schemas.HeaderEvents, "all", schemas.HeaderAt, strconv.FormatInt(in.due, 10), schemas.HeaderIfExists, in.kind)
-				if in.kind == "cancel" {
-					in.due = 0
-					r = request(c.intake, target, schemas.HeaderID, "contested", schemas.HeaderOp, "cancel")
-				}
-				r = keyed(r, "contested", "v")
-				r.Partition = int32(i % 8)
-				call := time.Since(begin)
-				if err := producer.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-					t.Error(err)
-					return
-				}
-				place := fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset)
-				select {
-				case out := <-of(place):
-					history[i] = append(history[i], porcupine.Operation{ClientId: i, Input: in, Output: out, Call: int64(call), Return: int64(time.Since(begin))})
-				case <-time.After(2 * time.Minute):
-					t.Error("no answer to ", place)
-					return
-				}
-			}
-		})
+	begin := time.Now()
+	ask := func(client int, in contestant) (op porcupine.Operation) {
+		r := request(c.intake, target, schemas.HeaderID, "contested", schemas.HeaderEvents, "all", schemas.HeaderAt, strconv.FormatInt(in.due, 10), schemas.HeaderIfExists, in.kind)
+		if in.kind == "cancel" {
+			r = request(c.intake, target, schemas.HeaderID, "contested", schemas.HeaderOp, "cancel")
+		}
+		r = keyed(r, "contested", "v")
+		r.Partition = int32(client % 8)
+		op = porcupine.Operation{ClientId: client, Input: in, Call: int64(time.Since(begin))}
+		if err := producer.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Error(err)
+			return op
+		}
+		place := fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset)
+		select {
+		case op.Output = <-of(place):
+		case <-time.After(2 * time.Minute):
+			t.Error("no answer to ", place)
+		}
+		op.Return = int64(time.Since(begin))
+		return op
 	}
 	moves, kills := 0, 0
 	var moving sync.WaitGroup
@@ -155,22 +151,38 @@ func TestAContestedTaskWhileItsTargetMoves(t *testing.T) {
 			c.client.Produce(t.Context(), keyed(request(c.intake, target, schemas.HeaderDelay, "1s", schemas.HeaderID, "ordered-"+strconv.Itoa(ordered)), "ordered", strconv.Itoa(ordered)), nil)
 		}
 	})
-	work.Wait()
+	// After each round comes a request of one client alone, so that the state is known from which the next one begins.
+	for asked, known := int64(0), (contested{}); asked < n && !t.Failed(); asked++ {
+		history := make([][]porcupine.Operation, clients)
+		var left atomic.Int64
+		left.Store(min(contestRound, n-asked) - 1)
+		for i := range clients {
+			work.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(i), uint64(asked)))
+				for k := left.Add(-1); k >= 0 && !t.Failed(); k = left.Add(-1) {
+					history[i] = append(history[i], ask(i, contestant{[]string{"replace", "keep", "cancel"}[rng.IntN(3)], far + asked + k}))
+				}
+			})
+		}
+		work.Wait()
+		all := slices.Concat(history...)
+		asked += int64(len(all))
+		all = append(all, ask(int(asked%clients), contestant{"replace", far + asked}))
+		require.False(t, t.Failed())
+		model := contest
+		model.Init = func() any { return known }
+		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(model, all, 5*time.Minute), "no order explains the answers")
+		known = contested{pending: true, due: far + asked}
+	}
 	took := time.Since(begin)
-	close(over)
+	end()
 	moving.Wait()
 	c.publish(keyed(request(c.intake, target, schemas.HeaderID, "over", schemas.HeaderDelay, "1h", schemas.HeaderEvents, "all"), "over", ""))
 	listening.Wait()
 
-	var all []porcupine.Operation
-	for _, h := range history {
-		all = append(all, h...)
-	}
-	require.Len(t, all, int(n))
 	t.Logf("%d requests in %v, %d moves, %d scanners killed", n, took.Round(time.Second), moves, kills)
 	require.Positive(t, moves)
 	require.Len(t, copies, int(n), "two answers to one request")
-	require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(contest, all, 5*time.Minute), "no order explains the answers")
 	seen, last := map[string]bool{}, -1
 	c.read(c.reader([]string{target}), time.Minute, func(r *kgo.Record) bool {
 		i, err := strconv.Atoi(string(r.Value))

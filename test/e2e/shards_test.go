@@ -5,10 +5,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -19,7 +21,7 @@ import (
 	"github.com/notyet/notyet/test/recordtest"
 )
 
-// withSecond has the processes that are spawned from now on work on two databases, and reach the second one through a proxy.
+// withSecond has the processes that are spawned from now on work on another database, and reach it through a proxy.
 func (c *cluster) withSecond() *proxy.Proxy {
 	cfg, err := mysql.ParseDSN(mysqltest.Fresh(c.t))
 	require.NoError(c.t, err)
@@ -197,4 +199,96 @@ func TestTasksFollowTheirTargets(t *testing.T) {
 	}
 	require.Len(t, attempts, 2*some)
 	require.Empty(t, c.arrivals(cancelled))
+}
+
+// TestAThirdDatabaseUnderLoad: a third database joins while tasks fall due, targets move there and back, and it is drained and removed.
+// Movers, drainers, a scanner and a dispatcher are killed, and the database is away during a move. Nothing is lost or early, and extra
+// copies are of tasks that the killed dispatcher had in doubt.
+func TestAThirdDatabaseUnderLoad(t *testing.T) {
+	c := oneDatabase(t, usualSlots)
+	c.withSecond()
+	n := clusterTasks(t, 12_000)
+	span := max(time.Duration(n)*time.Minute/100_000, 2*time.Minute)
+	stay, move := []string{c.name + ".a", c.name + ".b"}, []string{c.name + ".c", c.name + ".d"}
+	targets := slices.Concat(stay, move)
+	c.judging(4, targets...)
+	c.notyet("shards", "move", stay[1], "1")
+	c.notyet("shards", "move", move[1], "1")
+	services := []*proc{}
+	for _, role := range []string{"scanner", "dispatcher"} {
+		services = append(services, c.spawn(role+"1", role), c.spawn(role+"2", role))
+	}
+	c.warm()
+	head := 3*time.Second + time.Duration(n)*100*time.Microsecond
+	begin := time.Now().Add(head)
+	wants := c.load(targets, n, head, span)
+	time.Sleep(time.Until(begin.Add(span / 10)))
+	calm := time.Now()
+
+	third := c.withSecond() // the third one
+	for i, p := range services {
+		p.stop()
+		services[i] = c.spawn(p.name, strings.TrimRight(p.name, "12"))
+	}
+	c.warm()
+	clean := time.Now()
+	for _, target := range move {
+		c.notyet("shards", "move", target, "2", "--wait")
+	}
+	moved := time.Now()
+
+	// tries has a command succeed in the end, which is killed a few times.
+	tries := func(kills int, args ...string) {
+		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); kills-- {
+			p := c.spawn("mover", args...)
+			if kills > 0 {
+				time.Sleep(time.Duration(100+rand.IntN(1500)) * time.Millisecond)
+				p.kill()
+			} else if p.wait() {
+				return
+			}
+			time.Sleep(500 * time.Millisecond) // the announcement is taken back soon
+		}
+		t.Error(args, "did not succeed in the end")
+	}
+	tries(3, "shards", "move", move[0], "0", "--wait")
+	third.Freeze(proxy.Both)
+	away := c.spawn("mover", "shards", "move", move[0], "2", "--wait")
+	time.Sleep(4 * time.Second)
+	third.Freeze(0)
+	away.wait()
+	services[0].kill()
+	services[0] = c.spawn("scanner1", "scanner")
+	tries(1, "shards", "move", move[0], "2", "--wait")
+	killed := time.Now().UnixMilli()
+	services[2].kill()
+	services[2] = c.spawn("dispatcher1", "dispatcher")
+	tries(3, "shards", "drain", "2", "--wait")
+	tries(0, "shards", "remove", "2", "--forget-history")
+	over := time.Now()
+	c.collect(targets, wants, time.Until(begin.Add(span+2*time.Minute)), 3*time.Second)
+	require.Zero(t, measure(t, wants).early)
+	unexplained := 0
+	for _, w := range wants {
+		first := slices.MinFunc(w.copies, func(a, b arrival) int { return int(a.at - b.at) }).at
+		if len(w.copies) > 1 && !claimedAtAny([]int64{killed}, w.due, first) {
+			unexplained++
+		}
+	}
+	require.Zero(t, unexplained, "extra copies far from the kill")
+	require.Less(t, over, begin.Add(span), "the load ended too early")
+
+	for _, of := range []struct {
+		what     string
+		targets  []string
+		from, to time.Time
+	}{{"calm, all", targets, begin, calm}, {"moves, those that stay", stay, clean, moved}, {"moves, those that move", move, clean, moved}} {
+		late := hdrhistogram.New(1, 10*60*1000, 3)
+		for _, w := range wants {
+			if slices.Contains(of.targets, w.target) && w.due >= of.from.UnixMilli() && w.due < of.to.UnixMilli() {
+				require.NoError(t, late.RecordValue(max(w.copies[0].at-w.due, 0)))
+			}
+		}
+		t.Logf("%s: %d tasks, lateness ms p50 %d p99 %d max %d", of.what, late.TotalCount(), late.ValueAtQuantile(50), late.ValueAtQuantile(99), late.Max())
+	}
 }
