@@ -35,7 +35,7 @@ function patch(old, fresh) {
   let at = old.firstChild;
   for (const next of [...fresh.childNodes]) {
     let same = keyed.get(key(next));
-    if (same) while (at && at !== same && !staying.has(key(at))) at = drop(at);
+    while (at && at !== same && (same || key(at)) && !staying.has(key(at))) at = drop(at);
     if (!key(next) && at && !key(at)) same = at;
     if (same?.nodeName !== next.nodeName) {
       old.insertBefore(next, at);
