@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
@@ -416,6 +417,49 @@ func TestKeyboard(t *testing.T) {
 	p.tabTo(`document.activeElement?.id === "sign-out"`)
 	p.press(kb.Enter)
 	focus("token")
+}
+
+// Of two questions the later one is meant, whichever answer comes first. A key that is held down
+// answers none.
+func TestQuestionsStayWhatTheyAre(t *testing.T) {
+	s := startStack(t)
+	for _, topic := range []string{"shop.a", "shop.b"} {
+		require.Equal(t, 200, s.call(t, "PATCH", "/targets/"+topic, fields{"paused": true}, nil))
+	}
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	p.open("/targets")
+	p.scripted()
+	eval[any](p, `void (() => {
+		const real = fetch;
+		window.fetch = async (url, options) => {
+			const answer = await real(url, options);
+			if (String(url).includes("shop.a")) await new Promise((resolve) => { window.release = () => { resolve(); setTimeout(() => { window.released = true }, 200) } });
+			return answer;
+		};
+	})()`)
+	p.click(`[data-key="shop.a"] button`)
+	p.click(`[data-key="shop.b"] button`)
+	p.seesIn("#named", "shop.b")
+	p.eventually("the first answer has not come", "!!window.release")
+	eval[any](p, "void release()")
+	p.eventually("the first answer has not come", "window.released === true")
+	p.seesIn("#named", "shop.b")
+	p.click("#back")
+
+	eval[any](p, `void document.querySelector('[data-key="shop.b"] button').focus()`)
+	enter := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "Enter", Code: "Enter", Text: "\r", WindowsVirtualKeyCode: 13}
+	for range 20 {
+		_, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, enter)
+		require.NoError(t, err)
+		enter.AutoRepeat = new(true)
+		time.Sleep(30 * time.Millisecond)
+	}
+	p.seesIn("dialog[open] #named", "shop.b")
+	p.press(kb.Escape, "g")
+	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "x"+kb.Escape)) // what is typed ends a g
+	p.press("o")
+	require.Equal(t, "/targets", eval[string](p, "location.pathname"))
 }
 
 // A page's times are in the zone that somebody chooses. A field says what it understands.
