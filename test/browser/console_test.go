@@ -462,6 +462,40 @@ func TestQuestionsStayWhatTheyAre(t *testing.T) {
 	require.Equal(t, "/targets", eval[string](p, "location.pathname"))
 }
 
+// What is ticked is a task, and not a row: a list that somebody comes back to may be another one.
+func TestTicksStayWithTheirTasks(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	for _, id := range []string{"order-1", "order-2", "order-3"} {
+		s.schedule(t, "shop.orders", id, nil)
+	}
+	s.dead(t, "shop.dead", 2)
+	for path, change := range map[string]func(){
+		"/find?topic=shop.orders": func() {
+			require.Less(t, s.call(t, "POST", "/tasks/cancel?wait=5s", fields{"topic": "shop.orders", "id": eval[string](p, `document.querySelector(".found tbody a").textContent`)}, nil), 300)
+		},
+		"/deadletters?topic=shop.dead": func() {
+			require.Less(t, s.call(t, "POST", "/tasks", fields{"topic": "shop.dead", "id": "dead-9", "delay": "0s", "value": "v", "ack": "report", "ack_timeout": "100ms", "max_attempts": 1}, nil), 300)
+			require.Eventually(t, func() bool { return s.letters(t, "shop.dead") == 3 }, bound, 10*time.Millisecond)
+		},
+	} {
+		p.open(path)
+		p.scripted()
+		eval[any](p, `void document.querySelectorAll("td input[type=checkbox]")[1].click()`)
+		change()
+		p.click(`nav a[href="/timers"]`)
+		p.sees("Set a timer")
+		p.back()
+		p.scripted()
+		require.Zero(t, eval[int](p, `document.querySelectorAll("td input:checked").length`), path)
+		eval[any](p, `void document.querySelectorAll("td input[type=checkbox]")[1].click()`)
+		p.do(chromedp.Reload())
+		p.scripted()
+		require.Zero(t, eval[int](p, `document.querySelectorAll("td input:checked").length`), path)
+	}
+}
+
 // A page's times are in the zone that somebody chooses. A field says what it understands.
 func TestTimesAreUnderstood(t *testing.T) {
 	s := startStack(t)
