@@ -116,7 +116,7 @@ func parseWhen(zone *time.Location, name, text string) (string, error) {
 func spoken(text string, now time.Time) (time.Time, bool) {
 	if later, ok := strings.CutPrefix(text, "+"); ok {
 		if days, err := strconv.ParseUint(strings.TrimSuffix(later, "d"), 10, 16); err == nil && strings.HasSuffix(later, "d") {
-			return now.AddDate(0, 0, int(days)), true
+			return onDay(now, int(days), now.Format("T15:04:05.000"))
 		}
 		d, err := time.ParseDuration(later)
 		return now.Add(d), err == nil && d >= 0
@@ -130,7 +130,14 @@ func spoken(text string, now time.Time) (time.Time, bool) {
 	if err != nil || !known {
 		return now, false
 	}
-	due, err := schemas.LocalTime(now.AddDate(0, 0, days).Format("2006-01-02")+at.Format("T15:04"), now.Location().String())
+	return onDay(now, days, at.Format("T15:04"))
+}
+
+// onDay is a clock so many days on. Days are counted without the zone: where midnight is skipped,
+// the zone's 0:30 a day later is the evening before.
+func onDay(now time.Time, days int, clock string) (time.Time, bool) {
+	day := time.Date(now.Year(), now.Month(), now.Day()+days, 0, 0, 0, 0, time.UTC).Format("2006-01-02")
+	due, err := schemas.LocalTime(day+clock, now.Location().String())
 	return due, err == nil
 }
 

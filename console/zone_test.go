@@ -71,6 +71,12 @@ func TestSpokenTimes(t *testing.T) {
 		_, ok := spoken(text, now)
 		require.False(t, ok, text)
 	}
+	night := time.Date(2027, 9, 4, 0, 30, 0, 0, zoneNamed("America/Santiago")) // the next day begins at 1:00
+	for text, want := range map[string]string{"+1d": "2027-09-05T01:00:00-03:00", "tomorrow 9:00": "2027-09-05T09:00:00-03:00", "tomorrow 0:30": "2027-09-05T01:00:00-03:00", "9:00": "2027-09-04T09:00:00-04:00"} {
+		at, ok := spoken(text, night)
+		require.True(t, ok, text)
+		require.Equal(t, want, at.Format(time.RFC3339), text)
+	}
 	r := httptest.NewRequest(http.MethodGet, "/?"+url.Values{"at": {"+2h"}, "from": {"2h"}, "to": {"2026-12-24T09:00"}}.Encode(), nil)
 	r.AddCookie(&http.Cookie{Name: zoneCookie, Value: "Europe/Berlin"})
 	for name, want := range map[string]time.Time{"at": time.Now().Add(2 * time.Hour), "from": time.Now().Add(-2 * time.Hour), "to": time.Date(2026, 12, 24, 9, 0, 0, 0, berlin)} {
