@@ -89,10 +89,13 @@ func instant(r *http.Request, name string) (at api.Instant, err error) {
 		return api.At(time.Now().Add(-ago).UnixMilli()), nil
 	}
 	when, err := parseWhen(zoneOf(r), name, text)
-	if err == nil {
-		err = at.UnmarshalText([]byte(when))
+	if err != nil {
+		return at, err
 	}
-	return at, err
+	if err := at.UnmarshalText([]byte(when)); err != nil {
+		return at, badForm(name, err.Error())
+	}
+	return at, nil
 }
 
 // parseWhen reads a time as a person or a browser's form writes it: RFC 3339, Unix ms, a time of

@@ -86,6 +86,19 @@ func TestSpokenTimes(t *testing.T) {
 	}
 }
 
+// A time before 1970 is a mistake of its field, and none of the service.
+func TestATimeBefore1970IsAMistakeOfItsField(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("admin")
+	for _, path := range []string{"/deadletters?do=purge&until=", "/targets?do=pause&topic=orders&until=", "/find?to="} {
+		for _, at := range []string{"1970-01-01T01:00:00+01:00", "1914-07-28T11:00"} {
+			resp, text := b.get(path + url.QueryEscape(at))
+			require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode, text)
+			require.Regexp(t, `data-field="(until|to)">(until|to) is not after 1970`, text)
+		}
+	}
+}
+
 func BenchmarkPagesOfAnotherZone(b *testing.B) {
 	for b.Loop() {
 		parsePages(time.UTC)
