@@ -602,9 +602,10 @@ func TestPauseAndResume(t *testing.T) {
 	resp, text = limited("", "")
 	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
 	require.Contains(t, text, "0 takes it away")
-	for field, wrong := range map[string]string{"rate": "fast", "max_in_flight": "1.5"} {
-		resp, text := b.post("/targets", url.Values{"do": {"limit"}, "topic": {"orders"}, field: {wrong}})
-		require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	for _, x := range [][2]string{{"rate", "fast"}, {"max_in_flight", "1.5"}, {"rate", "inf"}, {"rate", "nan"}, {"max_in_flight", "inf"}} {
+		field := x[0]
+		resp, text := b.post("/targets", url.Values{"do": {"limit"}, "topic": {"orders"}, field: {x[1]}})
+		require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode, x)
 		require.Contains(t, text, field)
 	}
 	_, text = b.get("/audit")

@@ -147,7 +147,7 @@ func number(r *http.Request, name string) (*float64, error) {
 		return nil, nil
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil {
+	if err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
 		return nil, badForm(name, "is no number: write one, 0 for no limit, or leave it empty to leave the limit as it is")
 	}
 	return &n, nil
