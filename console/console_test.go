@@ -611,6 +611,9 @@ func TestPauseAndResume(t *testing.T) {
 	_, text = b.get("/audit")
 	require.Contains(t, text, "orders")
 
+	resp, text = b.get("/targets?do=pause&topic=orders&until=2h") // and not +2h
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	require.Contains(t, text, `data-field="until">until has passed (`)
 	form.Set("until", "2999-12-24T09:00")
 	_, text = b.get("/targets?" + url.Values{"do": {"pause"}, "topic": {"orders"}, "until": form["until"]}.Encode())
 	require.Contains(t, text, `<td>paused</td><td><strong>paused until 2999-12-24 09:00:00.000 UTC</strong>`)

@@ -90,6 +90,9 @@ func targetChange(r *http.Request, do string) (ch api.TargetChange, err error) {
 		if do == "pause" {
 			ch.Until, err = instant(r, "until")
 		}
+		if end := ch.Until.Millis(); err == nil && end > 0 && end <= time.Now().UnixMilli() {
+			err = badForm("until", "has passed ("+written(ch.Until)+"): write a later time, such as +2h, or leave it empty")
+		}
 		return ch, err
 	}
 	if ch.Rate, err = number(r, "rate"); err != nil {
