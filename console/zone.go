@@ -4,6 +4,7 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,6 +78,16 @@ func pagesIn(zone *time.Location) map[string]*template.Template {
 // clockIn is a time on the clocks of a zone.
 func clockIn(zone *time.Location, ms int64) string {
 	return time.UnixMilli(ms).In(zone).Format("2006-01-02 15:04:05.000 MST")
+}
+
+// said is a field's value for people: a time is on the clocks of the zone.
+func (f field) said(zone *time.Location) string {
+	if slices.Contains([]string{"from", "to", "since", "until"}, f.Name) {
+		if at, err := time.Parse(time.RFC3339Nano, f.Value); err == nil {
+			return clockIn(zone, at.UnixMilli())
+		}
+	}
+	return f.Value
 }
 
 // instant reads a field: a time as parseWhen does, or how long ago it was.

@@ -27,6 +27,10 @@ func TestTimesAreInTheChosenZone(t *testing.T) {
 	_, text = b.get("/targets?" + url.Values{"do": {"pause"}, "topic": {"orders"}, "until": {"2999-12-25T09:00"}}.Encode())
 	require.Contains(t, text, "<td>paused until 2999-12-24 10:00:00.000 CET</td><td><strong>paused until 2999-12-25 09:00:00.000 CET</strong>")
 	require.Contains(t, text, `name="until" value="2999-12-25T08:00:00Z"`)
+	for path, want := range map[string]string{"/find?do=cancel&from=": "due from ", "/deadletters?do=replay&since=": "since "} {
+		_, text = b.get(path + "2999-12-25T09:00")
+		require.Contains(t, text, want+"2999-12-25 09:00:00.000 CET</strong>", "a question has the times that were typed")
+	}
 	for name, want := range map[string]string{"2999-12-24T09:00": "09:00:00.000 CET", "72h": "3 d ago", "+2h": "in ", "soon": "tomorrow 9:00", "": ""} {
 		_, text = b.post("/when", url.Values{"time": {name}})
 		require.Contains(t, text, want)
