@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/notyet/notyet/api"
 	"github.com/notyet/notyet/internal/access"
@@ -23,10 +24,10 @@ func (f cancelFilter) fields() (out []field) {
 	return out
 }
 
-func (f cancelFilter) String() string {
+func (f cancelFilter) said(zone *time.Location) string {
 	var names []string
 	for _, x := range f.fields() {
-		names = append(names, cmp.Or(map[string]string{"q": "ids that begin with", "from": "due from", "to": "due before"}[x.Name], x.Name)+" "+x.Value)
+		names = append(names, cmp.Or(map[string]string{"q": "ids that begin with", "from": "due from", "to": "due before"}[x.Name], x.Name)+" "+x.said(zone))
 	}
 	return cmp.Or(strings.Join(names, ", "), "all tasks")
 }
@@ -79,6 +80,6 @@ func (c *Console) cancelMany(r *http.Request) (view, error) {
 		return c.begin(r, "/tasks/cancel-many", filter.CancelMany)
 	}
 	const what = "Cancel these tasks"
-	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: "Keep them", Name: filter.String(), Path: "/find", Back: filter.page(), Danger: true,
+	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: "Keep them", Name: filter.said(zoneOf(r)), Path: "/find", Back: filter.page(), Danger: true,
 		Fields: append([]field{{"do", "cancel"}}, filter.fields()...), Detail: orMore(done.Matched, done.Cursor) + " tasks now.", Many: number, Mistyped: confirmed(r)}}, nil
 }

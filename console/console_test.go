@@ -602,14 +602,18 @@ func TestPauseAndResume(t *testing.T) {
 	resp, text = limited("", "")
 	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
 	require.Contains(t, text, "0 takes it away")
-	for field, wrong := range map[string]string{"rate": "fast", "max_in_flight": "1.5"} {
-		resp, text := b.post("/targets", url.Values{"do": {"limit"}, "topic": {"orders"}, field: {wrong}})
-		require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	for _, x := range [][2]string{{"rate", "fast"}, {"max_in_flight", "1.5"}, {"rate", "inf"}, {"rate", "nan"}, {"max_in_flight", "inf"}} {
+		field := x[0]
+		resp, text := b.post("/targets", url.Values{"do": {"limit"}, "topic": {"orders"}, field: {x[1]}})
+		require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode, x)
 		require.Contains(t, text, field)
 	}
 	_, text = b.get("/audit")
 	require.Contains(t, text, "orders")
 
+	resp, text = b.get("/targets?do=pause&topic=orders&until=2h") // and not +2h
+	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
+	require.Contains(t, text, `data-field="until">until has passed (`)
 	form.Set("until", "2999-12-24T09:00")
 	_, text = b.get("/targets?" + url.Values{"do": {"pause"}, "topic": {"orders"}, "until": form["until"]}.Encode())
 	require.Contains(t, text, `<td>paused</td><td><strong>paused until 2999-12-24 09:00:00.000 UTC</strong>`)

@@ -36,7 +36,10 @@ func newEdits(l deadletter.Letter) *edits {
 	return e
 }
 
-// changed is what a form has in another way than the letter. A browser ends lines with CR and LF.
+// lines undoes what a browser does to a text of several lines: it ends each with CR and LF.
+func lines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
+
+// changed is what a form has in another way than the letter.
 func (e *edits) changed(r *http.Request) (out api.ReplayEdit, changes []replaced, err error) {
 	for _, part := range []struct {
 		name string
@@ -50,7 +53,7 @@ func (e *edits) changed(r *http.Request) (out api.ReplayEdit, changes []replaced
 		if part.was == nil || !r.Form.Has(part.name) {
 			continue
 		}
-		text := strings.ReplaceAll(r.FormValue(part.name), "\r\n", "\n")
+		text := lines(r.FormValue(part.name))
 		if part.name == "topic" && strings.TrimSpace(text) == "" {
 			return out, nil, badForm("topic", "is empty: name a target topic")
 		}

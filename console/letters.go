@@ -87,14 +87,14 @@ func (f letterFilter) all() bool {
 	return len(f.Fields()) == 0
 }
 
-func (f letterFilter) String() string {
+func (f letterFilter) said(zone *time.Location) string {
 	if f.all() {
 		return "all dead letters"
 	}
 	f.Replayed = false
 	parts := []string{}
 	for _, x := range f.Fields() {
-		parts = append(parts, cmp.Or(map[string]string{"task_id": "task", "ids": "number"}[x.Name], x.Name)+" "+x.Value)
+		parts = append(parts, cmp.Or(map[string]string{"task_id": "task", "ids": "number"}[x.Name], x.Name)+" "+x.said(zone))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -183,7 +183,7 @@ func (c *Console) changeLetters(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	fields := []field{{"do", do}, {asked, strconv.FormatInt(n.At, 10)}}
-	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: keep, Name: filter.String(), Path: "/deadletters", Back: filter.page(),
+	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: keep, Name: filter.said(zoneOf(r)), Path: "/deadletters", Back: filter.page(),
 		Danger: do == "purge", Fields: append(fields, filter.Fields()...), Detail: orMore(n.Count, n.Cursor) + " dead letters now.", Many: number, Mistyped: confirmed(r)}}, nil
 }
 

@@ -2,10 +2,12 @@ package console
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,42 @@ func TestAMoveUndoesNoNewerVersion(t *testing.T) {
 	mux.ServeHTTP(rec, req)
 	require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body.String())
 	require.EqualValues(t, 7, sent["version"], "so that version 8, if it came first, makes this request stale")
+}
+
+// A question may stand for hours, and its task be another one by then.
+func TestAQuestionIsOfTheTaskThatItShowed(t *testing.T) {
+	mux := http.NewServeMux()
+	due, sent := time.Now().Add(time.Hour).UnixMilli(), 0
+	mux.HandleFunc("GET /api/v1/task", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Task{Topic: "orders", ID: "a", State: "pending", Due: due})
+	})
+	mux.HandleFunc("POST /api/v1/tasks/cancel", func(w http.ResponseWriter, _ *http.Request) {
+		sent++
+		w.WriteHeader(http.StatusAccepted)
+	})
+	Mount(mux, "test")
+	post := func(form url.Values) *httptest.ResponseRecorder {
+		req := httptest.NewRequest(http.MethodPost, "/task", strings.NewReader(form.Encode()))
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req = req.WithContext(access.With(req.Context(), access.Caller{Name: "ann", Role: access.Operate, Topics: access.Everything}))
+		rec := httptest.NewRecorder()
+		mux.ServeHTTP(rec, req)
+		return rec
+	}
+	form := url.Values{"do": {"cancel"}, "topic": {"orders"}, "id": {"a"}}
+	field := func() string { return fmt.Sprintf(`name="due" value="%d"`, due) }
+	require.Contains(t, post(form).Body.String(), field())
+	form.Set("due", strconv.FormatInt(due, 10))
+	form.Set("confirmed", "yes")
+	due += time.Hour.Milliseconds()
+	rec := post(form)
+	require.Equal(t, http.StatusOK, rec.Code)
+	require.Contains(t, rec.Body.String(), "Its due time is another one by now: look again.")
+	require.Contains(t, rec.Body.String(), field())
+	require.Zero(t, sent)
+	form.Set("due", strconv.FormatInt(due, 10))
+	require.Equal(t, http.StatusSeeOther, post(form).Code)
+	require.Equal(t, 1, sent)
 }
 
 // A time that has passed would deliver the task at once, and nobody moves one for that.

@@ -98,22 +98,23 @@ func (c *Console) operation(r *http.Request) (view, error) {
 			d.Skips = append(d.Skips, "skipped "+digits(f.N-told)+" before: why is not known any more")
 		}
 	}
+	zone := zoneOf(r)
 	switch o.What {
 	case "backfill":
 		var b api.Backfill
 		_ = json.Unmarshal(o.Request, &b)
-		d.Name, d.Back, d.Place = o.Topic+" "+o.Timer+", runs from "+written(b.From)+" to "+written(b.To), timerPath(o.Topic, o.Timer), "Its timer"
+		d.Name, d.Back, d.Place = o.Topic+" "+o.Timer+", runs from "+clockIn(zone, b.From.Millis())+" to "+clockIn(zone, b.To.Millis()), timerPath(o.Topic, o.Timer), "Its timer"
 	case "cancel-many":
 		f := cancelFilter{}
 		_ = json.Unmarshal(o.Request, &f.CancelMany) // it is the API's
-		d.Name, d.Back, d.Place = f.String(), f.page(), "Its tasks"
+		d.Name, d.Back, d.Place = f.said(zone), f.page(), "Its tasks"
 	default:
 		f := letterFilter{}
 		_ = json.Unmarshal(o.Request, &f.LetterFilter)
 		if f.Until.Millis() >= o.At-time.Minute.Milliseconds() { // the API's own bound: letters of later deaths are left out
 			f.Until = api.Instant{}
 		}
-		d.Name, d.Back, d.Place = f.String(), f.page(), "Dead letters"
+		d.Name, d.Back, d.Place = f.said(zone), f.page(), "Dead letters"
 		if o.What == "replay" { // letters of tasks that died again are younger
 			f.Until = api.Instant{}
 			d.Back = f.page()

@@ -90,6 +90,9 @@ func targetChange(r *http.Request, do string) (ch api.TargetChange, err error) {
 		if do == "pause" {
 			ch.Until, err = instant(r, "until")
 		}
+		if end := ch.Until.Millis(); err == nil && end > 0 && end <= time.Now().UnixMilli() {
+			err = badForm("until", "has passed ("+written(ch.Until)+"): write a later time, such as +2h, or leave it empty")
+		}
 		return ch, err
 	}
 	if ch.Rate, err = number(r, "rate"); err != nil {
@@ -147,7 +150,7 @@ func number(r *http.Request, name string) (*float64, error) {
 		return nil, nil
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil {
+	if err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
 		return nil, badForm(name, "is no number: write one, 0 for no limit, or leave it empty to leave the limit as it is")
 	}
 	return &n, nil

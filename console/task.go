@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -131,9 +132,14 @@ func (c *Console) changeTask(r *http.Request) (view, error) {
 		}
 	}
 	back, zone := taskPath(topic, id), zoneOf(r)
-	if !confirmed(r) {
+	shown, is := r.PostFormValue("due"), strconv.FormatInt(t.Due, 10)
+	another := shown != "" && shown != is // as of a ticked task: see stillAs
+	if !confirmed(r) || another {
 		conf := confirmation{What: what[0], Keep: what[1], Name: topic + " " + id, Path: "/task", Back: back, Danger: do == "cancel" || do == "stop",
-			Fields: []field{{"do", do}, {"topic", topic}, {"id", id}, {"at", written(due)}}}
+			Fields: []field{{"do", do}, {"topic", topic}, {"id", id}, {"at", written(due)}, {"due", is}}}
+		if another {
+			conf.Wrong = "Its due time is another one by now: look again."
+		}
 		conf.Detail = "It is " + t.State + ", due " + relative(time.Until(time.UnixMilli(t.Due))) + ", at " + clockIn(zone, t.Due) + "."
 		if do == "move" {
 			switch {

@@ -133,7 +133,7 @@ func (c *Console) runs(r *http.Request, definition map[string]any) previewData {
 
 func readTimer(r *http.Request) timerForm {
 	trim := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
-	f := timerForm{Topic: trim("topic"), ID: trim("id"), Cron: trim("cron"), Every: trim("every"), Timezone: trim("timezone"), Jitter: trim("jitter"), Key: r.FormValue("key"), Value: r.FormValue("value")}
+	f := timerForm{Topic: trim("topic"), ID: trim("id"), Cron: trim("cron"), Every: trim("every"), Timezone: trim("timezone"), Jitter: trim("jitter"), Key: r.FormValue("key"), Value: lines(r.FormValue("value"))}
 	if f.Set = r.FormValue("exists") != ""; f.Set || r.FormValue("do") != "set" { // nobody typed the name: blanks at its ends are part of it
 		f.Topic, f.ID = r.FormValue("topic"), r.FormValue("id")
 	}

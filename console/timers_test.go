@@ -50,6 +50,9 @@ func TestBlanksAreAPartOfATimersID(t *testing.T) {
 	require.NotContains(t, body, "timezone")
 	require.Contains(t, body, "1h")
 	require.Equal(t, []string{"nightly ", "nightly"}, changed, "what was typed is trimmed")
+	form.Set("value", "one\r\ntwo") // as a browser sends it
+	post(form)
+	require.Contains(t, body, `"one\ntwo"`)
 }
 
 // The rhythm of every begins long ago, and its next runs lie ahead.

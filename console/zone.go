@@ -4,6 +4,7 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,6 +80,16 @@ func clockIn(zone *time.Location, ms int64) string {
 	return time.UnixMilli(ms).In(zone).Format("2006-01-02 15:04:05.000 MST")
 }
 
+// said is a field's value for people: a time is on the clocks of the zone.
+func (f field) said(zone *time.Location) string {
+	if slices.Contains([]string{"from", "to", "since", "until"}, f.Name) {
+		if at, err := time.Parse(time.RFC3339Nano, f.Value); err == nil {
+			return clockIn(zone, at.UnixMilli())
+		}
+	}
+	return f.Value
+}
+
 // instant reads a field: a time as parseWhen does, or how long ago it was.
 func instant(r *http.Request, name string) (at api.Instant, err error) {
 	text := strings.TrimSpace(r.FormValue(name))
@@ -89,10 +100,13 @@ func instant(r *http.Request, name string) (at api.Instant, err error) {
 		return api.At(time.Now().Add(-ago).UnixMilli()), nil
 	}
 	when, err := parseWhen(zoneOf(r), name, text)
-	if err == nil {
-		err = at.UnmarshalText([]byte(when))
+	if err != nil {
+		return at, err
 	}
-	return at, err
+	if err := at.UnmarshalText([]byte(when)); err != nil {
+		return at, badForm(name, err.Error())
+	}
+	return at, nil
 }
 
 // parseWhen reads a time as a person or a browser's form writes it: RFC 3339, Unix ms, a time of
@@ -116,7 +130,7 @@ func parseWhen(zone *time.Location, name, text string) (string, error) {
 func spoken(text string, now time.Time) (time.Time, bool) {
 	if later, ok := strings.CutPrefix(text, "+"); ok {
 		if days, err := strconv.ParseUint(strings.TrimSuffix(later, "d"), 10, 16); err == nil && strings.HasSuffix(later, "d") {
-			return now.AddDate(0, 0, int(days)), true
+			return onDay(now, int(days), now.Format("T15:04:05.000"))
 		}
 		d, err := time.ParseDuration(later)
 		return now.Add(d), err == nil && d >= 0
@@ -130,7 +144,14 @@ func spoken(text string, now time.Time) (time.Time, bool) {
 	if err != nil || !known {
 		return now, false
 	}
-	due, err := schemas.LocalTime(now.AddDate(0, 0, days).Format("2006-01-02")+at.Format("T15:04"), now.Location().String())
+	return onDay(now, days, at.Format("T15:04"))
+}
+
+// onDay is a clock so many days on. Days are counted without the zone: where midnight is skipped,
+// the zone's 0:30 a day later is the evening before.
+func onDay(now time.Time, days int, clock string) (time.Time, bool) {
+	day := time.Date(now.Year(), now.Month(), now.Day()+days, 0, 0, 0, 0, time.UTC).Format("2006-01-02")
+	due, err := schemas.LocalTime(day+clock, now.Location().String())
 	return due, err == nil
 }
 

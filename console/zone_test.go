@@ -27,6 +27,10 @@ func TestTimesAreInTheChosenZone(t *testing.T) {
 	_, text = b.get("/targets?" + url.Values{"do": {"pause"}, "topic": {"orders"}, "until": {"2999-12-25T09:00"}}.Encode())
 	require.Contains(t, text, "<td>paused until 2999-12-24 10:00:00.000 CET</td><td><strong>paused until 2999-12-25 09:00:00.000 CET</strong>")
 	require.Contains(t, text, `name="until" value="2999-12-25T08:00:00Z"`)
+	for path, want := range map[string]string{"/find?do=cancel&from=": "due from ", "/deadletters?do=replay&since=": "since "} {
+		_, text = b.get(path + "2999-12-25T09:00")
+		require.Contains(t, text, want+"2999-12-25 09:00:00.000 CET</strong>", "a question has the times that were typed")
+	}
 	for name, want := range map[string]string{"2999-12-24T09:00": "09:00:00.000 CET", "72h": "3 d ago", "+2h": "in ", "soon": "tomorrow 9:00", "": ""} {
 		_, text = b.post("/when", url.Values{"time": {name}})
 		require.Contains(t, text, want)
@@ -71,12 +75,31 @@ func TestSpokenTimes(t *testing.T) {
 		_, ok := spoken(text, now)
 		require.False(t, ok, text)
 	}
+	night := time.Date(2027, 9, 4, 0, 30, 0, 0, zoneNamed("America/Santiago")) // the next day begins at 1:00
+	for text, want := range map[string]string{"+1d": "2027-09-05T01:00:00-03:00", "tomorrow 9:00": "2027-09-05T09:00:00-03:00", "tomorrow 0:30": "2027-09-05T01:00:00-03:00", "9:00": "2027-09-04T09:00:00-04:00"} {
+		at, ok := spoken(text, night)
+		require.True(t, ok, text)
+		require.Equal(t, want, at.Format(time.RFC3339), text)
+	}
 	r := httptest.NewRequest(http.MethodGet, "/?"+url.Values{"at": {"+2h"}, "from": {"2h"}, "to": {"2026-12-24T09:00"}}.Encode(), nil)
 	r.AddCookie(&http.Cookie{Name: zoneCookie, Value: "Europe/Berlin"})
 	for name, want := range map[string]time.Time{"at": time.Now().Add(2 * time.Hour), "from": time.Now().Add(-2 * time.Hour), "to": time.Date(2026, 12, 24, 9, 0, 0, 0, berlin)} {
 		at, err := instant(r, name)
 		require.NoError(t, err)
 		require.InDelta(t, want.UnixMilli(), at.Millis(), 60_000, name)
+	}
+}
+
+// A time before 1970 is a mistake of its field, and none of the service.
+func TestATimeBefore1970IsAMistakeOfItsField(t *testing.T) {
+	w := newWorld(t, true)
+	b := w.as("admin")
+	for _, path := range []string{"/deadletters?do=purge&until=", "/targets?do=pause&topic=orders&until=", "/find?to="} {
+		for _, at := range []string{"1970-01-01T01:00:00+01:00", "1914-07-28T11:00"} {
+			resp, text := b.get(path + url.QueryEscape(at))
+			require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode, text)
+			require.Regexp(t, `data-field="(until|to)">(until|to) is not after 1970`, text)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ function patch(old, fresh) {
   let at = old.firstChild;
   for (const next of [...fresh.childNodes]) {
     let same = keyed.get(key(next));
-    if (same) while (at && at !== same && !staying.has(key(at))) at = drop(at);
+    while (at && at !== same && (same || key(at)) && !staying.has(key(at))) at = drop(at);
     if (!key(next) && at && !key(at)) same = at;
     if (same?.nodeName !== next.nodeName) {
       old.insertBefore(next, at);
@@ -124,12 +124,14 @@ const keys = {
 
 document.addEventListener("keydown", (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.key === "Shift") return;
+  const went = going;
+  going = false;
   if (document.querySelector("dialog[open]")) return;
   if (e.target.closest("input:not([type=checkbox]), select, textarea")) {
     if (e.key === "Escape") e.target.blur();
     return;
   }
-  const link = going && document.querySelector(`nav [data-go="${CSS.escape(e.key)}"]`);
+  const link = went && document.querySelector(`nav [data-go="${CSS.escape(e.key)}"]`);
   going = e.key === "g" && !link;
   const act = link ? () => link.click() : Object.hasOwn(keys, e.key) && keys[e.key];
   if (!act) return;
@@ -153,6 +155,10 @@ dialog.addEventListener("click", (e) => {
   e.preventDefault();
   dialog.close();
 });
+// A key that is still held down since the deed answers no question.
+dialog.addEventListener("keydown", (e) => {
+  if (e.repeat && e.key === "Enter") e.preventDefault();
+});
 
 // blame says a mistake at its field, which stays as it was typed. Without such a field: false.
 function blame(fields, problem) {
@@ -164,12 +170,16 @@ function blame(fields, problem) {
   return true;
 }
 
+// Of two deeds, the later one is asked about: its answer may be the first, and would be replaced.
+let asking = 0;
 async function ask(url, body, otherwise, fields) {
+  const mine = ++asking;
   let fresh = null;
   try {
     const answer = await fetch(url, { method: body ? "POST" : "GET", body, headers: { Accept: "text/html" }, redirect: "manual" });
     fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main:has(form[data-back], #problem)");
   } catch { /* the browser says why */ }
+  if (mine !== asking) return;
   if (!fresh) return otherwise();
   if (blame(fields, fresh.querySelector("#problem"))) return;
   const title = document.createElement("h2"), old = fresh.querySelector("h1");

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -51,6 +52,29 @@ func TestARefreshTakesNothingAway(t *testing.T) {
 	p.seesIn("#targets", "shop.a")
 	require.True(t, eval[bool](p, `document.activeElement === focused && focused.closest("tr").innerText.startsWith("shop.c")`))
 	require.Equal(t, "shop.a,shop.c", eval[string](p, `[...document.querySelectorAll("#targets tbody tr")].map((row) => row.cells[0].innerText).join()`))
+}
+
+// A form that somebody types in stays, when a list beside it comes or a form before it goes.
+func TestARefreshKeepsHalfTypedForms(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	p.open("/targets")
+	p.sees("None.")
+	p.do(chromedp.SendKeys(chromedp.CSS("#rate"), "2"), chromedp.SendKeys(chromedp.CSS("#topic"), "shop.mail"))
+	const typed = `[document.getElementById("rate").value, document.getElementById("topic").value, document.activeElement.id].join()`
+	for _, paused := range []bool{true, false} { // so the table comes, and goes
+		require.Equal(t, 200, s.call(t, "PATCH", "/targets/shop.a", fields{"paused": paused}, nil))
+		p.eventually("the page is not refreshed", fmt.Sprintf(`(document.getElementById("targets") !== null) === %t`, paused))
+		require.Equal(t, "2,shop.mail,topic", eval[string](p, typed))
+	}
+
+	require.Less(t, s.call(t, "POST", "/tasks", fields{"topic": "shop.dead", "id": "dead-0", "delay": "0s", "value": "v", "ack": "report", "ack_timeout": "20s", "max_attempts": 1}, nil), 300)
+	require.Eventually(t, func() bool { return s.state(t, "shop.dead", "dead-0") == "waiting_report" }, bound, 10*time.Millisecond)
+	p.open(taskPage("shop.dead", "dead-0"))
+	p.do(chromedp.SendKeys(chromedp.CSS("#at"), "tomor"))
+	p.seesIn("#task-state", "dead")
+	require.Equal(t, "tomor", eval[string](p, `document.activeElement.id === "at" ? document.activeElement.value : "the focus has gone"`))
 }
 
 // A page says within 15 s that its service is gone, and then that it is back.

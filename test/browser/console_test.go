@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
@@ -416,6 +417,83 @@ func TestKeyboard(t *testing.T) {
 	p.tabTo(`document.activeElement?.id === "sign-out"`)
 	p.press(kb.Enter)
 	focus("token")
+}
+
+// Of two questions the later one is meant, whichever answer comes first. A key that is held down
+// answers none.
+func TestQuestionsStayWhatTheyAre(t *testing.T) {
+	s := startStack(t)
+	for _, topic := range []string{"shop.a", "shop.b"} {
+		require.Equal(t, 200, s.call(t, "PATCH", "/targets/"+topic, fields{"paused": true}, nil))
+	}
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	p.open("/targets")
+	p.scripted()
+	eval[any](p, `void (() => {
+		const real = fetch;
+		window.fetch = async (url, options) => {
+			const answer = await real(url, options);
+			if (String(url).includes("shop.a")) await new Promise((resolve) => { window.release = () => { resolve(); setTimeout(() => { window.released = true }, 200) } });
+			return answer;
+		};
+	})()`)
+	p.click(`[data-key="shop.a"] button`)
+	p.click(`[data-key="shop.b"] button`)
+	p.seesIn("#named", "shop.b")
+	p.eventually("the first answer has not come", "!!window.release")
+	eval[any](p, "void release()")
+	p.eventually("the first answer has not come", "window.released === true")
+	p.seesIn("#named", "shop.b")
+	p.click("#back")
+
+	eval[any](p, `void document.querySelector('[data-key="shop.b"] button').focus()`)
+	enter := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "Enter", Code: "Enter", Text: "\r", WindowsVirtualKeyCode: 13}
+	for range 20 {
+		_, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, enter)
+		require.NoError(t, err)
+		enter.AutoRepeat = new(true)
+		time.Sleep(30 * time.Millisecond)
+	}
+	p.seesIn("dialog[open] #named", "shop.b")
+	p.press(kb.Escape, "g")
+	p.do(chromedp.SendKeys(chromedp.CSS("#topic"), "x"+kb.Escape)) // what is typed ends a g
+	p.press("o")
+	require.Equal(t, "/targets", eval[string](p, "location.pathname"))
+}
+
+// What is ticked is a task, and not a row: a list that somebody comes back to may be another one.
+func TestTicksStayWithTheirTasks(t *testing.T) {
+	s := startStack(t)
+	p := newTab(t, s.base, "")
+	p.signIn(tokens["operate"])
+	for _, id := range []string{"order-1", "order-2", "order-3"} {
+		s.schedule(t, "shop.orders", id, nil)
+	}
+	s.dead(t, "shop.dead", 2)
+	for path, change := range map[string]func(){
+		"/find?topic=shop.orders": func() {
+			require.Less(t, s.call(t, "POST", "/tasks/cancel?wait=5s", fields{"topic": "shop.orders", "id": eval[string](p, `document.querySelector(".found tbody a").textContent`)}, nil), 300)
+		},
+		"/deadletters?topic=shop.dead": func() {
+			require.Less(t, s.call(t, "POST", "/tasks", fields{"topic": "shop.dead", "id": "dead-9", "delay": "0s", "value": "v", "ack": "report", "ack_timeout": "100ms", "max_attempts": 1}, nil), 300)
+			require.Eventually(t, func() bool { return s.letters(t, "shop.dead") == 3 }, bound, 10*time.Millisecond)
+		},
+	} {
+		p.open(path)
+		p.scripted()
+		eval[any](p, `void document.querySelectorAll("td input[type=checkbox]")[1].click()`)
+		change()
+		p.click(`nav a[href="/timers"]`)
+		p.sees("Set a timer")
+		p.back()
+		p.scripted()
+		require.Zero(t, eval[int](p, `document.querySelectorAll("td input:checked").length`), path)
+		eval[any](p, `void document.querySelectorAll("td input[type=checkbox]")[1].click()`)
+		p.do(chromedp.Reload())
+		p.scripted()
+		require.Zero(t, eval[int](p, `document.querySelectorAll("td input:checked").length`), path)
+	}
 }
 
 // A page's times are in the zone that somebody chooses. A field says what it understands.
