@@ -74,7 +74,10 @@ func clusterOn(t *testing.T, s *stack) *cluster {
 }
 
 // adds has the processes that are spawned from now on work on another database too.
-func (c *cluster) adds(dsn string) {
+func (c *cluster) adds(dsn string) { c.notyet("shards", "add", c.knows(dsn)) }
+
+// knows has the processes that are spawned from now on know another database, which is not added yet. It returns its number.
+func (c *cluster) knows(dsn string) (number string) {
 	all := c.dsn
 	c.env = slices.DeleteFunc(slices.Clone(c.env), func(kv string) bool {
 		had, several := strings.CutPrefix(kv, "NOTYET_MYSQL_SHARDS=")
@@ -84,7 +87,7 @@ func (c *cluster) adds(dsn string) {
 		return several || strings.HasPrefix(kv, "NOTYET_MYSQL_DSN=")
 	})
 	c.env = append(c.env, "NOTYET_MYSQL_SHARDS="+all+","+dsn)
-	c.notyet("shards", "add", strconv.Itoa(strings.Count(all, ",")+1))
+	return strconv.Itoa(strings.Count(all, ",") + 1)
 }
 
 // environ returns the variables that point a process of the program at the stack's servers and

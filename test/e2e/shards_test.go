@@ -21,16 +21,22 @@ import (
 	"github.com/notyet/notyet/test/recordtest"
 )
 
-// withSecond has the processes that are spawned from now on work on another database, and reach it through a proxy.
+// withSecond has the processes that are spawned from now on work on a second database, and reach it through a proxy.
 func (c *cluster) withSecond() *proxy.Proxy {
+	p, dsn := c.another()
+	c.adds(dsn)
+	return p
+}
+
+// another makes a database behind a proxy.
+func (c *cluster) another() (*proxy.Proxy, string) {
 	cfg, err := mysql.ParseDSN(mysqltest.Fresh(c.t))
 	require.NoError(c.t, err)
 	p, err := proxy.Start(cfg.Addr)
 	require.NoError(c.t, err)
 	c.t.Cleanup(p.Close)
 	cfg.Addr = p.Addr()
-	c.adds(cfg.FormatDSN())
-	return p
+	return p, cfg.FormatDSN()
 }
 
 // TestTwoDatabases: half of the targets live in a second database, which does not answer for a while, and a scanner and a dispatcher are
@@ -225,11 +231,13 @@ func TestAThirdDatabaseUnderLoad(t *testing.T) {
 	time.Sleep(time.Until(begin.Add(span / 10)))
 	calm := time.Now()
 
-	third := c.withSecond() // the third one
+	third, dsn := c.another()
+	number := c.knows(dsn)
 	for i, p := range services {
 		p.stop()
 		services[i] = c.spawn(p.name, strings.TrimRight(p.name, "12"))
 	}
+	c.notyet("shards", "add", number)
 	c.warm()
 	clean := time.Now()
 	for _, target := range move {
