@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 
@@ -60,19 +61,28 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 }
 
 // readKnown reads and locks the tasks of identities. body is a column, or an empty literal. InnoDB
-// may pass over a task that another transaction has put in the place of one for which it waited.
-// A schedule meets such a task when its own is stored. All else is looked up once more.
+// may pass over a task that another transaction has put in the place of one for which it waited,
+// any number of times. A schedule meets such a task when its own is stored. All else is looked up
+// again until a read without locks, which passes over nothing, finds none either.
 func (w *work) readKnown(ctx context.Context, list []*identity, body string) error {
-	if err := w.readOnce(ctx, list, body); err != nil {
-		return err
+	for len(list) > 0 {
+		if err := w.readOnce(ctx, list, body); err != nil {
+			return err
+		}
+		list = slices.DeleteFunc(slices.Clone(list), func(id *identity) bool {
+			return id.before != nil || len(id.changes) == 0 || onlySchedules(id.changes)
+		})
+		byKey, keys := keysOf(list)
+		there, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident", keys, "")
+		if err != nil {
+			return fmt.Errorf("looking for the tasks of %d identities: %w", len(keys), err)
+		}
+		list = list[:0]
+		for _, key := range there {
+			list = append(list, byKey[[16]byte(key)])
+		}
 	}
-	missed := slices.DeleteFunc(slices.Clone(list), func(id *identity) bool {
-		return id.before != nil || len(id.changes) == 0 || onlySchedules(id.changes)
-	})
-	if len(missed) == 0 {
-		return nil
-	}
-	return w.readOnce(ctx, missed, body)
+	return nil
 }
 
 func (w *work) readOnce(ctx context.Context, list []*identity, body string) error {
