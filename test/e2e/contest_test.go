@@ -55,6 +55,28 @@ var contest = porcupine.Model{
 // contestRound is how many requests are explained at a time.
 const contestRound = 400
 
+// unexplained lists the end of the longest order that explains answers, and the others' begin.
+func unexplained(model porcupine.Model, all []porcupine.Operation, orders [][]porcupine.Operation) string {
+	order := slices.MaxFunc(orders, func(a, b []porcupine.Operation) int { return len(a) - len(b) })
+	out, state := "", model.Init()
+	say := func(op porcupine.Operation) string {
+		return fmt.Sprintf("%d asked %+v from %v to %v, answer %+v", op.ClientId, op.Input, time.Duration(op.Call), time.Duration(op.Return), op.Output)
+	}
+	for i, op := range order {
+		if _, state = model.Step(state, op.Input, op.Output); i > len(order)-12 {
+			out += say(op) + fmt.Sprintf(" -> %+v\n", state)
+		}
+	}
+	rest := slices.DeleteFunc(slices.Clone(all), func(op porcupine.Operation) bool {
+		return slices.ContainsFunc(order, func(o porcupine.Operation) bool { return o.ClientId == op.ClientId && o.Call == op.Call })
+	})
+	slices.SortFunc(rest, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	for _, op := range rest[:min(len(rest), 12)] {
+		out += "not explained: " + say(op) + "\n"
+	}
+	return out
+}
+
 // TestAContestedTaskWhileItsTargetMoves: clients of all intake partitions schedule, replace, keep and cancel one task, each with one
 // request at a time, while its target moves to and fro and processes are killed. Each request has one answer, there is one order of
 // all that explains the answers, and tasks of one key arrive in their order.
@@ -174,7 +196,8 @@ func TestAContestedTaskWhileItsTargetMoves(t *testing.T) {
 		require.False(t, t.Failed())
 		model := contest
 		model.Init = func() any { return known }
-		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(model, all, 5*time.Minute), "no order explains the answers")
+		answer, info := porcupine.CheckOperationsVerbose(model, all, 5*time.Minute)
+		require.Equal(t, porcupine.Ok, answer, "no order explains the answers:\n%s", unexplained(model, all, info.PartialLinearizationsOperations()[0]))
 		known = contested{pending: true, due: far + asked}
 	}
 	took := time.Since(begin)
