@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,10 +77,16 @@ func (c *Console) cancelMany(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	number := toType(done.Matched, done.Cursor != "", false)
-	if confirmed(r) && (number == "" || typed(r)) {
+	const agreed = "agreed" // how many the question was about: more come all the time, but not twice as many
+	grown := done.Matched > 2*whole(r, agreed)
+	if confirmed(r) && !grown && (number == "" || typed(r)) {
 		return c.begin(r, "/tasks/cancel-many", filter.CancelMany)
 	}
 	const what = "Cancel these tasks"
+	wrong := ""
+	if confirmed(r) && grown {
+		wrong = "There are many more of them now."
+	}
 	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: "Keep them", Name: filter.said(zoneOf(r)), Path: "/find", Back: filter.page(), Danger: true,
-		Fields: append([]field{{"do", "cancel"}}, filter.fields()...), Detail: orMore(done.Matched, done.Cursor) + " tasks now.", Many: number, Mistyped: confirmed(r)}}, nil
+		Fields: append([]field{{"do", "cancel"}, {agreed, strconv.FormatInt(done.Matched, 10)}}, filter.fields()...), Wrong: wrong, Detail: orMore(done.Matched, done.Cursor) + " tasks now.", Many: number, Mistyped: confirmed(r) && number != "" && !typed(r)}}, nil
 }

@@ -336,7 +336,8 @@ func TestOperationsAreShownAndStopped(t *testing.T) {
 	}
 	p.withoutScripts()
 	p.open("/operations")
-	p.click("#operations button")
+	p.click("#operations a")
+	p.click("#operation button")
 	p.seesIn("#outcome", "Stopped")
 	p.seesIn("#operation .state", "stopped")
 }
@@ -375,13 +376,14 @@ func TestKeyboard(t *testing.T) {
 
 	p.tabTo(`document.activeElement?.id === "cancel"`)
 	p.press(kb.Enter)
-	focus("confirm")
+	focus("back") // of a deed that cannot be undone
 	p.sees("Cancel this task", "Keep it")
 	p.press(kb.Escape)
 	focus("cancel") // it comes back
 	p.press(kb.Enter)
-	focus("confirm")
+	focus("back")
 	p.press("g", "t") // not under a dialog
+	p.tabTo(`document.activeElement?.id === "confirm"`)
 	p.press(kb.Enter)
 	p.seesIn("#outcome", "cancelled")
 
@@ -397,7 +399,8 @@ func TestKeyboard(t *testing.T) {
 	p.press("shop.orders")
 	p.tabTo(`document.activeElement?.id === "pause"`)
 	p.press(kb.Enter)
-	focus("confirm")
+	focus("back")
+	p.tabTo(`document.activeElement?.id === "confirm"`)
 	p.press(kb.Enter)
 	p.seesIn("#targets", "paused")
 
