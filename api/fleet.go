@@ -141,9 +141,10 @@ func soon[T any](ctx context.Context, d *databases, m *Member, ask func(context.
 }
 
 // find asks the databases of a target one after the other, as long as there is nothing. For a
-// moment, no database has what follows its target.
+// moment, no database has what follows its target. It fails with ErrMoving if a move does not
+// begin for long: the next tasks are out of their line by then.
 func find[T any](ctx context.Context, d *databases, target string, nothing error, ask func(context.Context, *Local, *Member) (T, error)) (out T, err error) {
-	for range followTries {
+	for tries := range homeTries {
 		asked := d.of(target)
 		for _, m := range asked {
 			out, err = soon(ctx, d, m, func(ctx context.Context, l *Local) (T, error) { return ask(ctx, l, m) })
@@ -151,24 +152,30 @@ func find[T any](ctx context.Context, d *databases, target string, nothing error
 				return out, err
 			}
 		}
-		d.learn(ctx, asked)
-		if d.of(target)[0] == asked[0] && !d.homes.Following(schemas.TargetName(target)) || loop.Rest(ctx, homeRest) != nil {
-			break
+		name := schemas.TargetName(target)
+		announced := d.learn(ctx, asked, name)
+		stays := !announced && d.of(target)[0] == asked[0] && (tries >= followTries || !d.homes.Following(name))
+		if stays || loop.Rest(ctx, homeRest) != nil {
+			return out, err
 		}
 	}
-	return out, err
+	return out, shards.ErrMoving
 }
 
-// learn reads the rules of databases that have nothing: the target may have left them just now.
-func (d *databases) learn(ctx context.Context, asked []*Member) {
+// learn reads the rules of databases that have nothing: the target may have left them just now. It
+// tells whether one announces that the target leaves.
+func (d *databases) learn(ctx context.Context, asked []*Member, target string) (announced bool) {
 	if len(d.members) == 1 {
-		return
+		return false
 	}
 	for _, m := range asked {
 		if rules, err := soon(ctx, d, m, func(ctx context.Context, l *Local) (shardmap.Map, error) { return shards.New(l.store).Map(ctx) }); err == nil {
 			d.homes.Learn(&rules)
+			r := rules.Announced()
+			announced = announced || r != nil && r.Matches(target)
 		}
 	}
+	return announced
 }
 
 // reply is a database's answer.

@@ -541,6 +541,32 @@ func TestFleetFindsWhatHasJustMoved(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, answer)
 }
 
+// A move is announced, and takes long: the next tasks are in no line. Nobody says that there is none.
+func TestFleetKnowsWhatIsAboutToMove(t *testing.T) {
+	f := newFleet(t)
+	ctx := t.Context()
+	f.schedule("a1", "x", time.Now().Add(time.Hour).UnixMilli(), nil, nil)
+	dbs := shards.Databases{0: shards.New(f.local.store), 1: shards.New(f.other.local.store)}
+	rule := shardmap.Rule{N: 1, Pattern: "a1", Former: 0, Shard: 1, Token: "0123456789abcdef"}
+	for _, n := range []int{1, 0} {
+		_, err := dbs[n].Announce(ctx, rule, 0)
+		require.NoError(t, err)
+	}
+	status, _, answer := f.ask(http.MethodGet, "/tasks/a1/x", "")
+	require.Equal(t, http.StatusOK, status, answer)
+	page, err := look.New(f.local.store).List(ctx, look.ListFilter{Topic: "a1"})
+	require.NoError(t, err)
+	left, err := intake.Moves{Intake: intake.New(f.local.store)}.TakeOut(ctx, intake.Following{N: 1, Token: rule.Token}, 0, []int64{page.Tasks[0].Seq})
+	require.NoError(t, err)
+	require.Equal(t, 1, left)
+	status, _, answer = f.ask(http.MethodGet, "/tasks/a1/x", "")
+	require.Equal(t, http.StatusServiceUnavailable, status, answer)
+	_, err = dbs[0].Withdraw(ctx, rule.Token)
+	require.NoError(t, err)
+	status, _, answer = f.ask(http.MethodGet, "/tasks/a1/x", "")
+	require.Equal(t, http.StatusOK, status, answer)
+}
+
 // TestCancelsOfOneDatabase: the same task with the same seq stands in another one. Scanners of both
 // read the cancels.
 func TestCancelsOfOneDatabase(t *testing.T) {
