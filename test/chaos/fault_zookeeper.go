@@ -81,7 +81,7 @@ func wipeZooKeeper(b *breaker) error {
 	}
 	joined := b.waitUntil(patience, func() bool {
 		dump, err := b.Servers.zookeeper("dump")
-		return err == nil && len(candidate.FindAllString(dump, -1)) == len(b.of(dispatcherRole))
+		return err == nil && len(candidate.FindAllString(dump, -1)) == len(b.of(dispatcherRole))*len(b.databases)
 	})
 	b.evidence(after < before && joined, "its last transaction was %#x and is %#x; all dispatchers joined again: %v", before, after, joined)
 	return nil
