@@ -46,7 +46,7 @@ func missingDatabases(numbers []int) (out []Missing) {
 // sum adds the conditions of databases. A part that is not known of one of them is that of the
 // others, and named.
 func (d *databases) sum(replies []reply[*condition]) *condition {
-	out := &condition{now: replies[0].got.now, total: &figures.Total{}, minutes: map[int64]figures.Counts{}}
+	out := &condition{now: replies[0].got.now, total: &figures.Total{}, minutes: map[int64]figures.Minute{}}
 	out.letters = map[string]look.Bounded{}
 	alive, reporting := map[string]bool{}, map[string]bool{} // a process stands in each database
 	for _, r := range replies {
