@@ -218,17 +218,27 @@ func (o *Overview) cut(minutes int) {
 }
 
 type overviewInput struct {
-	Minutes int  `query:"minutes" doc:"how many minutes the series goes back" default:"180" minimum:"1" maximum:"360"`
-	Own     bool `query:"own"     doc:"figures of the token's topics, for a token that is for some topics only"`
+	Minutes int    `query:"minutes" doc:"how many minutes the series go back" default:"180" minimum:"1" maximum:"360"`
+	Topic   string `query:"topic"   doc:"traffic of this target only"`
+	Own     bool   `query:"own"     doc:"figures of the token's topics, for a token that is for some topics only"`
 }
 
-func (in *overviewInput) scope(c access.Caller) error { return withinOwn(c, "", in.Own) }
+func (in *overviewInput) scope(c access.Caller) error { return withinOwn(c, in.Topic, in.Own) }
 
-func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview, error) {
-	if caller := access.From(ctx); !caller.AllTopics() {
-		return s.fleet.overviewOf(ctx, caller)
+func (s *server) showOverview(ctx context.Context, in *overviewInput) (out Overview, err error) {
+	if caller := access.From(ctx); caller.AllTopics() {
+		out, err = s.fleet.Overview(ctx, in.Minutes)
+	} else {
+		out, err = s.fleet.overviewOf(ctx, caller)
 	}
-	return s.fleet.Overview(ctx, in.Minutes)
+	if err != nil {
+		return out, err
+	}
+	c, _, err := s.fleet.condition(ctx)
+	if err == nil {
+		out.Traffic = c.traffic(in.Topic, int64(in.Minutes), allowed(ctx))
+	}
+	return out, err
 }
 
 // Overview returns how the installation is doing, with a series of so many minutes (at most 360).

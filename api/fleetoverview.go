@@ -18,19 +18,11 @@ func (f *Fleet) Overview(ctx context.Context, minutes int) (Overview, error) {
 	if l := f.alone(); l != nil {
 		return l.Overview(ctx, minutes)
 	}
-	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
-	defer cancel()
-	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (*condition, error) {
-		shown, err := l.overview.look(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return shown.of, nil
-	})
+	c, missing, err := f.condition(ctx)
 	if err != nil {
 		return Overview{}, err
 	}
-	out := f.sum(replies).overview()
+	out := c.overview()
 	out.Missing = append(out.Missing, missingDatabases(missing)...)
 	out.cut(minutes)
 	return out, nil

@@ -26,6 +26,7 @@ type Overview struct {
 	Services    Reporting       `json:"services"`
 	Now         *Work           `json:"now,omitempty"          doc:"over the last minute; withheld from a token for some topics"`
 	Series      []Minute        `json:"series"                 doc:"the minutes before, oldest first; one in which nothing was done is left out. The last minute is there some 15 s after its end"`
+	Traffic     []Traffic       `json:"traffic"                doc:"by minute, of the one topic that was asked for, or of the ten targets with most late and dead tasks, then most deliveries"`
 	Overdue     *Overdue        `json:"overdue,omitempty"`
 	DeadLetters []LetterKind    `json:"dead_letters"           doc:"that were not replayed, by kind"`
 	Targets     TroubledTargets `json:"targets"`
@@ -210,7 +211,7 @@ func (c *condition) overview() Overview {
 	out := Overview{
 		At: c.now.UnixMilli(), Services: Reporting{Alive: c.alive, Reporting: c.total.Processes},
 		Now:    &latest,
-		Series: points(c.minutes, c.now), Missing: append([]Missing{}, c.missing...),
+		Series: points(c.minutes, c.now), Traffic: []Traffic{}, Missing: append([]Missing{}, c.missing...),
 	}
 	if !c.misses("overdue") {
 		out.Overdue = &Overdue{Count: c.overdue.N, More: c.overdue.More, Oldest: c.oldest}
