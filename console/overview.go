@@ -47,8 +47,11 @@ func (c *Console) overview(r *http.Request) (view, error) {
 	d.RiverErr = text(c.inside.get(ctx, "/forecast", q, &forecast))
 	d.River.come(forecast.Steps)
 	d.Counted = forecast.Next
-	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.FormatInt(of.back, 10)}, "own": {"true"}}, &d.All))
-	if d.Topic == "" && d.All.Now != nil { // deliveries are counted of all targets together
+	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.FormatInt(of.back, 10)}, "topic": {d.Topic}, "own": {"true"}}, &d.All))
+	switch {
+	case d.Topic != "" && d.AllErr == "":
+		d.River.flowOf(d.All.Traffic)
+	case d.Topic == "" && d.All.Now != nil:
 		d.River.flow(d.All.Series)
 	}
 	d.River.draw(d.Topic)

@@ -43,6 +43,7 @@ type river struct {
 	Coming        int64 // falls due
 	Marks         []mark
 	Step          string
+	atLeast       bool  // of the p99, only the class is known
 	begin, step   int64 // ms
 	now           int64 // Unix ms, a multiple of the step
 }
@@ -109,6 +110,25 @@ func (v *river) flow(minutes []api.Minute) {
 		b.Count += n
 		b.p99 = max(b.p99, value(m.LatenessP99))
 	}
+}
+
+// flowOf adds the deliveries to one target. One of a hundred late ones colours a bar, as p99 does.
+func (v *river) flowOf(all []api.Traffic) {
+	var minutes []api.Minute
+	for _, of := range all {
+		for _, m := range of.Series {
+			p99 := 0.0
+			switch {
+			case m.VeryLate*100 > m.Delivered:
+				p99 = 60_000
+			case m.Late*100 > m.Delivered:
+				p99 = 1000
+			}
+			minutes = append(minutes, api.Minute{At: m.At, Work: api.Work{Delivered: float64(m.Delivered) / 60, LatenessP99: &p99}})
+		}
+	}
+	v.atLeast = true
+	v.flow(minutes)
 }
 
 // come adds the tasks that fall due.
@@ -190,10 +210,14 @@ func (v *river) draw(topic string) {
 		b.Class, b.Path = b.class(), v.path(topic, b.At, b.At+v.step, b.ended)
 		row := &rows[b.X*riverRows/v.Width]
 		b.Says = clock(b.At, "15:04") + ": " + digits(b.Count)
-		if b.ended {
+		switch {
+		case b.ended && v.atLeast:
+			b.Says += " delivered" + map[string]string{"late": ", p99 over 1 s late", "very-late": ", p99 over 1 min late"}[b.Class]
+			row.Delivered += b.Count
+		case b.ended:
 			b.Says += " delivered, p99 " + lasting(b.p99) + " late"
 			row.Delivered += b.Count
-		} else {
+		default:
 			b.Says += " fall due"
 			row.Comes += b.Count
 		}

@@ -52,3 +52,15 @@ func TestRiver(t *testing.T) {
 		}
 	}
 }
+
+// The river of one target has the colours of its late deliveries, and says no more than is known.
+func TestRiverOfATarget(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 31, 0, time.UTC)
+	v := newRiver(now.UnixMilli(), reaches[0])
+	at := func(before int64) int64 { return v.now - before*60_000 }
+	v.flowOf([]api.Traffic{{Topic: "orders", Series: []api.TrafficMinute{{At: at(3), Delivered: 100, Late: 1}, {At: at(2), Delivered: 100, Late: 2}, {At: at(1), Delivered: 100, Late: 2, VeryLate: 2}, {At: at(0), Dead: 1}}}})
+	v.draw("orders")
+	require.True(t, v.Known)
+	require.Len(t, v.Bars, 3)
+	require.Equal(t, []string{"11:57: 100 delivered", "11:58: 100 delivered, p99 over 1 s late", "11:59: 100 delivered, p99 over 1 min late"}, []string{v.Bars[0].Says, v.Bars[1].Says, v.Bars[2].Says})
+}
