@@ -197,18 +197,6 @@ func (s *server) shows(c access.Caller, topic string) bool {
 	})
 }
 
-// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
-func (l *Local) Overview(ctx context.Context, minutes int) (Overview, error) {
-	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
-	defer cancel()
-	out, err := l.overview.get(ctx)
-	if err != nil {
-		return Overview{}, err
-	}
-	out.cut(minutes)
-	return out, nil
-}
-
 // cut leaves the latest minutes of the series.
 func (o *Overview) cut(minutes int) {
 	before := (last(time.UnixMilli(o.At)) - int64(minutes)) * time.Minute.Milliseconds()
@@ -225,25 +213,14 @@ type overviewInput struct {
 
 func (in *overviewInput) scope(c access.Caller) error { return withinOwn(c, in.Topic, in.Own) }
 
-func (s *server) showOverview(ctx context.Context, in *overviewInput) (out Overview, err error) {
-	if caller := access.From(ctx); caller.AllTopics() {
-		out, err = s.fleet.Overview(ctx, in.Minutes)
-	} else {
-		out, err = s.fleet.overviewOf(ctx, caller)
-	}
-	if err != nil {
-		return out, err
-	}
-	c, _, err := s.fleet.condition(ctx)
-	if err == nil {
-		out.Traffic = c.traffic(in.Topic, int64(in.Minutes), allowed(ctx))
-	}
-	return out, err
+func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview, error) {
+	return s.fleet.Overview(ctx, in.Minutes, in.Topic)
 }
 
-// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
-func (c *Client) Overview(ctx context.Context, minutes int) (Overview, error) {
-	return get[Overview](ctx, c, "/overview", overviewInput{Minutes: minutes}, nil)
+// Overview returns how the installation is doing, with series of so many minutes (at most 360), and
+// the traffic of a topic, or of some topics without one.
+func (c *Client) Overview(ctx context.Context, minutes int, topic string) (Overview, error) {
+	return get[Overview](ctx, c, "/overview", overviewInput{Minutes: minutes, Topic: topic}, nil)
 }
 
 // SlotsChange is the number of slots, and the progress of a change of the number, in JSON.

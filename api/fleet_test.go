@@ -312,7 +312,7 @@ func TestFleetSums(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Forecast{Steps: []ForecastStep{{due, 2}}}, counted)
 
-	o, err := f.client.Overview(ctx, 60)
+	o, err := f.client.Overview(ctx, 60, "")
 	require.NoError(t, err)
 	require.Empty(t, o.Missing)
 	require.Equal(t, Reporting{1, 1}, o.Services, "one process, which stands in both")
@@ -604,7 +604,7 @@ func TestFleetWithoutADatabase(t *testing.T) {
 		require.Contains(t, answer, `"missing":[1]`, path)
 	}
 	require.Equal(t, []string{"here"}, f.walk("/tasks?", "tasks", 1, named("id")))
-	o, err := f.client.Overview(ctx, 60)
+	o, err := f.client.Overview(ctx, 60, "")
 	require.NoError(t, err)
 	require.Equal(t, []Missing{{"database 1", "it does not answer: what it holds is in none of these figures"}}, o.Missing)
 	require.EqualValues(t, 1, o.DeadLetters[0].Count)

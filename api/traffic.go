@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"time"
@@ -28,23 +27,6 @@ type TrafficMinute struct {
 
 // shownTraffic is for how many targets an overview tells the traffic.
 const shownTraffic = 10
-
-// condition returns what the overview is made of, and which databases do not answer.
-func (f *Fleet) condition(ctx context.Context) (*condition, []int, error) {
-	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
-	defer cancel()
-	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (*condition, error) {
-		shown, err := l.overview.look(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return shown.of, nil
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return f.sum(replies), missing, nil
-}
 
 // traffic returns the traffic of one target, or of those with most trouble and most traffic, in
 // this order. Sick targets take up to half of the room if there are enough busy ones.
