@@ -41,7 +41,7 @@ func (c *Console) overview(r *http.Request) (view, error) {
 	// One by one: lists are few at a time, and one operator must not crowd out others.
 	of := reachOf(r.FormValue("reach"))
 	d.Reach, d.Reaches = of.Name, reaches
-	d.River = newRiver(time.Now().UnixMilli(), of)
+	d.River = newRiver(time.Now().UnixMilli(), of, zoneOf(r))
 	var forecast api.Forecast
 	q := url.Values{"from": {digitsOf(d.River.now)}, "to": {digitsOf(d.River.end())}, "step": {strconv.FormatInt(of.step, 10) + "m"}, "topic": {d.Topic}, "own": {"true"}}
 	d.RiverErr = text(c.inside.get(ctx, "/forecast", q, &forecast))

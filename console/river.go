@@ -46,6 +46,7 @@ type river struct {
 	atLeast       bool  // of the p99, only the class is known
 	begin, step   int64 // ms
 	now           int64 // Unix ms, a multiple of the step
+	zone          *time.Location
 }
 
 type bar struct {
@@ -76,11 +77,11 @@ const (
 	riverMarks  = 6
 )
 
-// newRiver has no bars yet. now is a Unix time in ms.
-func newRiver(now int64, r reach) *river {
+// newRiver has no bars yet. now is a Unix time in ms, and the zone is of its clocks.
+func newRiver(now int64, r reach, zone *time.Location) *river {
 	step := r.step * 60_000
 	at := now - now%step
-	v := &river{Height: riverHeight, step: step, now: at, begin: at - r.back*60_000, Step: map[int64]string{1: "minute", 10: "ten minutes", 60: "hour"}[r.step]}
+	v := &river{Height: riverHeight, zone: zone, step: step, now: at, begin: at - r.back*60_000, Step: map[int64]string{1: "minute", 10: "ten minutes", 60: "hour"}[r.step]}
 	v.Width = int((r.back+r.ahead)/r.step) * barWidth
 	v.Now = int(r.back/r.step) * barWidth
 	form := "15:04"
@@ -89,7 +90,7 @@ func newRiver(now int64, r reach) *river {
 	}
 	for i := range riverMarks {
 		x := v.Width * i / riverMarks / barWidth * barWidth
-		v.Marks = append(v.Marks, mark{x, clock(v.timeOf(x), form)})
+		v.Marks = append(v.Marks, mark{x, v.clock(v.timeOf(x), form)})
 	}
 	return v
 }
@@ -112,19 +113,23 @@ func (v *river) flow(minutes []api.Minute) {
 	}
 }
 
-// flowOf adds the deliveries to one target. One of a hundred late ones colours a bar, as p99 does.
+// p99 is the class of the latest of a hundred deliveries, in ms.
+func p99(m api.TrafficMinute) float64 {
+	switch {
+	case m.VeryLate*100 > m.Delivered:
+		return 60_000
+	case m.Late*100 > m.Delivered:
+		return 1000
+	}
+	return 0
+}
+
+// flowOf adds the deliveries to one target.
 func (v *river) flowOf(all []api.Traffic) {
 	var minutes []api.Minute
 	for _, of := range all {
 		for _, m := range of.Series {
-			p99 := 0.0
-			switch {
-			case m.VeryLate*100 > m.Delivered:
-				p99 = 60_000
-			case m.Late*100 > m.Delivered:
-				p99 = 1000
-			}
-			minutes = append(minutes, api.Minute{At: m.At, Work: api.Work{Delivered: float64(m.Delivered) / 60, LatenessP99: &p99}})
+			minutes = append(minutes, api.Minute{At: m.At, Work: api.Work{Delivered: float64(m.Delivered) / 60, LatenessP99: new(p99(m))}})
 		}
 	}
 	v.atLeast = true
@@ -209,7 +214,7 @@ func (v *river) draw(topic string) {
 		b.Y = riverHeight - b.Height
 		b.Class, b.Path = b.class(), v.path(topic, b.At, b.At+v.step, b.ended)
 		row := &rows[b.X*riverRows/v.Width]
-		b.Says = clock(b.At, "15:04") + ": " + digits(b.Count)
+		b.Says = v.clock(b.At, "15:04") + ": " + digits(b.Count)
 		switch {
 		case b.ended && v.atLeast:
 			b.Says += " delivered" + map[string]string{"late": ", p99 over 1 s late", "very-late": ", p99 over 1 min late"}[b.Class]
@@ -235,4 +240,6 @@ func (v *river) path(topic string, from, to int64, ended bool) string {
 	return "/find?" + q.Encode()
 }
 
-func clock(ms int64, form string) string { return time.UnixMilli(ms).UTC().Format(form) }
+func (v *river) clock(ms int64, form string) string {
+	return time.UnixMilli(ms).In(v.zone).Format(form)
+}

@@ -22,7 +22,7 @@ func TestRiver(t *testing.T) {
 		return api.ForecastStep{At: now.Truncate(time.Minute).Add(after).UnixMilli(), Count: n}
 	}
 	for _, of := range reaches {
-		v := newRiver(now.UnixMilli(), of)
+		v := newRiver(now.UnixMilli(), of, time.UTC)
 		v.flow([]api.Minute{minute(3, 2, 4), minute(61, 1, 1500), minute(100, 1, 90_000), minute(7000, 5, 4)})
 		v.come([]api.ForecastStep{comes(0, 7), comes(time.Hour, 100_000), comes(2*time.Hour-time.Minute, 1), comes(8*24*time.Hour, 5)})
 		v.draw("orders")
@@ -56,11 +56,12 @@ func TestRiver(t *testing.T) {
 // The river of one target has the colours of its late deliveries, and says no more than is known.
 func TestRiverOfATarget(t *testing.T) {
 	now := time.Date(2026, 11, 29, 12, 0, 31, 0, time.UTC)
-	v := newRiver(now.UnixMilli(), reaches[0])
+	v := newRiver(now.UnixMilli(), reaches[0], zoneNamed("Europe/Berlin"))
 	at := func(before int64) int64 { return v.now - before*60_000 }
 	v.flowOf([]api.Traffic{{Topic: "orders", Series: []api.TrafficMinute{{At: at(3), Delivered: 100, Late: 1}, {At: at(2), Delivered: 100, Late: 2}, {At: at(1), Delivered: 100, Late: 2, VeryLate: 2}, {At: at(0), Dead: 1}}}})
 	v.draw("orders")
 	require.True(t, v.Known)
+	require.Equal(t, "11:00", v.Marks[0].Text)
 	require.Len(t, v.Bars, 3)
-	require.Equal(t, []string{"11:57: 100 delivered", "11:58: 100 delivered, p99 over 1 s late", "11:59: 100 delivered, p99 over 1 min late"}, []string{v.Bars[0].Says, v.Bars[1].Says, v.Bars[2].Says})
+	require.Equal(t, []string{"12:57: 100 delivered", "12:58: 100 delivered, p99 over 1 s late", "12:59: 100 delivered, p99 over 1 min late"}, []string{v.Bars[0].Says, v.Bars[1].Says, v.Bars[2].Says})
 }
