@@ -172,7 +172,7 @@ func TestLanesAreBounded(t *testing.T) {
 	}
 	v.flow(minutes)
 	v.come(steps)
-	v.draw("")
+	v.draw("", "")
 	all := api.Overview{Now: &api.Work{}}
 	var letters []deadletter.Letter
 	var policies []api.TargetPolicy

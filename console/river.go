@@ -36,8 +36,9 @@ type river struct {
 	Bars          []bar
 	Rows          []riverRow
 	Width, Height int
-	Now           int  // x
-	Known         bool // Delivered is
+	Now           int    // x
+	Known         bool   // Delivered is
+	Note          string // about what is known of deliveries
 	Most          int64
 	Quarter       int64 // half as high as Most
 	Coming        int64 // falls due
@@ -136,6 +137,18 @@ func (v *river) flowOf(all []api.Traffic) {
 	v.flow(minutes)
 }
 
+// ended adds the tasks that were delivered, at their due times. It is not known how late they were.
+func (v *river) ended(tasks []api.Task) {
+	var minutes []api.Minute
+	for _, t := range tasks {
+		if t.State == "delivered" || t.State == "succeeded" {
+			minutes = append(minutes, api.Minute{At: t.Due, Work: api.Work{Delivered: 1.0 / 60}})
+		}
+	}
+	v.atLeast = true
+	v.flow(minutes)
+}
+
 // come adds the tasks that fall due.
 func (v *river) come(steps []api.ForecastStep) {
 	for _, s := range steps {
@@ -196,9 +209,9 @@ func (b *bar) class() string {
 	return "very-late"
 }
 
-// draw gives the bars their heights, words and links. A height grows with the square root of the
-// number, so that one burst leaves the others to be seen.
-func (v *river) draw(topic string) {
+// draw gives the bars their heights, words and links to tasks with the topic and the tag. A height
+// grows with the square root of the number, so that one burst leaves the others to be seen.
+func (v *river) draw(topic, tag string) {
 	for _, b := range v.Bars {
 		v.Most = max(v.Most, b.Count)
 	}
@@ -206,13 +219,13 @@ func (v *river) draw(topic string) {
 	rows := make([]riverRow, riverRows)
 	for i := range rows {
 		rows[i].From, rows[i].To = v.timeOf(v.Width*i/riverRows), v.timeOf(v.Width*(i+1)/riverRows)
-		rows[i].Path = v.path(topic, rows[i].From, rows[i].To, rows[i].To <= v.now)
+		rows[i].Path = v.path(topic, tag, rows[i].From, rows[i].To, rows[i].To <= v.now)
 	}
 	for i := range v.Bars {
 		b := &v.Bars[i]
 		b.Height = max(2, int(math.Sqrt(float64(b.Count)/float64(v.Most))*riverHeight))
 		b.Y = riverHeight - b.Height
-		b.Class, b.Path = b.class(), v.path(topic, b.At, b.At+v.step, b.ended)
+		b.Class, b.Path = b.class(), v.path(topic, tag, b.At, b.At+v.step, b.ended)
 		row := &rows[b.X*riverRows/v.Width]
 		b.Says = v.clock(b.At, "15:04") + ": " + digits(b.Count)
 		switch {
@@ -231,9 +244,10 @@ func (v *river) draw(topic string) {
 }
 
 // path is the tasks of a bar.
-func (v *river) path(topic string, from, to int64, ended bool) string {
+func (v *river) path(topic, tag string, from, to int64, ended bool) string {
 	q := url.Values{"from": {strconv.FormatInt(from, 10)}, "to": {strconv.FormatInt(to, 10)}}
 	set(q, "topic", topic)
+	set(q, "tag", tag)
 	if ended {
 		q.Set("ended", "on")
 	}
