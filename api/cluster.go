@@ -197,18 +197,6 @@ func (s *server) shows(c access.Caller, topic string) bool {
 	})
 }
 
-// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
-func (l *Local) Overview(ctx context.Context, minutes int) (Overview, error) {
-	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
-	defer cancel()
-	out, err := l.overview.get(ctx)
-	if err != nil {
-		return Overview{}, err
-	}
-	out.cut(minutes)
-	return out, nil
-}
-
 // cut leaves the latest minutes of the series.
 func (o *Overview) cut(minutes int) {
 	before := (last(time.UnixMilli(o.At)) - int64(minutes)) * time.Minute.Milliseconds()
@@ -218,22 +206,21 @@ func (o *Overview) cut(minutes int) {
 }
 
 type overviewInput struct {
-	Minutes int  `query:"minutes" doc:"how many minutes the series goes back" default:"180" minimum:"1" maximum:"360"`
-	Own     bool `query:"own"     doc:"figures of the token's topics, for a token that is for some topics only"`
+	Minutes int    `query:"minutes" doc:"how many minutes the series go back" default:"180" minimum:"1" maximum:"360"`
+	Topic   string `query:"topic"   doc:"traffic of this target only"`
+	Own     bool   `query:"own"     doc:"figures of the token's topics, for a token that is for some topics only"`
 }
 
-func (in *overviewInput) scope(c access.Caller) error { return withinOwn(c, "", in.Own) }
+func (in *overviewInput) scope(c access.Caller) error { return withinOwn(c, in.Topic, in.Own) }
 
 func (s *server) showOverview(ctx context.Context, in *overviewInput) (Overview, error) {
-	if caller := access.From(ctx); !caller.AllTopics() {
-		return s.fleet.overviewOf(ctx, caller)
-	}
-	return s.fleet.Overview(ctx, in.Minutes)
+	return s.fleet.Overview(ctx, in.Minutes, in.Topic)
 }
 
-// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
-func (c *Client) Overview(ctx context.Context, minutes int) (Overview, error) {
-	return get[Overview](ctx, c, "/overview", overviewInput{Minutes: minutes}, nil)
+// Overview returns how the installation is doing, with series of so many minutes (at most 360), and
+// the traffic of a topic, or of some topics without one.
+func (c *Client) Overview(ctx context.Context, minutes int, topic string) (Overview, error) {
+	return get[Overview](ctx, c, "/overview", overviewInput{Minutes: minutes, Topic: topic}, nil)
 }
 
 // SlotsChange is the number of slots, and the progress of a change of the number, in JSON.

@@ -301,7 +301,7 @@ func TestFleetSums(t *testing.T) {
 		w.schedule(topic, "late", time.Now().Add(-time.Hour-time.Duration(i)*time.Minute).UnixMilli(), nil, nil)
 		w.reject(topic, "dead", time.Now().UnixMilli())
 		require.NoError(t, admin.New(w.store).Beat(ctx, admin.Service{ID: "all", Kind: "all", Member: fmt.Sprint("m", i), Figures: []byte(`{"v":1,"window_ms":60000,"last":{"n":{"delivered":60},"lateness":[60]},"targets":["` + topic + `"]}`)}))
-		require.NoError(t, admin.New(w.store).SaveMinute(ctx, "all", last(time.Now())-5, []byte(`{"v":1,"n":{"delivered":60}}`)))
+		require.NoError(t, admin.New(w.store).SaveMinute(ctx, "all", last(time.Now())-5, []byte(`{"v":1,"n":{"delivered":60},"targets":[{"t":"b1","n":[20,6,4,1]},{"t":"`+topic+`","n":[30]}]}`)))
 	}
 	f.other.schedule("b1", "soon too", due+1, nil, nil)
 
@@ -312,7 +312,7 @@ func TestFleetSums(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Forecast{Steps: []ForecastStep{{due, 2}}}, counted)
 
-	o, err := f.client.Overview(ctx, 60)
+	o, err := f.client.Overview(ctx, 60, "")
 	require.NoError(t, err)
 	require.Empty(t, o.Missing)
 	require.Equal(t, Reporting{1, 1}, o.Services, "one process, which stands in both")
@@ -324,6 +324,12 @@ func TestFleetSums(t *testing.T) {
 	require.Len(t, o.Series, 1)
 	require.InDelta(t, 2.0, o.Series[0].Delivered, 0.001)
 	require.Equal(t, "8 of 8 slots have no living owner", o.alerts()["NotyetUnownedSlots"])
+
+	traffic := map[string]int64{}
+	for _, of := range o.Traffic {
+		traffic[of.Topic] = of.Series[0].Delivered
+	}
+	require.Equal(t, map[string]int64{"a1": 30, "b1": 90}, traffic, "of both databases together")
 
 	own := access.With(ctx, access.Caller{Name: "b", Role: access.Read, Topics: []string{"b*"}})
 	mine, err := f.fleet.overviewOf(own, access.From(own))
@@ -624,7 +630,7 @@ func TestFleetWithoutADatabase(t *testing.T) {
 		require.Contains(t, answer, `"missing":[1]`, path)
 	}
 	require.Equal(t, []string{"here"}, f.walk("/tasks?", "tasks", 1, named("id")))
-	o, err := f.client.Overview(ctx, 60)
+	o, err := f.client.Overview(ctx, 60, "")
 	require.NoError(t, err)
 	require.Equal(t, []Missing{{"database 1", "it does not answer: what it holds is in none of these figures"}}, o.Missing)
 	require.EqualValues(t, 1, o.DeadLetters[0].Count)

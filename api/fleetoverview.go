@@ -12,28 +12,37 @@ import (
 	"github.com/notyet/notyet/store/look"
 )
 
-// Overview returns how the installation is doing, with a series of so many minutes (at most 360).
-// Each database has the figures of the work on its own targets.
-func (f *Fleet) Overview(ctx context.Context, minutes int) (Overview, error) {
-	if l := f.alone(); l != nil {
-		return l.Overview(ctx, minutes)
-	}
-	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
-	defer cancel()
-	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (*condition, error) {
-		shown, err := l.overview.look(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return shown.of, nil
-	})
+// Overview returns how the installation is doing, as far as the caller may know: with series of so
+// many minutes (at most 360), and the traffic of a topic, or of some topics without one.
+func (f *Fleet) Overview(ctx context.Context, minutes int, topic string) (Overview, error) {
+	shown, err := f.look(ctx)
 	if err != nil {
 		return Overview{}, err
 	}
-	out := f.sum(replies).overview()
-	out.Missing = append(out.Missing, missingDatabases(missing)...)
+	out := shown.Overview
+	if caller := access.From(ctx); !caller.AllTopics() {
+		out, err = f.overviewOf(ctx, caller)
+	}
 	out.cut(minutes)
-	return out, nil
+	out.Traffic = shown.of.traffic(topic, int64(minutes), allowed(ctx))
+	return out, err
+}
+
+// look returns the overview of all databases. Each has the figures of the work on its own targets.
+func (f *Fleet) look(ctx context.Context) (*shownOverview, error) {
+	ctx, cancel := context.WithTimeout(ctx, overviewTimeout)
+	defer cancel()
+	if l := f.alone(); l != nil {
+		return l.overview.look(ctx)
+	}
+	replies, missing, err := each(ctx, f.databases, "", func(ctx context.Context, l *Local, _ *Member) (*shownOverview, error) { return l.overview.look(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	c := f.sum(replies)
+	out := c.overview()
+	out.Missing = append(out.Missing, missingDatabases(missing)...)
+	return &shownOverview{Overview: out, of: c}, nil
 }
 
 func missingDatabases(numbers []int) (out []Missing) {
@@ -45,12 +54,12 @@ func missingDatabases(numbers []int) (out []Missing) {
 
 // sum adds the conditions of databases. A part that is not known of one of them is that of the
 // others, and named.
-func (d *databases) sum(replies []reply[*condition]) *condition {
-	out := &condition{now: replies[0].got.now, total: &figures.Total{}, minutes: map[int64]figures.Counts{}}
+func (d *databases) sum(replies []reply[*shownOverview]) *condition {
+	out := &condition{now: replies[0].got.of.now, total: &figures.Total{}, minutes: map[int64]figures.Minute{}}
 	out.letters = map[string]look.Bounded{}
 	alive, reporting := map[string]bool{}, map[string]bool{} // a process stands in each database
 	for _, r := range replies {
-		c := r.got
+		c := r.got.of
 		out.services = append(out.services, c.services...)
 		for _, s := range c.services {
 			alive[s.ID] = true

@@ -26,6 +26,7 @@ type Overview struct {
 	Services    Reporting       `json:"services"`
 	Now         *Work           `json:"now,omitempty"          doc:"over the last minute; withheld from a token for some topics"`
 	Series      []Minute        `json:"series"                 doc:"the minutes before, oldest first; one in which nothing was done is left out. The last minute is there some 15 s after its end"`
+	Traffic     []Traffic       `json:"traffic"                doc:"by minute, of the one topic that was asked for, or of the ten targets with most late and dead tasks, then most deliveries"`
 	Overdue     *Overdue        `json:"overdue,omitempty"`
 	DeadLetters []LetterKind    `json:"dead_letters"           doc:"that were not replayed, by kind"`
 	Targets     TroubledTargets `json:"targets"`
@@ -136,12 +137,12 @@ type condition struct {
 	services []admin.Service
 	alive    int // processes
 	total    *figures.Total
-	minutes  map[int64]figures.Counts
+	minutes  map[int64]figures.Minute
 	parts
 }
 
 func newOverviewer(st *store.Store) *overviewer {
-	return &overviewer{store: st, turn: make(chan struct{}, 1), series: series{store: st, minutes: map[int64]figures.Counts{}}}
+	return &overviewer{store: st, turn: make(chan struct{}, 1), series: series{store: st, minutes: map[int64]figures.Minute{}}}
 }
 
 // get returns the latest overview, or reads another one.
@@ -210,7 +211,7 @@ func (c *condition) overview() Overview {
 	out := Overview{
 		At: c.now.UnixMilli(), Services: Reporting{Alive: c.alive, Reporting: c.total.Processes},
 		Now:    &latest,
-		Series: points(c.minutes, c.now), Missing: append([]Missing{}, c.missing...),
+		Series: points(c.minutes, c.now), Traffic: []Traffic{}, Missing: append([]Missing{}, c.missing...),
 	}
 	if !c.misses("overdue") {
 		out.Overdue = &Overdue{Count: c.overdue.N, More: c.overdue.More, Oldest: c.oldest}
@@ -337,7 +338,7 @@ func troubled(total *figures.Total, policies []admin.Policy) TroubledTargets {
 // overviewer's token uses the series.
 type series struct {
 	store   *store.Store
-	minutes map[int64]figures.Counts // since 1970; one in which nothing was done is not there
+	minutes map[int64]figures.Minute // since 1970; one in which nothing was done is not there
 	known   span                     // the minutes that are final and read
 }
 
@@ -374,7 +375,7 @@ func (s *series) read(ctx context.Context, now time.Time) error {
 		}
 		s.known.from = begin
 	}
-	maps.DeleteFunc(s.minutes, func(minute int64, _ figures.Counts) bool { return minute < oldest || minute > newest })
+	maps.DeleteFunc(s.minutes, func(minute int64, _ figures.Minute) bool { return minute < oldest || minute > newest })
 	return nil
 }
 
@@ -383,7 +384,7 @@ func (s *series) fetch(ctx context.Context, from, to int64) error {
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(s.minutes, func(minute int64, _ figures.Counts) bool { return minute >= from && minute <= to })
+	maps.DeleteFunc(s.minutes, func(minute int64, _ figures.Minute) bool { return minute >= from && minute <= to })
 	for _, row := range rows {
 		if counts, ok := figures.ParseMinute(row.Data); ok {
 			s.minutes[row.Minute] = s.minutes[row.Minute].Plus(counts)
@@ -393,7 +394,7 @@ func (s *series) fetch(ctx context.Context, from, to int64) error {
 }
 
 // points returns the minutes with work, oldest first.
-func points(minutes map[int64]figures.Counts, now time.Time) []Minute {
+func points(minutes map[int64]figures.Minute, now time.Time) []Minute {
 	out := []Minute{}
 	for _, minute := range slices.Sorted(maps.Keys(minutes)) {
 		if newest := last(now); minute <= newest && minute > newest-admin.FiguresMemory {
@@ -406,11 +407,11 @@ func points(minutes map[int64]figures.Counts, now time.Time) []Minute {
 }
 
 // since returns the work of the latest n minutes.
-func since(minutes map[int64]figures.Counts, now time.Time, n int64) figures.Counts {
+func since(minutes map[int64]figures.Minute, now time.Time, n int64) figures.Counts {
 	var out figures.Counts
 	newest := last(now)
 	for minute := newest - n + 1; minute <= newest; minute++ {
-		out = out.Plus(minutes[minute])
+		out = out.Plus(minutes[minute].Counts)
 	}
 	return out
 }

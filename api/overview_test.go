@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func (w *world) fresh() { w.local.overview.last.Store(nil) }
 func (w *world) overview(minutes int) Overview {
 	w.t.Helper()
 	w.fresh()
-	out, err := w.client.Overview(w.t.Context(), minutes)
+	out, err := w.client.Overview(w.t.Context(), minutes, "")
 	require.NoError(w.t, err)
 	return out
 }
@@ -88,11 +89,6 @@ func TestOverview(t *testing.T) {
 		"NotyetBacklog": "500001 tasks are claimed and not settled", "NotyetTargetSick": "2 partitions of targets, and origins of callbacks, do not answer",
 	}, got.alerts())
 
-	w.fresh()
-	local, err := w.local.Overview(ctx, 180)
-	require.NoError(t, err)
-	local.At = got.At
-	require.Equal(t, got, local, "both ways of asking answer the same")
 	for _, bad := range []string{"0", "361", "x"} {
 		code, answer := w.do("GET", "/api/v1/overview?minutes="+bad, "")
 		require.Equal(t, 422, code, answer)
@@ -192,16 +188,16 @@ func TestOverviewOfADatabaseThatIsAway(t *testing.T) {
 	w.local.overview.turn <- struct{}{} // somebody waits for the database
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err := w.local.Overview(ctx, 1)
+	_, err := w.local.overview.get(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "whoever comes meanwhile does not wait for ever")
 	require.Equal(t, 504, statusOf(problem(err)))
 	<-w.local.overview.turn
 
-	shown, err := w.local.Overview(t.Context(), 1)
+	shown, err := w.local.overview.get(t.Context())
 	require.NoError(t, err)
-	w.local.overview.last.Store(&shownOverview{time.Now().Add(time.Minute), shown, nil}) // however long this machine stands still
+	w.local.overview.last.Store(&shownOverview{at: time.Now().Add(time.Minute), Overview: shown}) // however long this machine stands still
 	w.local.overview.turn <- struct{}{}
-	again, err := w.local.Overview(t.Context(), 1)
+	again, err := w.local.overview.get(t.Context())
 	require.NoError(t, err, "one that is not old costs nothing")
 	require.Equal(t, shown, again)
 }
@@ -220,9 +216,9 @@ func TestACallerWhoLeavesSpoilsNoOverview(t *testing.T) {
 	for i := range 200 {
 		w.fresh()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
-		_, _ = w.local.Overview(ctx, 1)
+		_, _ = w.local.overview.get(ctx)
 		cancel()
-		out, err := w.local.Overview(t.Context(), 1)
+		out, err := w.local.overview.get(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, out.Missing)
 	}
@@ -370,6 +366,7 @@ func TestOverviewOfSomeTopics(t *testing.T) {
 	}
 	require.NoError(t, admin.New(w.store).Beat(t.Context(), admin.Service{ID: "d1", Kind: "dispatcher", Member: "me",
 		Figures: []byte(`{"v":1,"window_ms":60000,"last":{"n":{"delivered":990},"lateness":[990]},"targets":["bills"],"more":2}`)}))
+	require.NoError(t, admin.New(w.store).SaveMinute(t.Context(), "d1", last(time.Now())-3, []byte(`{"v":1,"n":{"delivered":9},"targets":[{"t":"orders","n":[5]},{"t":"bills","n":[4]}]}`)))
 	asked := func(token, path string, into any) {
 		t.Helper()
 		code, text := w.as(token, "GET", path, "")
@@ -393,6 +390,8 @@ func TestOverviewOfSomeTopics(t *testing.T) {
 		require.Empty(t, got.Alerts)
 		require.Empty(t, got.Missing)
 		require.Equal(t, []string{"now", "series", "alerts"}, got.Withheld)
+		require.Len(t, got.Traffic, 1, "no other topic")
+		require.Equal(t, c.topic, got.Traffic[0].Topic)
 		var due, named Forecast
 		asked(token, "/api/v1/forecast?own=true", &due)
 		asked(token, "/api/v1/forecast?topic="+c.topic, &named)
@@ -405,4 +404,32 @@ func TestOverviewOfSomeTopics(t *testing.T) {
 	require.Equal(t, int64(8), whole.Overdue.Count)
 	require.Empty(t, whole.Withheld)
 	require.NotNil(t, whole.Now)
+	require.Len(t, whole.Traffic, 2)
+	code, _ := w.as("read of orders", "GET", "/api/v1/overview?own=true&topic=bills", "")
+	require.Equal(t, 403, code)
+	asked("read", "/api/v1/overview?topic=bills", &whole)
+	require.Len(t, whole.Traffic, 1)
+	require.Equal(t, int64(4), whole.Traffic[0].Series[0].Delivered)
+}
+
+// Sick targets come first and leave half of the room to busy ones.
+func TestTrafficOfTargets(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	of := map[string]figures.Deliveries{}
+	for i := range 20 {
+		of[fmt.Sprintf("busy-%02d", i)] = figures.Deliveries{InTime: int64(100 + i)}
+		of[fmt.Sprintf("sick-%02d", i)] = figures.Deliveries{Late: int64(i), VeryLate: 1, Dead: 2}
+	}
+	c := &condition{now: now, minutes: map[int64]figures.Minute{last(now): {Targets: of}, last(now) - 60: {Targets: map[string]figures.Deliveries{"old": {InTime: 1000}}}}}
+	var names []string
+	got := c.traffic("", 60, nil)
+	for _, one := range got {
+		names = append(names, one.Topic)
+	}
+	require.Equal(t, strings.Fields("sick-19 sick-18 sick-17 sick-16 sick-15 busy-19 busy-18 busy-17 busy-16 busy-15"), names)
+	require.Equal(t, []TrafficMinute{{At: last(now) * 60_000, Delivered: 20, Late: 20, VeryLate: 1, Dead: 2}}, got[0].Series)
+	require.Equal(t, "old", c.traffic("", 61, nil)[5].Topic)
+	require.Len(t, c.traffic("busy-00", 60, nil), 1)
+	require.Empty(t, c.traffic("old", 60, nil))
+	require.Len(t, c.traffic("", 60, func(topic string) bool { return topic == "sick-00" }), 1)
 }

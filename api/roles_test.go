@@ -63,6 +63,8 @@ var calls = map[string]call{
 	"move-targets":       {"admin", "POST", "/api/v1/shards/moves", `{"shard":0,"pattern":"{topic}"}`, "refused"},
 	"overview":           {"read", "GET", "/api/v1/overview", "", "refused"},
 	"overview-of-own":    {"read", "GET", "/api/v1/overview?own=true", "", "own"},
+	"overview-of-topic":  {"read", "GET", "/api/v1/overview?topic={topic}", "", ""},
+	"overview-own-topic": {"read", "GET", "/api/v1/overview?own=true&topic={topic}", "", ""},
 	"list-audit":         {"read", "GET", "/api/v1/audit?topic={topic}", "", ""},
 	"list-all-audit":     {"read", "GET", "/api/v1/audit", "", "filtered"},
 	"note-request":       {"operate", "POST", "/api/v1/audit", `{"what":"cancel","topic":"{topic}","task":"a"}`, ""},
@@ -110,6 +112,7 @@ func secretive(t *testing.T) (*world, map[string]string) {
 
 func TestRoleByPathByTopic(t *testing.T) {
 	w, letters := secretive(t)
+	require.NoError(t, admin.New(w.store).SaveMinute(t.Context(), "d1", last(time.Now())-3, []byte(`{"v":1,"n":{"delivered":9},"targets":[{"t":"orders","n":[5]},{"t":"bills","n":[4]}]}`)))
 	roles := []string{"read", "operate", "admin"}
 	for name, c := range calls {
 		for _, topic := range []string{"orders", "bills"} {

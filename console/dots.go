@@ -3,6 +3,7 @@ package console
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/notyet/notyet/api"
 )
@@ -39,10 +40,10 @@ func kindOf(run *api.AuditedRun) string {
 }
 
 // newDots are the runs, the oldest first.
-func newDots(topic string, latestFirst []api.AuditedRun) (out []dot) {
+func newDots(zone *time.Location, topic string, latestFirst []api.AuditedRun) (out []dot) {
 	for i := range latestFirst {
 		run := &latestFirst[i]
-		d := dot{Path: runPath(topic, run), Says: utc(run.At) + ": " + run.State}
+		d := dot{Path: runPath(topic, run), Says: clockIn(zone, run.At) + ": " + run.State}
 		d.runKind = runKinds[slices.IndexFunc(runKinds, func(k runKind) bool { return k.Kind == kindOf(run) })]
 		if run.Reason != "" {
 			d.Says += ", " + run.Reason

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,7 +14,7 @@ import (
 
 // overviewData is the first page. An unreadable part says why, and the others are shown.
 type overviewData struct {
-	Topic      string
+	Topic, Tag string
 	Reach      string
 	Reaches    []reach
 	River      *river
@@ -37,22 +38,32 @@ func (d *overviewData) Knows(what string) bool {
 
 func (c *Console) overview(r *http.Request) (view, error) {
 	ctx := r.Context()
-	d := &overviewData{Topic: r.FormValue("topic")}
+	d := &overviewData{Topic: r.FormValue("topic"), Tag: r.FormValue("tag")}
 	// One by one: lists are few at a time, and one operator must not crowd out others.
 	of := reachOf(r.FormValue("reach"))
 	d.Reach, d.Reaches = of.Name, reaches
-	d.River = newRiver(time.Now().UnixMilli(), of)
+	d.River = newRiver(time.Now().UnixMilli(), of, zoneOf(r))
 	var forecast api.Forecast
-	q := url.Values{"from": {digitsOf(d.River.now)}, "to": {digitsOf(d.River.end())}, "step": {strconv.FormatInt(of.step, 10) + "m"}, "topic": {d.Topic}, "own": {"true"}}
+	q := url.Values{"from": {digitsOf(d.River.now)}, "to": {digitsOf(d.River.end())}, "step": {strconv.FormatInt(of.step, 10) + "m"}, "topic": {d.Topic}, "tag": {d.Tag}, "own": {"true"}}
 	d.RiverErr = text(c.inside.get(ctx, "/forecast", q, &forecast))
 	d.River.come(forecast.Steps)
 	d.Counted = forecast.Next
-	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.FormatInt(of.back, 10)}, "own": {"true"}}, &d.All))
-	if d.Topic == "" && d.All.Now != nil { // deliveries are counted of all targets together
+	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.FormatInt(of.back, 10)}, "topic": {d.Topic}, "own": {"true"}}, &d.All))
+	switch {
+	case d.Tag != "":
+		c.tagged(ctx, d)
+	case d.Topic != "" && d.AllErr == "":
+		d.River.flowOf(d.All.Traffic)
+		d.River.Note = "Deliveries are known of minutes in which the target was among the ten busiest or sickest of a dispatcher."
+	case d.Topic == "" && d.All.Now != nil:
 		d.River.flow(d.All.Series)
+	case d.AllErr != "" || d.Topic != "":
+		d.River.Note = "Deliveries are not shown: they are not known."
+	default:
+		d.River.Note = "Deliveries are not shown: they are counted of all targets together."
 	}
-	d.River.draw(d.Topic)
-	if d.Topic == "" && d.AllErr == "" {
+	d.River.draw(d.Topic, d.Tag)
+	if d.Topic+d.Tag == "" && d.AllErr == "" {
 		var err error
 		d.Lanes, err = c.lanes(ctx, d.River, &d.All)
 		d.LanesErr = text(err)
@@ -69,6 +80,22 @@ func (c *Console) overview(r *http.Request) (view, error) {
 		}
 	}
 	return view{page: "overview", title: "Overview", data: d}, nil
+}
+
+// tagged adds the ended tasks of a tag to its river. Nobody counts them by minute, since there are
+// any number of tags: it is one bounded list.
+func (c *Console) tagged(ctx context.Context, d *overviewData) {
+	var page api.Tasks
+	q := url.Values{"tag": {d.Tag}, "topic": {d.Topic}, "ended": {"true"}, "from": {digitsOf(d.River.begin)}, "to": {digitsOf(d.River.now + d.River.step)}, "limit": {"1000"}}
+	if err := c.inside.get(ctx, "/tasks", q, &page); err != nil {
+		d.River.Note = "Deliveries are not shown: " + text(err)
+		return
+	}
+	d.River.ended(page.Tasks)
+	d.River.Note = "Deliveries stand at their due times, without their lateness."
+	if page.Cursor != "" {
+		d.River.Note += " They are the latest " + digits(int64(len(page.Tasks))) + ": there are earlier ones."
+	}
 }
 
 func digitsOf(n int64) string { return strconv.FormatInt(n, 10) }

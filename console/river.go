@@ -36,15 +36,18 @@ type river struct {
 	Bars          []bar
 	Rows          []riverRow
 	Width, Height int
-	Now           int  // x
-	Known         bool // Delivered is
+	Now           int    // x
+	Known         bool   // Delivered is
+	Note          string // about what is known of deliveries
 	Most          int64
 	Quarter       int64 // half as high as Most
 	Coming        int64 // falls due
 	Marks         []mark
 	Step          string
+	atLeast       bool  // of the p99, only the class is known
 	begin, step   int64 // ms
 	now           int64 // Unix ms, a multiple of the step
+	zone          *time.Location
 }
 
 type bar struct {
@@ -75,11 +78,11 @@ const (
 	riverMarks  = 6
 )
 
-// newRiver has no bars yet. now is a Unix time in ms.
-func newRiver(now int64, r reach) *river {
+// newRiver has no bars yet. now is a Unix time in ms, and the zone is of its clocks.
+func newRiver(now int64, r reach, zone *time.Location) *river {
 	step := r.step * 60_000
 	at := now - now%step
-	v := &river{Height: riverHeight, step: step, now: at, begin: at - r.back*60_000, Step: map[int64]string{1: "minute", 10: "ten minutes", 60: "hour"}[r.step]}
+	v := &river{Height: riverHeight, zone: zone, step: step, now: at, begin: at - r.back*60_000, Step: map[int64]string{1: "minute", 10: "ten minutes", 60: "hour"}[r.step]}
 	v.Width = int((r.back+r.ahead)/r.step) * barWidth
 	v.Now = int(r.back/r.step) * barWidth
 	form := "15:04"
@@ -88,7 +91,7 @@ func newRiver(now int64, r reach) *river {
 	}
 	for i := range riverMarks {
 		x := v.Width * i / riverMarks / barWidth * barWidth
-		v.Marks = append(v.Marks, mark{x, clock(v.timeOf(x), form)})
+		v.Marks = append(v.Marks, mark{x, v.clock(v.timeOf(x), form)})
 	}
 	return v
 }
@@ -109,6 +112,41 @@ func (v *river) flow(minutes []api.Minute) {
 		b.Count += n
 		b.p99 = max(b.p99, value(m.LatenessP99))
 	}
+}
+
+// p99 is the class of the latest of a hundred deliveries, in ms.
+func p99(m api.TrafficMinute) float64 {
+	switch {
+	case m.VeryLate*100 > m.Delivered:
+		return 60_000
+	case m.Late*100 > m.Delivered:
+		return 1000
+	}
+	return 0
+}
+
+// flowOf adds the deliveries to one target.
+func (v *river) flowOf(all []api.Traffic) {
+	var minutes []api.Minute
+	for _, of := range all {
+		for _, m := range of.Series {
+			minutes = append(minutes, api.Minute{At: m.At, Work: api.Work{Delivered: float64(m.Delivered) / 60, LatenessP99: new(p99(m))}})
+		}
+	}
+	v.atLeast = true
+	v.flow(minutes)
+}
+
+// ended adds the tasks that were delivered, at their due times. It is not known how late they were.
+func (v *river) ended(tasks []api.Task) {
+	var minutes []api.Minute
+	for _, t := range tasks {
+		if t.State == "delivered" || t.State == "succeeded" {
+			minutes = append(minutes, api.Minute{At: t.Due, Work: api.Work{Delivered: 1.0 / 60}})
+		}
+	}
+	v.atLeast = true
+	v.flow(minutes)
 }
 
 // come adds the tasks that fall due.
@@ -171,9 +209,9 @@ func (b *bar) class() string {
 	return "very-late"
 }
 
-// draw gives the bars their heights, words and links. A height grows with the square root of the
-// number, so that one burst leaves the others to be seen.
-func (v *river) draw(topic string) {
+// draw gives the bars their heights, words and links to tasks with the topic and the tag. A height
+// grows with the square root of the number, so that one burst leaves the others to be seen.
+func (v *river) draw(topic, tag string) {
 	for _, b := range v.Bars {
 		v.Most = max(v.Most, b.Count)
 	}
@@ -181,19 +219,23 @@ func (v *river) draw(topic string) {
 	rows := make([]riverRow, riverRows)
 	for i := range rows {
 		rows[i].From, rows[i].To = v.timeOf(v.Width*i/riverRows), v.timeOf(v.Width*(i+1)/riverRows)
-		rows[i].Path = v.path(topic, rows[i].From, rows[i].To, rows[i].To <= v.now)
+		rows[i].Path = v.path(topic, tag, rows[i].From, rows[i].To, rows[i].To <= v.now)
 	}
 	for i := range v.Bars {
 		b := &v.Bars[i]
 		b.Height = max(2, int(math.Sqrt(float64(b.Count)/float64(v.Most))*riverHeight))
 		b.Y = riverHeight - b.Height
-		b.Class, b.Path = b.class(), v.path(topic, b.At, b.At+v.step, b.ended)
+		b.Class, b.Path = b.class(), v.path(topic, tag, b.At, b.At+v.step, b.ended)
 		row := &rows[b.X*riverRows/v.Width]
-		b.Says = clock(b.At, "15:04") + ": " + digits(b.Count)
-		if b.ended {
+		b.Says = v.clock(b.At, "15:04") + ": " + digits(b.Count)
+		switch {
+		case b.ended && v.atLeast:
+			b.Says += " delivered" + map[string]string{"late": ", p99 over 1 s late", "very-late": ", p99 over 1 min late"}[b.Class]
+			row.Delivered += b.Count
+		case b.ended:
 			b.Says += " delivered, p99 " + lasting(b.p99) + " late"
 			row.Delivered += b.Count
-		} else {
+		default:
 			b.Says += " fall due"
 			row.Comes += b.Count
 		}
@@ -202,13 +244,16 @@ func (v *river) draw(topic string) {
 }
 
 // path is the tasks of a bar.
-func (v *river) path(topic string, from, to int64, ended bool) string {
+func (v *river) path(topic, tag string, from, to int64, ended bool) string {
 	q := url.Values{"from": {strconv.FormatInt(from, 10)}, "to": {strconv.FormatInt(to, 10)}}
 	set(q, "topic", topic)
+	set(q, "tag", tag)
 	if ended {
 		q.Set("ended", "on")
 	}
 	return "/find?" + q.Encode()
 }
 
-func clock(ms int64, form string) string { return time.UnixMilli(ms).UTC().Format(form) }
+func (v *river) clock(ms int64, form string) string {
+	return time.UnixMilli(ms).In(v.zone).Format(form)
+}

@@ -2,12 +2,17 @@ package console
 
 import (
 	"fmt"
+	"net/http"
+	"net/url"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/notyet/notyet/api"
+	"github.com/notyet/notyet/internal/access"
 )
 
 // One bar for each step, late ones in their colour. A burst leaves the others to be seen, and the
@@ -22,10 +27,10 @@ func TestRiver(t *testing.T) {
 		return api.ForecastStep{At: now.Truncate(time.Minute).Add(after).UnixMilli(), Count: n}
 	}
 	for _, of := range reaches {
-		v := newRiver(now.UnixMilli(), of)
+		v := newRiver(now.UnixMilli(), of, time.UTC)
 		v.flow([]api.Minute{minute(3, 2, 4), minute(61, 1, 1500), minute(100, 1, 90_000), minute(7000, 5, 4)})
 		v.come([]api.ForecastStep{comes(0, 7), comes(time.Hour, 100_000), comes(2*time.Hour-time.Minute, 1), comes(8*24*time.Hour, 5)})
-		v.draw("orders")
+		v.draw("orders", "")
 		says := map[string]bool{}
 		var ended, coming int64
 		for _, b := range v.Bars {
@@ -49,6 +54,67 @@ func TestRiver(t *testing.T) {
 			require.Equal(t, map[string]bool{"sent 120": true, "late 60": true, "very-late 60": true, "comes 7": true, "comes 100000": true, "comes 1": true}, says)
 			require.Contains(t, v.Bars[0].Path, "ended=on&from=1795953420000&to=1795953480000&topic=orders")
 			require.Equal(t, "11:57: 120 delivered, p99 4 ms late", v.Bars[0].Says)
+		}
+	}
+}
+
+// The river of one target has the colours of its late deliveries, and says no more than is known.
+func TestRiverOfATarget(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 31, 0, time.UTC)
+	v := newRiver(now.UnixMilli(), reaches[0], zoneNamed("Europe/Berlin"))
+	at := func(before int64) int64 { return v.now - before*60_000 }
+	v.flowOf([]api.Traffic{{Topic: "orders", Series: []api.TrafficMinute{{At: at(3), Delivered: 100, Late: 1}, {At: at(2), Delivered: 100, Late: 2}, {At: at(1), Delivered: 100, Late: 2, VeryLate: 2}, {At: at(0), Dead: 1}}}})
+	v.draw("orders", "")
+	require.True(t, v.Known)
+	require.Equal(t, "11:00", v.Marks[0].Text)
+	require.Len(t, v.Bars, 3)
+	require.Equal(t, []string{"12:57: 100 delivered", "12:58: 100 delivered, p99 over 1 s late", "12:59: 100 delivered, p99 over 1 min late"}, []string{v.Bars[0].Says, v.Bars[1].Says, v.Bars[2].Says})
+}
+
+// The river of a tag has its ended tasks at their due times, and says that it knows no more.
+func TestRiverOfATag(t *testing.T) {
+	v := newRiver(time.Date(2026, 11, 29, 12, 0, 31, 0, time.UTC).UnixMilli(), reaches[0], time.UTC)
+	at := v.now - 3*60_000
+	v.ended([]api.Task{{State: "delivered", Due: at}, {State: "succeeded", Due: at + 59_999}, {State: "cancelled", Due: at}, {State: "dead", Due: at}, {State: "delivered", Due: 1}})
+	v.draw("", `a"&b`)
+	require.Len(t, v.Bars, 1)
+	require.Equal(t, "11:57: 2 delivered", v.Bars[0].Says)
+	require.Contains(t, v.Bars[0].Path, "&tag=a%22%26b&")
+
+	w := newWorld(t, true)
+	token, entry := access.NewToken("some", access.Read, []string{"orders*"})
+	text, err := yaml.Marshal([]access.Entry{entry})
+	require.NoError(t, err)
+	old, err := os.ReadFile(w.file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(w.file, append(old, text...), 0o600))
+	const tag, hostile = "sale", `"><img src=x onerror=alert(1)></svg><script>x</script>'&`
+	for i, topic := range []string{"orders", "orders", "secret", hostile} {
+		c := w.request(topic, fmt.Sprint("t", i), nil)
+		c.Request.Due, c.Request.Settings.Tag = time.Now().Add(30*time.Minute).UnixMilli(), tag
+		w.apply(c)
+	}
+	whole, some := w.as("operate"), w.browser()
+	require.Eventually(t, func() bool {
+		resp, _ := some.post("/sign-in", url.Values{"token": {token}, "next": {"/find"}})
+		return resp.StatusCode == http.StatusSeeOther
+	}, time.Minute, 50*time.Millisecond)
+	_, page := whole.get("/?tag=sale")
+	require.Contains(t, page, "4 tasks fall due. Deliveries stand at their due times, without their lateness.")
+	require.NotContains(t, page, `id="lanes"`)
+	_, page = some.get("/?tag=sale")
+	require.Contains(t, page, "2 tasks fall due.")
+	for _, name := range []string{"secret", "img", "script>x"} {
+		require.NotContains(t, page, name)
+	}
+	_, page = some.get("/?tag=sale&topic=secret")
+	require.Contains(t, page, "It is not known what falls due. Deliveries are not shown:")
+	for _, path := range []string{"/?", "/find?", "/targets?do=pause&"} {
+		for _, name := range []string{"topic", "tag"} {
+			resp, page := whole.get(path + url.Values{name: {hostile}}.Encode())
+			requireWhole(t, resp, page)
+			require.NotContains(t, page, "<img")
+			require.NotContains(t, page, "<script>")
 		}
 	}
 }

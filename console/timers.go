@@ -75,7 +75,7 @@ func (c *Console) timer(r *http.Request) (view, error) {
 		d.Preview = c.runs(r, definition)
 	}
 	d.Last, err = c.lastRuns(r, topic, id, d.Preview.Runs)
-	d.LastErr, d.Dots, d.Kinds = text(err), newDots(topic, d.Last), runKinds
+	d.LastErr, d.Dots, d.Kinds = text(err), newDots(zoneOf(r), topic, d.Last), runKinds
 	return view{page: "timer", title: "Timer " + id, data: d}, nil
 }
 

@@ -211,6 +211,9 @@ func (d *Dispatcher) ResultsReady(ctx context.Context) error { return d.results.
 // operators.
 func (d *Dispatcher) Unresponsive() []string { return d.flight.Unresponsive() }
 
+// TakeDeliveries returns what was counted by target since the last call.
+func (d *Dispatcher) TakeDeliveries() map[string]Deliveries { return d.targetMetrics.take() }
+
 // Run delivers until ctx ends; then it claims no more, waits up to DrainTimeout for staged and sent
 // tasks, settles them, and gives its slots back. It leaves the election once all calls under way
 // have ended and the producer is closed.

@@ -40,7 +40,9 @@ type shared struct {
 
 func newShared(cfg Config, st *store.Store, reg prometheus.Registerer, log *zap.Logger) *shared {
 	in := intake.New(st)
-	return &shared{cfg: cfg, store: st, admin: admin.New(st), intake: in, line: in.Line(), clock: st.Clock(), log: log, metrics: newMetrics(reg), targetMetrics: newTargetMetrics(cfg.Targets, cfg.TopTargets, reg), kicks: flight.NewKicks(), failure: make(chan error, 1)}
+	m, byTarget := newMetrics(reg), newTargetMetrics(cfg.Targets, cfg.TopTargets, reg)
+	m.Died = byTarget.died
+	return &shared{cfg: cfg, store: st, admin: admin.New(st), intake: in, line: in.Line(), clock: st.Clock(), log: log, metrics: m, targetMetrics: byTarget, kicks: flight.NewKicks(), failure: make(chan error, 1)}
 }
 
 // horizon is the place, Unix ms, up to which the index knows tasks.

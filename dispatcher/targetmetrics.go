@@ -24,9 +24,12 @@ const (
 	// counts forgotten: so a target without traffic is named for some ten minutes more, and a
 	// rarely used one not at all.
 	rankEvery = time.Minute
-	// maxCandidates bounds the targets with counted traffic. Others are counted when some of these
-	// have fallen silent.
-	maxCandidates = 2000
+	// maxCandidates bounds the targets with counted traffic. A new one takes the place of the one
+	// with least traffic among evictionSample.
+	maxCandidates  = 2000
+	evictionSample = 8
+	// lateAfter and veryLateAfter are the seconds from which a delivery is late, and very late.
+	lateAfter, veryLateAfter = 1, 60
 	// measureEvery is how often the owner of slot 0 counts the waiting tasks of each named target;
 	// it rests 20 times as long as the count took.
 	measureEvery = 30 * time.Second
@@ -68,8 +71,17 @@ type targetMetrics struct {
 
 	mu      sync.Mutex // of the fields below; it is the last that anybody takes
 	named   map[string]prometheus.Observer
-	traffic map[string]float64 // deliveries of a target, those of earlier minutes count less; nil with fixed
+	traffic map[string]*traffic
 	other   prometheus.Observer
+}
+
+// Deliveries counts a target's deliveries, by lateness, and its dead letters.
+type Deliveries struct{ InTime, Late, VeryLate, Dead int64 }
+
+// traffic is what a target has received.
+type traffic struct {
+	weight float64 // deliveries; those of earlier minutes count less
+	Deliveries
 }
 
 func newTargetMetrics(configured []string, top int, reg prometheus.Registerer) *targetMetrics {
@@ -83,7 +95,7 @@ func newTargetMetrics(configured []string, top int, reg prometheus.Registerer) *
 		due:     gauge("due_tasks", "within", "Tasks that are overdue or fall due within this time, at least: they are counted for half a second. As the owner of slot 0 sees it, and not there elsewhere."),
 		pending: gauge("target_pending_tasks", "target", "Tasks of a target that come later, or are held, counted up to 100000; as the owner of slot 0 sees it, and not there elsewhere."),
 		oldest:  gauge("target_oldest_overdue_seconds", "target", "How long the first task of a target that is overdue has been due; as the owner of slot 0 sees it, and not there elsewhere."),
-		top:     top, fixed: len(configured) > 0, named: map[string]prometheus.Observer{}, traffic: map[string]float64{},
+		top:     top, fixed: len(configured) > 0, named: map[string]prometheus.Observer{}, traffic: map[string]*traffic{},
 	}
 	m.other = m.lateness.WithLabelValues(otherTargets)
 	for _, topic := range configured {
@@ -96,11 +108,18 @@ func newTargetMetrics(configured []string, top int, reg prometheus.Registerer) *
 func (m *targetMetrics) observe(topic string, seconds float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n, known := m.traffic[topic]; !m.fixed && (known || len(m.traffic) < maxCandidates) {
-		m.traffic[topic] = n + 1
+	t := m.of(topic)
+	t.weight++
+	switch {
+	case seconds < lateAfter:
+		t.InTime++
+	case seconds < veryLateAfter:
+		t.Late++
+	default:
+		t.VeryLate++
 	}
 	named := m.named[topic]
-	if named == nil && !m.fixed && len(m.named) < m.top && m.traffic[topic] > 0 {
+	if named == nil && !m.fixed && len(m.named) < m.top {
 		named = m.lateness.WithLabelValues(topic)
 		m.named[topic] = named
 	}
@@ -110,20 +129,82 @@ func (m *targetMetrics) observe(topic string, seconds float64) {
 	named.Observe(seconds)
 }
 
-// rank names the targets with the most traffic. A named one stays unless another has twice as much.
-func (m *targetMetrics) rank() {
-	if m.fixed {
-		return
-	}
+// died counts a dead letter.
+func (m *targetMetrics) died(topic string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	weight := func(topic string) float64 {
-		if m.named[topic] != nil {
-			return 2 * m.traffic[topic]
-		}
-		return m.traffic[topic]
+	m.of(topic).Dead++
+}
+
+// of returns the counts of a target. A new one may take the place of another.
+func (m *targetMetrics) of(topic string) *traffic {
+	if t := m.traffic[topic]; t != nil {
+		return t
 	}
-	ranked := slices.SortedFunc(maps.Keys(m.traffic), func(a, b string) int { return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a, b)) })
+	if len(m.traffic) >= maxCandidates {
+		m.evict()
+	}
+	m.traffic[topic] = &traffic{}
+	return m.traffic[topic]
+}
+
+// evict forgets a target with little traffic.
+func (m *targetMetrics) evict() {
+	evicted, least, looked := "", 0.0, 0
+	for topic, t := range m.traffic { // begins anywhere
+		if weight := t.weight + float64(t.Dead); looked == 0 || weight < least {
+			evicted, least = topic, weight
+		}
+		if looked++; looked == evictionSample {
+			break
+		}
+	}
+	delete(m.traffic, evicted)
+}
+
+// take returns the counts since the last call.
+func (m *targetMetrics) take() map[string]Deliveries {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]Deliveries{}
+	for topic, t := range m.traffic {
+		if t.Deliveries != (Deliveries{}) {
+			out[topic] = t.Deliveries
+			t.Deliveries = Deliveries{}
+		}
+	}
+	return out
+}
+
+// rank names the targets with the most traffic, unless they are configured, and forgets half of the
+// traffic.
+func (m *targetMetrics) rank() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.fixed {
+		m.nameBusiest()
+	}
+	for topic, t := range m.traffic {
+		if t.weight /= 2; t.weight < 1 && t.Deliveries == (Deliveries{}) {
+			delete(m.traffic, topic)
+		}
+	}
+}
+
+// nameBusiest names the targets with the most traffic. A named one stays unless another has twice
+// as much.
+func (m *targetMetrics) nameBusiest() {
+	weights := make(map[string]float64, len(m.traffic))
+	for topic, t := range m.traffic {
+		switch {
+		case t.weight < 1:
+		case m.named[topic] != nil:
+			weights[topic] = 2 * t.weight
+		default:
+			weights[topic] = t.weight
+		}
+	}
+	ranked := slices.SortedFunc(maps.Keys(weights), func(a, b string) int { return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b)) })
 	keep := map[string]bool{}
 	for _, topic := range ranked[:min(len(ranked), m.top)] {
 		keep[topic] = true
@@ -139,11 +220,6 @@ func (m *targetMetrics) rank() {
 	for topic := range keep {
 		if m.named[topic] == nil {
 			m.named[topic] = m.lateness.WithLabelValues(topic)
-		}
-	}
-	for topic, n := range m.traffic {
-		if m.traffic[topic] = n / 2; n < 1 {
-			delete(m.traffic, topic)
 		}
 	}
 }

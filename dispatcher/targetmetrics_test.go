@@ -49,7 +49,7 @@ func TestConfiguredTargetsAreNamed(t *testing.T) {
 	deliver(m, "bills", 1000)
 	m.rank()
 	require.Equal(t, map[string]float64{"orders": 3, "idle": 0, "other": 1000}, series(t, reg, "target_lateness_seconds"))
-	require.Empty(t, m.traffic)
+	require.Equal(t, map[string]Deliveries{"orders": {InTime: 3}, "bills": {InTime: 1000}}, m.take(), "figures have all")
 }
 
 func TestTargetsWithTheMostTrafficAreNamed(t *testing.T) {
@@ -72,6 +72,7 @@ func TestTargetsWithTheMostTrafficAreNamed(t *testing.T) {
 	deliver(m, "c", 1)
 	require.InDelta(t, 1.0, late()["c"], 0)
 
+	m.take()
 	for range 20 {
 		m.rank()
 	}
@@ -88,12 +89,44 @@ func TestMetricsOfAnyNumberOfTargets(t *testing.T) {
 	}
 	require.Len(t, m.traffic, maxCandidates)
 	require.Len(t, series(t, reg, "target_lateness_seconds"), 21)
+	m.take()
 	for range 3 {
 		m.rank()
 	}
 	require.Empty(t, m.traffic)
 	deliver(m, "new", 1)
 	require.Contains(t, series(t, reg, "target_lateness_seconds"), "new", "there is room again")
+}
+
+// Each count is taken once, by lateness. It outlives the ranking.
+func TestCountsByTarget(t *testing.T) {
+	m := newTargetMetrics(nil, 1, prometheus.NewRegistry())
+	for _, seconds := range []float64{0, 0.999, 1, 59.9, 60, 1e6} {
+		m.observe("orders", seconds)
+	}
+	m.died("orders")
+	m.died("bills")
+	for range 20 {
+		m.rank()
+	}
+	require.Equal(t, map[string]Deliveries{"orders": {2, 2, 2, 1}, "bills": {Dead: 1}}, m.take())
+	require.Empty(t, m.take())
+	m.rank()
+	require.Empty(t, m.traffic)
+}
+
+// A flood of one caller's names takes the place of other such names only.
+func TestBusyTargetsStayInAFloodOfNames(t *testing.T) {
+	m := newTargetMetrics(nil, 20, prometheus.NewRegistry())
+	for i := range 60_000 {
+		m.observe(fmt.Sprint("junk", i), 0)
+		m.died(fmt.Sprint("dead", i))
+		if i%100 == 0 && i >= 10_000 { // it begins when all room is taken
+			deliver(m, "busy", 10)
+		}
+	}
+	require.Len(t, m.traffic, maxCandidates)
+	require.InDelta(t, 5000, m.take()["busy"].InTime, 50)
 }
 
 // counts is a database.

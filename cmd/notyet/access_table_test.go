@@ -104,6 +104,8 @@ var operations = []operation{
 	{"admin", "POST", "/api/v1/shards/moves", `{"shard":0,"pattern":"{topic}"}`, "all", false, false},
 	{"read", "GET", "/api/v1/overview", "", "all", false, false},
 	{"read", "GET", "/api/v1/overview?own=true", "", "filtered", false, false},
+	{"read", "GET", "/api/v1/overview?topic={topic}", "", "topic", false, false},
+	{"read", "GET", "/api/v1/overview?own=true&topic={topic}", "", "topic", false, false},
 	{"read", "GET", "/api/v1/audit?topic={topic}", "", "topic", false, false},
 	{"read", "GET", "/api/v1/audit", "", "filtered", false, false},
 	{"operate", "POST", "/api/v1/audit", `{"what":"cancel","topic":"{topic}","task":"{id}"}`, "topic", true, false},
@@ -127,6 +129,7 @@ var operations = []operation{
 
 	{"read", "GET", "/", "", "none", false, true},
 	{"read", "GET", "/?topic={topic}", "", "none", false, true},
+	{"read", "GET", "/?tag=vip", "", "filtered", false, true},
 	{"read", "GET", "/find", "", "none", false, true},
 	{"read", "GET", "/find?tag=vip", "", "filtered", false, true},
 	{"read", "GET", "/find?topic={topic}", "", "topic", false, true},

@@ -48,7 +48,7 @@ func TestOverviewOfDev(t *testing.T) {
 	var found api.Overview
 	require.Eventually(t, func() bool {
 		var err error
-		found, err = client.Overview(t.Context(), 60)
+		found, err = client.Overview(t.Context(), 60, "")
 		require.NoError(t, err)
 		return found.Now.Delivered > 0 && found.Now.Stored > 0 && len(found.Missing) == 0
 	}, time.Minute, 50*time.Millisecond)

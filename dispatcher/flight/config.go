@@ -89,6 +89,7 @@ type Metrics struct {
 
 	NotSent     *prometheus.CounterVec // callbacks, by why
 	Dead        *prometheus.CounterVec // by kind
+	Died        func(target string)    // counts a dead letter
 	DroppedRuns *prometheus.CounterVec // by why: DropMissed, DropOverlap
 }
 
@@ -137,6 +138,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Circuits:     f.NewCounter(callbacks("circuits_opened_total", "Origins that stopped answering.")),
 		NotSent:      notSent,
 		Dead:         dead,
+		Died:         func(string) {},
 		DroppedRuns:  dropped,
 	}
 }

@@ -129,6 +129,7 @@ func (a Attempt) Settled(result line.Settled, took time.Duration) {
 		}
 		if e.Dead != nil && !slices.Contains(result.Ignored, e.Seq) {
 			a.metrics.Dead.WithLabelValues(e.Dead.Kind).Inc()
+			a.metrics.Died(e.Dead.Topic)
 		}
 		if t := a.stuck[e.Seq]; t != nil && t.lateAnswer {
 			delete(a.stuck, e.Seq)

@@ -95,7 +95,6 @@ func (c Counts) empty() bool { return len(c.N) == 0 && c.Lateness.Total() == 0 }
 // sane tells whether a document of another process can be added: nothing is negative, and no sum of
 // a thousand documents overflows.
 func (c Counts) sane() bool {
-	fits := func(n int64) bool { return n >= 0 && n < 1<<52 }
 	for _, n := range c.N {
 		if !fits(n) {
 			return false
@@ -103,6 +102,8 @@ func (c Counts) sane() bool {
 	}
 	return len(c.Lateness) <= buckets && !slices.ContainsFunc(c.Lateness, func(n int64) bool { return !fits(n) })
 }
+
+func fits(n int64) bool { return n >= 0 && n < 1<<52 }
 
 // Now is a process's work in the last minute, and the present levels.
 type Now struct {
@@ -154,22 +155,6 @@ func ParseNow(data []byte) (Now, bool) {
 		return Now{}, false
 	}
 	return doc.Now, true
-}
-
-type minuteDocument struct {
-	Version int `json:"v"`
-	Counts
-}
-
-func encodeMinute(c Counts) []byte { return encode(minuteDocument{version, c}) }
-
-// ParseMinute reads a document of a minute. false: the document is of another version, or damaged.
-func ParseMinute(data []byte) (Counts, bool) {
-	var doc minuteDocument
-	if err := json.Unmarshal(data, &doc); err != nil || doc.Version != version || !doc.sane() {
-		return Counts{}, false
-	}
-	return doc.Counts, true
 }
 
 func encode(doc any) []byte {

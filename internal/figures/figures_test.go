@@ -91,11 +91,11 @@ func TestDocuments(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, 500, len(got.Targets)+got.More)
 
-	minute := encodeMinute(full)
+	minute := Minute{Counts: full}.encode()
 	require.LessOrEqual(t, len(minute), MaxMinute)
 	counts, ok := ParseMinute(minute)
 	require.True(t, ok)
-	require.Equal(t, full, counts)
+	require.Equal(t, full, counts.Counts)
 }
 
 // What another program has written must neither be added wrongly nor break anything.

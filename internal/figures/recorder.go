@@ -21,6 +21,8 @@ type Config struct {
 	Save func(ctx context.Context, minute int64, document []byte) error
 	// Targets returns the names of targets without an answer. Default none.
 	Targets func() []string
+	// Deliveries returns what was counted by target since the last call. Default nothing.
+	Deliveries func() map[string]Deliveries
 	// Every is the time between two readings of the metrics. Default 5 s.
 	Every time.Duration
 }
@@ -66,7 +68,7 @@ type latest struct {
 // NewRecorder starts nothing.
 func NewRecorder(cfg Config, log *zap.Logger) *Recorder {
 	cfg.Every = cmp.Or(cfg.Every, readEvery)
-	return &Recorder{cfg: cfg, log: log}
+	return &Recorder{cfg: cfg, log: log, minutes: minutes{take: cfg.Deliveries}}
 }
 
 // Now returns the document of the last minute; nil: none is known.
@@ -163,7 +165,7 @@ func (r *Recorder) save(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	m := r.minutes.ended[0]
-	err := r.cfg.Save(ctx, m.minute, encodeMinute(m.counts))
+	err := r.cfg.Save(ctx, m.minute, m.document)
 	r.note(err)
 	if err == nil {
 		r.minutes.ended = r.minutes.ended[1:]
@@ -192,7 +194,7 @@ func (r *Recorder) leave(ctx context.Context) {
 	r.minutes.end()
 	for len(r.minutes.ended) > 0 && ctx.Err() == nil {
 		m := r.minutes.ended[0]
-		if err := r.cfg.Save(ctx, m.minute, encodeMinute(m.counts)); err != nil {
+		if err := r.cfg.Save(ctx, m.minute, m.document); err != nil {
 			r.log.Debug("the figures of this process's last minute are lost", zap.Error(err))
 			return
 		}
@@ -205,11 +207,12 @@ type minutes struct {
 	begun   Counts // as the counters stood when it began
 	last    Counts // as they stand
 	ended   []endedMinute
+	take    func() map[string]Deliveries
 }
 
 type endedMinute struct {
-	minute int64
-	counts Counts
+	minute   int64
+	document []byte
 }
 
 // note notes the counters' state in a minute. The clock may waver at the turn of a minute: work of
@@ -230,7 +233,11 @@ func (m *minutes) note(minute int64, counts Counts) {
 // end ends the minute. A minute without work is not kept.
 func (m *minutes) end() {
 	if done := m.last.since(m.begun); m.current != 0 && !done.empty() {
-		m.ended = append(m.ended, endedMinute{m.current, done})
+		figures := Minute{Counts: done}
+		if m.take != nil {
+			figures.Targets = m.take()
+		}
+		m.ended = append(m.ended, endedMinute{m.current, figures.encode()})
 	}
 	m.begun = m.last
 	if n := len(m.ended) - FinalAfter; n > 0 {

@@ -237,7 +237,9 @@ func TestMinutes(t *testing.T) {
 			}
 			got := map[int64]int64{}
 			for _, e := range m.ended {
-				got[e.minute] = e.counts.N[Delivered]
+				figures, ok := ParseMinute(e.document)
+				require.True(t, ok)
+				got[e.minute] = figures.N[Delivered]
 			}
 			require.Equal(t, c.want, got)
 		})

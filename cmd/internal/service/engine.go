@@ -40,6 +40,8 @@ type Engine struct {
 	member string          // of the dispatcher; "": there is none
 	silent func() []string // of the dispatcher: targets that do not answer; nil: there is none
 
+	deliveries func() map[string]figures.Deliveries // of the dispatcher, likewise
+
 	take []func(*config.Config) // what its stages take over from a configuration that is read again
 }
 
@@ -153,7 +155,7 @@ func (e *Engine) close() {
 func (e *Engine) newRecorder() *figures.Recorder {
 	id := e.alive.service.ID
 	return figures.NewRecorder(figures.Config{
-		Gather: e.figures, Time: e.store.Time, Targets: e.silent,
+		Gather: e.figures, Time: e.store.Time, Targets: e.silent, Deliveries: e.deliveries,
 		Save: func(ctx context.Context, minute int64, data []byte) error {
 			return admin.New(e.store).SaveMinute(ctx, id, minute, data)
 		},

@@ -16,6 +16,7 @@ import (
 	"github.com/notyet/notyet/internal/command"
 	"github.com/notyet/notyet/internal/config"
 	"github.com/notyet/notyet/internal/election"
+	"github.com/notyet/notyet/internal/figures"
 	"github.com/notyet/notyet/internal/kafka"
 	"github.com/notyet/notyet/internal/loop"
 	"github.com/notyet/notyet/internal/sendlog"
@@ -120,6 +121,13 @@ func (e *Engine) addDispatcher(members election.Source, memberID string, sent *s
 		return fmt.Errorf("setting the dispatcher up: %w", err)
 	}
 	e.member, e.silent = memberID, disp.Unresponsive
+	e.deliveries = func() map[string]figures.Deliveries {
+		out := map[string]figures.Deliveries{}
+		for target, d := range disp.TakeDeliveries() {
+			out[target] = figures.Deliveries(d)
+		}
+		return out
+	}
 	e.checks.Check("dispatcher", disp.Ready)
 	e.checks.Hint("dispatcher's results topic", disp.ResultsReady)
 	e.watchCopies()
