@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -24,9 +25,11 @@ const (
 	// counts forgotten: so a target without traffic is named for some ten minutes more, and a
 	// rarely used one not at all.
 	rankEvery = time.Minute
-	// maxCandidates bounds the targets with counted traffic. A new one takes the place of the one
-	// with least traffic among evictionSample.
+	// maxCandidates bounds the targets with counted traffic. Of the deliveries to others, one in
+	// admittedOneOf has its target take the place of the one with least traffic among
+	// evictionSample: names that come once each cost little, and a busy one is soon counted.
 	maxCandidates  = 2000
+	admittedOneOf  = 8
 	evictionSample = 8
 	// lateAfter and veryLateAfter are the seconds from which a delivery is late, and very late.
 	lateAfter, veryLateAfter = 1, 60
@@ -72,6 +75,7 @@ type targetMetrics struct {
 	mu      sync.Mutex // of the fields below; it is the last that anybody takes
 	named   map[string]prometheus.Observer
 	traffic map[string]*traffic
+	passing traffic // of targets that are not admitted; nobody reads it
 	other   prometheus.Observer
 }
 
@@ -136,12 +140,15 @@ func (m *targetMetrics) died(topic string) {
 	m.of(topic).Dead++
 }
 
-// of returns the counts of a target. A new one may take the place of another.
+// of returns the counts of a target. A new one may take the place of another, or is not counted.
 func (m *targetMetrics) of(topic string) *traffic {
 	if t := m.traffic[topic]; t != nil {
 		return t
 	}
 	if len(m.traffic) >= maxCandidates {
+		if rand.IntN(admittedOneOf) > 0 {
+			return &m.passing
+		}
 		m.evict()
 	}
 	m.traffic[topic] = &traffic{}

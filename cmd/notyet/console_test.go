@@ -222,10 +222,10 @@ func TestConsoleTimers(t *testing.T) {
 
 func TestConsoleReplaysAndPurges(t *testing.T) {
 	d := startDev(t)
-	for _, id := range []string{"a", "b", "c"} { // too late, so that they die
+	for _, id := range []string{"letter-a", "letter-b", "letter-c"} { // too late, so that they die
 		require.Equal(t, command.ExitDone, d.cmd(t, "schedule", "-t", "orders", "--id", id, "--at", "2020-01-01T00:00:00Z", "--max-lateness", "1s", "--value", id).code)
 	}
-	for _, id := range []string{"a", "b", "c"} { // in slots of their own, so in any order
+	for _, id := range []string{"letter-a", "letter-b", "letter-c"} { // in slots of their own, so in any order
 		require.Eventually(t, func() bool { return regexpIn(d.page(t, "/deadletters"), ">"+id+"<") }, time.Minute, 20*time.Millisecond)
 	}
 	asked := d.post(t, "/deadletters", "do", "replay", "topic", "orders", "confirmed", "")
