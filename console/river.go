@@ -21,6 +21,19 @@ type reach struct {
 // for six hours.
 var reaches = []reach{{"2 hours", 120, 120, 1}, {"24 hours", 360, 1440, 10}, {"7 days", 360, 7*1440 + 360, 60}}
 
+// reachesOfTimer are those of the river of one timer, without a choice.
+var reachesOfTimer = []reach{{"", 120, 120, 1}, {"", 1440, 1440, 10}, {"", 7 * 1440, 7 * 1440, 60}}
+
+// reachOfTimer has a few runs of a timer that runs every so many ms.
+func reachOfTimer(every int64) reach {
+	for _, r := range reachesOfTimer {
+		if r.back*60_000 >= 4*every {
+			return r
+		}
+	}
+	return reachesOfTimer[len(reachesOfTimer)-1]
+}
+
 func reachOf(name string) reach {
 	for _, r := range reaches {
 		if r.Name == name {
@@ -44,9 +57,10 @@ type river struct {
 	Coming        int64 // falls due
 	Marks         []mark
 	Step          string
-	atLeast       bool  // of the p99, only the class is known
-	begin, step   int64 // ms
-	now           int64 // Unix ms, a multiple of the step
+	atLeast       bool              // of the p99, only the class is known
+	said          map[string]string // of bars by their class; nil: of deliveries
+	begin, step   int64             // ms
+	now           int64             // Unix ms, a multiple of the step
 	zone          *time.Location
 }
 
@@ -149,6 +163,31 @@ func (v *river) ended(tasks []api.Task) {
 	v.flow(minutes)
 }
 
+// graded are the kinds of runs as lateness, in ms: a bar has the colour of its worst run.
+var graded = map[string]float64{"late": 1000, "held": 1000, "missed": 60_000, "failed": 60_000, "unknown": 60_000}
+
+// runs adds a timer's runs, of which there are more from an instant on; 0: there are none.
+func (v *river) runs(all []api.AuditedRun, more int64) {
+	for i := range all {
+		run := &all[i]
+		kind := kindOf(run)
+		switch {
+		case run.State == "not_expected" || run.At < v.begin:
+		case run.At >= v.now && (run.State == "coming" || kind == "held"):
+			v.come([]api.ForecastStep{{At: run.At, Count: 1}})
+		case run.At < v.end():
+			b := v.bar(run.At, true)
+			b.Count++
+			b.p99 = max(b.p99, graded[kind])
+		}
+	}
+	if more > 0 && more < v.end() {
+		v.Note = "Runs from " + v.clock(more, "15:04") + " on are not shown: there are many."
+	}
+	v.said = map[string]string{"comes": "to come", "sent": "sent", "late": "run, some late or held", "very-late": "run, some missed or failed"}
+	v.draw("", "")
+}
+
 // come adds the tasks that fall due.
 func (v *river) come(steps []api.ForecastStep) {
 	for _, s := range steps {
@@ -229,6 +268,8 @@ func (v *river) draw(topic, tag string) {
 		row := &rows[b.X*riverRows/v.Width]
 		b.Says = v.clock(b.At, "15:04") + ": " + digits(b.Count)
 		switch {
+		case v.said != nil:
+			b.Says += " " + v.said[b.Class]
 		case b.ended && v.atLeast:
 			b.Says += " delivered" + map[string]string{"late": ", p99 over 1 s late", "very-late": ", p99 over 1 min late"}[b.Class]
 			row.Delivered += b.Count

@@ -118,3 +118,27 @@ func TestRiverOfATag(t *testing.T) {
 		}
 	}
 }
+
+// The river of a timer: what became of its runs, the worst of a bar, and those to come.
+func TestTheRiverOfATimer(t *testing.T) {
+	const minute, hour = 60_000, 3_600_000
+	for every, ahead := range map[int64]int64{minute: 120, hour: 1440, 24 * hour: 7 * 1440, 400 * hour: 7 * 1440} {
+		require.Equal(t, ahead, reachOfTimer(every).ahead, every)
+	}
+	now := time.Date(2026, 11, 29, 12, 0, 30, 0, time.UTC).UnixMilli()
+	v := newRiver(now, reachOfTimer(minute), time.UTC)
+	at := func(minutes int64, state string) api.AuditedRun {
+		return api.AuditedRun{At: v.now + minutes*minute, State: state}
+	}
+	late := at(-2, "delivered")
+	late.Late = 3000
+	v.runs([]api.AuditedRun{
+		at(-500, "missed"), at(-4, "not_expected"), at(-3, "delivered"), late, at(-2, "delivered"), at(-1, "delivered"), at(-1, "missed"), at(0, "delivered"), at(0, "pending"), at(1, "coming"), at(500, "coming"),
+	}, v.now+2*minute)
+	var said []string
+	for _, b := range v.Bars {
+		said = append(said, b.Says)
+	}
+	require.ElementsMatch(t, []string{"11:57: 1 sent", "11:58: 2 run, some late or held", "11:59: 2 run, some missed or failed", "12:00: 1 sent", "12:00: 1 to come", "12:01: 1 to come"}, said)
+	require.Contains(t, v.Note, "Runs from 12:02 on are not shown")
+}

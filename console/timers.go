@@ -49,6 +49,7 @@ type timerData struct {
 	Form    timerForm
 	Content *content
 	Preview previewData
+	River   *river
 	Last    []api.AuditedRun // the latest first
 	Dots    []dot            // the same, the oldest first
 	Kinds   []runKind
@@ -74,34 +75,44 @@ func (c *Console) timer(r *http.Request) (view, error) {
 		}
 		d.Preview = c.runs(r, definition)
 	}
-	d.Last, err = c.lastRuns(r, topic, id, d.Preview.Runs)
+	d.River, d.Last, err = c.audited(r, topic, id, d.Preview.Runs)
 	d.LastErr, d.Dots, d.Kinds = text(err), newDots(zoneOf(r), topic, d.Last), runKinds
 	return view{page: "timer", title: "Timer " + id, data: d}, nil
 }
 
-// shownRuns is how many of the last runs a timer's page shows.
-const shownRuns = 20
+const (
+	day = 24 * 3_600_000
+	// shownRuns is how many of the last runs a timer's page shows, and riverRuns how many of them
+	// its river may have. As many come, or more.
+	shownRuns = 20
+	riverRuns = 400
+)
 
-// lastRuns returns the timer's last runs, the latest first. The runs ahead tell how far back to
-// look, and a day is enough for a timer that runs in bursts.
-func (c *Console) lastRuns(r *http.Request, topic, id string, ahead []api.Run) (out []api.AuditedRun, err error) {
-	const day = 24 * 3_600_000
-	back := int64(day)
+// audited returns the river of a timer, and its last runs, the latest first. The runs ahead tell
+// how far back to look, and a day is enough for a timer that runs in bursts.
+func (c *Console) audited(r *http.Request, topic, id string, ahead []api.Run) (v *river, last []api.AuditedRun, err error) {
+	every := int64(day)
 	if n := int64(len(ahead)); n > 1 {
-		back = (ahead[n-1].At - ahead[0].At) / (n - 1) * (shownRuns + 1)
+		every = (ahead[n-1].At - ahead[0].At) / (n - 1)
 	}
-	for now := time.Now().UnixMilli(); ; back = day {
+	now := time.Now().UnixMilli()
+	v = newRiver(now, reachOfTimer(every), zoneOf(r))
+	for back := every * (shownRuns + 1); ; back = day {
 		var page api.TimerAudit
-		if err := c.inside.get(r.Context(), timerAPI(topic, id)+"/audit", url.Values{"from": {strconv.FormatInt(max(now-back, 1), 10)}}, &page); err != nil {
-			return nil, err
+		from := max(min(now-back, max(v.begin, now-every*riverRuns)), 1)
+		if err := c.inside.get(r.Context(), timerAPI(topic, id)+"/audit", url.Values{"from": {digitsOf(from)}, "to": {digitsOf(v.end())}}, &page); err != nil {
+			return nil, nil, err
 		}
-		out = slices.DeleteFunc(page.Runs, func(run api.AuditedRun) bool { return run.State == "coming" || run.State == "not_expected" })
-		if len(out) >= shownRuns || back >= day {
+		last = slices.DeleteFunc(slices.Clone(page.Runs), func(run api.AuditedRun) bool {
+			return run.State == "coming" || run.State == "not_expected" || run.State == "pending" && run.At > now
+		})
+		if len(last) >= shownRuns || back >= day {
+			v.runs(page.Runs, page.Next)
 			break
 		}
 	}
-	slices.Reverse(out)
-	return out[:min(len(out), shownRuns)], nil
+	slices.Reverse(last)
+	return v, last[:min(len(last), shownRuns)], nil
 }
 
 func timerAPI(topic, id string) string {
