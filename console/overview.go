@@ -51,7 +51,7 @@ func (c *Console) overview(r *http.Request) (view, error) {
 	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.FormatInt(of.back, 10)}, "topic": {d.Topic}, "own": {"true"}}, &d.All))
 	switch {
 	case d.Tag != "":
-		c.tagged(ctx, d)
+		d.tagged(ctx, c.inside)
 	case d.Topic != "" && d.AllErr == "":
 		d.River.flowOf(d.All.Traffic)
 		d.River.Note = "Deliveries are known of minutes in which the target was among the ten busiest or sickest of a dispatcher."
@@ -84,10 +84,10 @@ func (c *Console) overview(r *http.Request) (view, error) {
 
 // tagged adds the ended tasks of a tag to its river. Nobody counts them by minute, since there are
 // any number of tags: it is one bounded list.
-func (c *Console) tagged(ctx context.Context, d *overviewData) {
+func (d *overviewData) tagged(ctx context.Context, in *inside) {
 	var page api.Tasks
 	q := url.Values{"tag": {d.Tag}, "topic": {d.Topic}, "ended": {"true"}, "from": {digitsOf(d.River.begin)}, "to": {digitsOf(d.River.now + d.River.step)}, "limit": {"1000"}}
-	if err := c.inside.get(ctx, "/tasks", q, &page); err != nil {
+	if err := in.get(ctx, "/tasks", q, &page); err != nil {
 		d.River.Note = "Deliveries are not shown: " + text(err)
 		return
 	}
