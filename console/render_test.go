@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,4 +43,13 @@ func TestATaskInNoSlotShowsNone(t *testing.T) {
 		require.NoError(t, pages["task"].ExecuteTemplate(&out, "content", shown{Data: taskData{Task: api.Task{Slot: slot}}}))
 		require.Equal(t, shows, strings.Contains(out.String(), "<dt>Slot</dt>"), slot)
 	}
+}
+
+// Lists of tasks to come have the held ones last. The number of them leads to these alone.
+func TestHeldTasksAreALink(t *testing.T) {
+	var out bytes.Buffer
+	data := targetsData{Targets: []api.TargetPolicy{{Topic: "news", Paused: true, Held: 12}, {Topic: "mail", Paused: true}}}
+	require.NoError(t, pages["targets"].ExecuteTemplate(&out, "content", shown{Data: data, Now: time.UnixMilli(0)}))
+	require.Contains(t, out.String(), `<a href="/find?topic=news&amp;to=1970-01-01T00%3a00%3a00Z">12</a>`)
+	require.NotContains(t, out.String(), "topic=mail&amp;to")
 }
