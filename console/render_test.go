@@ -53,3 +53,21 @@ func TestHeldTasksAreALink(t *testing.T) {
 	require.Contains(t, out.String(), `<a href="/find?topic=news&amp;to=1970-01-01T00%3a00%3a00Z">12</a>`)
 	require.NotContains(t, out.String(), "topic=mail&amp;to")
 }
+
+// The river of one target leads to its tasks and letters, and says that the target is paused.
+func TestTheRiverOfATargetLeadsOn(t *testing.T) {
+	content := func(d *overviewData) string {
+		var out bytes.Buffer
+		require.NoError(t, pages["overview"].ExecuteTemplate(&out, "content", shown{Data: d, Operate: true}))
+		return out.String()
+	}
+	d := &overviewData{Topic: "news"}
+	text := content(d)
+	require.Contains(t, text, `href="/find?topic=news">Its tasks</a>`)
+	require.Contains(t, text, `href="/deadletters?topic=news">Its dead letters</a>`)
+	require.NotContains(t, text, "do=resume")
+	d.All.Targets.Paused = []string{"mail", "news"}
+	require.Contains(t, content(d), `is <span class="bad">paused</span> <a class="button" href="/targets?do=resume&amp;topic=news">`)
+	d.Topic = ""
+	require.NotContains(t, content(d), "of-target")
+}
