@@ -71,3 +71,12 @@ func TestTheRiverOfATargetLeadsOn(t *testing.T) {
 	d.Topic = ""
 	require.NotContains(t, content(d), "of-target")
 }
+
+// The next attempt is told where it has another time than the task.
+func TestTheDueTimeStandsOnce(t *testing.T) {
+	for next, shows := range map[int64]bool{0: false, 1000: false, 2000: true} {
+		var out bytes.Buffer
+		require.NoError(t, pages["task"].ExecuteTemplate(&out, "content", shown{Data: taskData{Task: api.Task{Due: 1000, Next: next}}}))
+		require.Equal(t, shows, strings.Contains(out.String(), "<dt>Next</dt>"), next)
+	}
+}
