@@ -42,6 +42,12 @@ func TestLettersByReason(t *testing.T) {
 	require.Equal(t, url.Values{"topic": {"orders"}, "kind": {"dead"}, "reason": {"is locked"}}, to.Query())
 	_, page = b.get(to.String())
 	require.Equal(t, 7, len(regexp.MustCompile(`name="ids"`).FindAllString(page, -1)))
+	_, page = b.get(to.String() + "&do=replay")
+	require.Contains(t, page, "7 dead letters now.", "the whole group is sent again from its row")
+	_, page = b.get("/deadletters")
+	require.Contains(t, page, rows[0][1]+`&amp;do=replay">Replay…</a>`)
+	_, page = w.as("read").get("/deadletters")
+	require.NotContains(t, page, "do=replay")
 }
 
 func TestWhatReasonsShare(t *testing.T) {

@@ -36,6 +36,9 @@ func (d *overviewData) Knows(what string) bool {
 	return d.AllErr == "" && !slices.ContainsFunc(d.All.Missing, func(m api.Missing) bool { return m.What == what })
 }
 
+// Paused tells whether the page is of a target that is paused.
+func (d *overviewData) Paused() bool { return slices.Contains(d.All.Targets.Paused, d.Topic) }
+
 func (c *Console) overview(r *http.Request) (view, error) {
 	ctx := r.Context()
 	d := &overviewData{Topic: r.FormValue("topic"), Tag: r.FormValue("tag")}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,5 +42,41 @@ func TestATaskInNoSlotShowsNone(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, pages["task"].ExecuteTemplate(&out, "content", shown{Data: taskData{Task: api.Task{Slot: slot}}}))
 		require.Equal(t, shows, strings.Contains(out.String(), "<dt>Slot</dt>"), slot)
+	}
+}
+
+// Lists of tasks to come have the held ones last. The number of them leads to these alone.
+func TestHeldTasksAreALink(t *testing.T) {
+	var out bytes.Buffer
+	data := targetsData{Targets: []api.TargetPolicy{{Topic: "news", Paused: true, Held: 12}, {Topic: "mail", Paused: true}}}
+	require.NoError(t, pages["targets"].ExecuteTemplate(&out, "content", shown{Data: data, Now: time.UnixMilli(0)}))
+	require.Contains(t, out.String(), `<a href="/find?topic=news&amp;to=1970-01-01T00%3a00%3a00Z">12</a>`)
+	require.NotContains(t, out.String(), "topic=mail&amp;to")
+}
+
+// The river of one target leads to its tasks and letters, and says that the target is paused.
+func TestTheRiverOfATargetLeadsOn(t *testing.T) {
+	content := func(d *overviewData) string {
+		var out bytes.Buffer
+		require.NoError(t, pages["overview"].ExecuteTemplate(&out, "content", shown{Data: d, Operate: true}))
+		return out.String()
+	}
+	d := &overviewData{Topic: "news"}
+	text := content(d)
+	require.Contains(t, text, `href="/find?topic=news">Its tasks</a>`)
+	require.Contains(t, text, `href="/deadletters?topic=news">Its dead letters</a>`)
+	require.NotContains(t, text, "do=resume")
+	d.All.Targets.Paused = []string{"mail", "news"}
+	require.Contains(t, content(d), `is <span class="bad">paused</span> <a class="button" href="/targets?do=resume&amp;topic=news">`)
+	d.Topic = ""
+	require.NotContains(t, content(d), "of-target")
+}
+
+// The next attempt is told where it has another time than the task.
+func TestTheDueTimeStandsOnce(t *testing.T) {
+	for next, shows := range map[int64]bool{0: false, 1000: false, 2000: true} {
+		var out bytes.Buffer
+		require.NoError(t, pages["task"].ExecuteTemplate(&out, "content", shown{Data: taskData{Task: api.Task{Due: 1000, Next: next}}}))
+		require.Equal(t, shows, strings.Contains(out.String(), "<dt>Next</dt>"), next)
 	}
 }

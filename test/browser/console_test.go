@@ -79,6 +79,7 @@ func TestEveryPage(t *testing.T) {
 			for path, text := range pages(t, s) {
 				p.open(path)
 				p.sees(text)
+				require.Less(t, eval[int](p, `document.querySelector("header").offsetHeight`), 80, "the head has one row on %s", path)
 				others := eval[bool](p, `[...document.querySelectorAll("main button")].some(b => !["Find", "Show"].includes(b.textContent))`)
 				require.Equal(t, role == "admin" && changes(path), others, "buttons that change something on %s", path)
 				if role == "read" {

@@ -40,6 +40,12 @@ func TestJobsAtNightTakeFewClicks(t *testing.T) {
 		enter("#q", "4711"+kb.Enter)
 		p.seesIn("#why", "paused")
 	})
+	job(3, func() { // those of one reason, without a word typed
+		p.click(`nav a[href="/deadletters"]`)
+		p.click(`#groups a[href$="do=replay"]`)
+		p.sees("3 dead letters now")
+		p.click("#back")
+	})
 	job(3, func() { // tonight's dead letters of one reason are sent again
 		p.click(`nav a[href="/deadletters"]`)
 		enter("#since", "12h")
