@@ -112,6 +112,9 @@ func (c *Console) find(r *http.Request) (view, error) {
 	if err != nil {
 		return v, err
 	}
+	if q := qualified(d); q != nil {
+		return view{to: "/find?" + q.Encode()}, nil
+	}
 	d.Operate = needs(r, access.Operate) == nil
 	byTime := written(d.From)+written(d.To) != ""
 	goesOn := d.cursor != ""
@@ -152,6 +155,30 @@ func (c *Console) find(r *http.Request) (view, error) {
 		}
 	}
 	return v, nil
+}
+
+// qualified returns the form that tag:, topic: and state: in the text stand for. nil: there are
+// none.
+func qualified(d *findData) url.Values {
+	if d.Topic+d.Tag+d.State != "" {
+		return nil
+	}
+	q, rest := url.Values{}, []string{}
+	for _, word := range strings.Fields(d.Q) {
+		if name, value, _ := strings.Cut(word, ":"); value != "" && (name == "tag" || name == "topic" || name == "state") {
+			q.Set(name, value)
+		} else {
+			rest = append(rest, word)
+		}
+	}
+	if len(q) == 0 {
+		return nil
+	}
+	d.Q = strings.Join(rest, " ")
+	for _, x := range d.Fields() {
+		q.Set(x.Name, x.Value)
+	}
+	return q
 }
 
 // lists says whether to list ended tasks, those to come, or both.

@@ -242,7 +242,11 @@ func (l lane) State() string {
 	case l.Limited:
 		out = append(out, "limited")
 	}
-	if l.Held != "" {
+	switch {
+	case l.Held == "" || l.Held == "0" && !l.Paused:
+	case l.Held == "1":
+		out = append(out, "1 task waits")
+	default:
 		out = append(out, l.Held+" tasks wait")
 	}
 	if l.Sent > 0 {

@@ -80,3 +80,14 @@ func TestTheDueTimeStandsOnce(t *testing.T) {
 		require.Equal(t, shows, strings.Contains(out.String(), "<dt>Next</dt>"), next)
 	}
 }
+
+// A text may say tag:, topic: and state:, and becomes the form that has them. A form with one of them has the text as an id.
+func TestTextWithQualifiers(t *testing.T) {
+	for text, want := range map[string]string{
+		"tag:spring": "tag=spring", "4711 topic:orders state:pending": "q=4711&state=pending&topic=orders", "orders/tag:x": "", "tag:": "", "4711": "", "https://a.example/x": "",
+		"topic:https://a.example 7": "q=7&topic=https%3A%2F%2Fa.example",
+	} {
+		require.Equal(t, want, qualified(&findData{Q: text}).Encode(), text)
+	}
+	require.Nil(t, qualified(&findData{Q: "tag:x", Topic: "orders"}))
+}
