@@ -432,7 +432,7 @@ func TestReplaySaysWhatBecameOfIt(t *testing.T) {
 	}
 	w.die(task.DeadLetter{Kind: schemas.KindDead, Topic: "orders", TaskID: "another", Reason: "bad", Body: body})
 	_, text = b.get(outcome)
-	require.Contains(t, text, "Replayed 3 · skipped 4 · died again 2")
+	require.Contains(t, text, "Replayed 3 · skipped 4 · died again 2 so far")
 }
 
 // A token for some topics sees its figures, and no zero where it is told nothing.

@@ -74,6 +74,7 @@ type operationData struct {
 	Again int64 // letters that were replayed and died again
 
 	Uncounted bool // Again is not known
+	Watched   bool // more may die again
 	Good      bool // all that was asked for is done
 }
 
@@ -122,8 +123,8 @@ func (c *Console) operation(r *http.Request) (view, error) {
 		d.Again, err = c.diedAgain(r.Context(), o, f)
 		d.Uncounted = err != nil // there may be too many letters since
 	}
-	d.Good = d.isGood()
-	return view{page: "operation", still: !o.Running() && o.Changed < time.Now().Add(-watchedFor).UnixMilli(), title: "Operation " + strconv.FormatInt(o.ID, 10), data: d}, nil
+	d.Good, d.Watched = d.isGood(), o.Running() || o.Changed >= time.Now().Add(-watchedFor).UnixMilli()
+	return view{page: "operation", still: !d.Watched, title: "Operation " + strconv.FormatInt(o.ID, 10), data: d}, nil
 }
 
 // isGood says that nothing was left out.
