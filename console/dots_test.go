@@ -71,3 +71,17 @@ func TestTheLastRunsAreDots(t *testing.T) {
 	runs = nil
 	require.NotContains(t, page(), `id="dots"`)
 }
+
+// A target that does not answer is said on the page of targets, also without a policy.
+func TestSilentTargetsAreSaid(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/targets", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(api.Targets{}) })
+	mux.HandleFunc("GET /api/v1/overview", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Overview{Targets: api.TroubledTargets{Unresponsive: []string{`https://a"<b>.example`}}})
+	})
+	Mount(mux, "test")
+	r, rec := httptest.NewRequest(http.MethodGet, "/targets", http.NoBody), httptest.NewRecorder()
+	mux.ServeHTTP(rec, r.WithContext(access.With(r.Context(), access.Caller{Name: "ann", Role: access.Operate, Topics: access.Everything})))
+	requireWhole(t, rec.Result(), rec.Body.String())
+	require.Contains(t, rec.Body.String(), `https://a&#34;&lt;b&gt;.example</a> does not answer <a class="button" href="/targets?do=pause&amp;topic=https%3a%2f%2fa%22%3cb%3e.example">Pause…</a>`)
+}

@@ -16,6 +16,7 @@ import (
 )
 
 type targetsData struct {
+	Silent  []string // they do not answer, as far as it is known
 	Targets []api.TargetPolicy
 	Next    string
 }
@@ -26,7 +27,9 @@ func (c *Console) targets(r *http.Request) (view, error) {
 	}
 	var page api.Targets
 	err := c.inside.get(r.Context(), "/targets", url.Values{"limit": {"50"}, "cursor": {r.FormValue("cursor")}}, &page)
-	return view{page: "targets", title: "Targets", data: targetsData{page.Targets, next(r, "/targets", page.Cursor)}}, err
+	var now api.Overview
+	_ = c.inside.get(r.Context(), "/overview", url.Values{"minutes": {"1"}, "own": {"true"}}, &now) // the first page says why it is not known
+	return view{page: "targets", title: "Targets", data: targetsData{now.Targets.Unresponsive, page.Targets, next(r, "/targets", page.Cursor)}}, err
 }
 
 // targetActions are the deeds, and what is said after.
