@@ -141,10 +141,11 @@ func soon[T any](ctx context.Context, d *databases, m *Member, ask func(context.
 }
 
 // find asks the databases of a target one after the other, as long as there is nothing. For a
-// moment, no database has what follows its target. It fails with ErrMoving if a move does not
-// begin for long: the next tasks are out of their line by then.
+// moment, no database has what follows its target. It fails with ErrMoving if the target is about
+// to leave: its next tasks are out of their line by then.
 func find[T any](ctx context.Context, d *databases, target string, nothing error, ask func(context.Context, *Local, *Member) (T, error)) (out T, err error) {
-	for tries := range homeTries {
+	name := schemas.TargetName(target)
+	for range followTries {
 		asked := d.of(target)
 		for _, m := range asked {
 			out, err = soon(ctx, d, m, func(ctx context.Context, l *Local) (T, error) { return ask(ctx, l, m) })
@@ -152,19 +153,19 @@ func find[T any](ctx context.Context, d *databases, target string, nothing error
 				return out, err
 			}
 		}
-		name := schemas.TargetName(target)
-		announced := d.learn(ctx, asked, name)
-		stays := !announced && d.of(target)[0] == asked[0] && (tries >= followTries || !d.homes.Following(name))
-		if stays || loop.Rest(ctx, homeRest) != nil {
-			return out, err
+		if d.learn(ctx, asked, name) {
+			return out, shards.ErrMoving
+		}
+		if d.of(target)[0] == asked[0] && !d.homes.Following(name) || loop.Rest(ctx, homeRest) != nil {
+			break
 		}
 	}
-	return out, shards.ErrMoving
+	return out, err
 }
 
 // learn reads the rules of databases that have nothing: the target may have left them just now. It
-// tells whether one announces that the target leaves.
-func (d *databases) learn(ctx context.Context, asked []*Member, target string) (announced bool) {
+// tells whether the target is about to leave its home.
+func (d *databases) learn(ctx context.Context, asked []*Member, target string) (leaves bool) {
 	if len(d.members) == 1 {
 		return false
 	}
@@ -172,10 +173,10 @@ func (d *databases) learn(ctx context.Context, asked []*Member, target string) (
 		if rules, err := soon(ctx, d, m, func(ctx context.Context, l *Local) (shardmap.Map, error) { return shards.New(l.store).Map(ctx) }); err == nil {
 			d.homes.Learn(&rules)
 			r := rules.Announced()
-			announced = announced || r != nil && r.Matches(target)
+			leaves = leaves || r != nil && !r.Removes() && r.Matches(target) && rules.Home(target) == r.Former
 		}
 	}
-	return announced
+	return leaves
 }
 
 // reply is a database's answer.

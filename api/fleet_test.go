@@ -560,6 +560,8 @@ func TestFleetKnowsWhatIsAboutToMove(t *testing.T) {
 	}
 	status, _, answer := f.ask(http.MethodGet, "/tasks/a1/x", "")
 	require.Equal(t, http.StatusOK, status, answer)
+	status, _, answer = f.ask(http.MethodGet, "/tasks/a2/x", "")
+	require.Equal(t, http.StatusNotFound, status, "another target stays: %s", answer)
 	page, err := look.New(f.local.store).List(ctx, look.ListFilter{Topic: "a1"})
 	require.NoError(t, err)
 	left, err := intake.Moves{Intake: intake.New(f.local.store)}.TakeOut(ctx, intake.Following{N: 1, Token: rule.Token}, 0, []int64{page.Tasks[0].Seq})
@@ -567,10 +569,21 @@ func TestFleetKnowsWhatIsAboutToMove(t *testing.T) {
 	require.Equal(t, 1, left)
 	status, _, answer = f.ask(http.MethodGet, "/tasks/a1/x", "")
 	require.Equal(t, http.StatusServiceUnavailable, status, answer)
-	_, err = dbs[0].Withdraw(ctx, rule.Token)
-	require.NoError(t, err)
+	for n := range dbs {
+		_, err = dbs[n].Withdraw(ctx, rule.Token)
+		require.NoError(t, err)
+	}
 	status, _, answer = f.ask(http.MethodGet, "/tasks/a1/x", "")
 	require.Equal(t, http.StatusOK, status, answer)
+	for _, other := range []shardmap.Rule{shardmap.Removal(1), {Pattern: "*", Former: 1, Shard: 0}} { // neither takes a1 away
+		other.N, other.Token = 1, "fedcba9876543210"
+		_, err := dbs[0].Announce(ctx, other, 0)
+		require.NoError(t, err)
+		status, _, answer = f.ask(http.MethodGet, "/tasks/a1/none", "")
+		require.Equal(t, http.StatusNotFound, status, answer)
+		_, err = dbs[0].Withdraw(ctx, other.Token)
+		require.NoError(t, err)
+	}
 }
 
 // TestCancelsOfOneDatabase: the same task with the same seq stands in another one. Scanners of both

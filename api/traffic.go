@@ -33,11 +33,17 @@ const shownTraffic = 10
 func (c *condition) traffic(topic string, minutes int64, allowed func(topic string) bool) []Traffic {
 	newest := last(c.now)
 	oldest := newest - min(minutes, admin.FiguresMemory) + 1
-	sums := map[string]figures.Deliveries{}
+	sums, own, name := map[string]figures.Deliveries{}, map[string]bool{}, schemas.TargetName(topic)
+	shown := func(target string) bool {
+		if _, known := own[target]; !known {
+			own[target] = (topic == "" || target == name) && (allowed == nil || allowed(target))
+		}
+		return own[target]
+	}
 	for minute, of := range c.minutes {
-		for name, d := range of.Targets {
-			if minute >= oldest && minute <= newest && (topic == "" || name == schemas.TargetName(topic)) && (allowed == nil || allowed(name)) {
-				sums[name] = sums[name].Plus(d)
+		for target, d := range of.Targets {
+			if minute >= oldest && minute <= newest && shown(target) {
+				sums[target] = sums[target].Plus(d)
 			}
 		}
 	}

@@ -78,7 +78,7 @@ func (c *Console) cancelMany(r *http.Request) (view, error) {
 	}
 	number := toType(done.Matched, done.Cursor != "", false)
 	const agreed = "agreed" // how many the question was about: more come all the time, but not twice as many
-	grown := done.Matched > 2*whole(r, agreed)
+	grown := done.Matched > 2*whole(r, agreed) || done.Cursor != "" && r.PostFormValue("partly") == ""
 	if confirmed(r) && !grown && (number == "" || typed(r)) {
 		return c.begin(r, "/tasks/cancel-many", filter.CancelMany)
 	}
@@ -88,5 +88,5 @@ func (c *Console) cancelMany(r *http.Request) (view, error) {
 		wrong = "There are many more of them now."
 	}
 	return view{page: "confirm", title: what, data: confirmation{What: what, Keep: "Keep them", Name: filter.said(zoneOf(r)), Path: "/find", Back: filter.page(), Danger: true,
-		Fields: append([]field{{"do", "cancel"}, {agreed, strconv.FormatInt(done.Matched, 10)}}, filter.fields()...), Wrong: wrong, Detail: orMore(done.Matched, done.Cursor) + " tasks now.", Many: number, Mistyped: confirmed(r) && number != "" && !typed(r)}}, nil
+		Fields: append([]field{{"do", "cancel"}, {agreed, strconv.FormatInt(done.Matched, 10)}, {"partly", done.Cursor}}, filter.fields()...), Wrong: wrong, Detail: orMore(done.Matched, done.Cursor) + " tasks now.", Many: number, Mistyped: confirmed(r) && number != "" && !typed(r)}}, nil
 }

@@ -52,10 +52,14 @@ func (c *Console) overview(r *http.Request) (view, error) {
 	d.River.come(forecast.Steps)
 	d.Counted = forecast.Next
 	d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {strconv.FormatInt(of.back, 10)}, "topic": {d.Topic}, "own": {"true"}}, &d.All))
+	topicErr := d.AllErr
+	if topicErr != "" && d.Topic != "" { // it is mistyped, or not the caller's: alerts are shown anyway
+		d.AllErr = text(c.inside.get(ctx, "/overview", url.Values{"minutes": {"1"}, "own": {"true"}}, &d.All))
+	}
 	switch {
 	case d.Tag != "":
 		d.tagged(ctx, c.inside)
-	case d.Topic != "" && d.AllErr == "":
+	case d.Topic != "" && topicErr == "":
 		d.River.flowOf(d.All.Traffic)
 		d.River.Note = "Deliveries are known of minutes in which the target was among the ten busiest or sickest of a dispatcher."
 	case d.Topic == "" && d.All.Now != nil:

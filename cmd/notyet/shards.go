@@ -146,7 +146,7 @@ type shardsRemoveCmd struct {
 }
 
 func (shardsRemoveCmd) Help() string {
-	return `Removes the last database, drained before, from the installation, for good. It is refused while the database has a target, something unfinished, or history. Ended tasks, and what a restored database would get again, go after dispatcher.retention. The audit log of the database is not shown any more. All databases must answer. Run it with the entry, then take the entry out of mysql.shards and restart the services: until then they warn of it. Back up the others at once: an older backup of one does not get the tasks again that had moved there from the removed one.
+	return `Removes the last database, drained before, from the installation, for good. It is refused while the database has a target, something unfinished, or history. Ended tasks go after dispatcher.retention, and what a restored database would get again after migrate.retention if that is longer. The audit log of the database is not shown any more. All databases must answer. Run it with the entry, then take the entry out of mysql.shards and restart the services: until then they warn of it. Back up the others at once: an older backup of one does not get the tasks again that had moved there from the removed one.
 
 Example:
   notyet shards remove 1`

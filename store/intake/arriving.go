@@ -21,8 +21,9 @@ import (
 // Arrive stores what has left another database, in the order of the numbers, and leaves out what is
 // stored already. The places are for the index.
 func (in Moves) Arrive(ctx context.Context, f Following, page []Leaver) (added []handle.Place, err error) {
+	lacking := int64(0)
 	err = in.h.Transact(ctx, func(tx *sql.Tx) error {
-		added = nil
+		added, lacking = nil, 0
 		arrived, err := in.move(ctx, tx, f, "arrived", true)
 		if err != nil {
 			return err
@@ -31,16 +32,17 @@ func (in Moves) Arrive(ctx context.Context, f Following, page []Leaver) (added [
 		if len(rest) == 0 {
 			return nil
 		}
-		if before := rest[0].Num - 1; before > arrived {
-			in.h.Log.Warn("tasks that followed their targets here may be lacking: this database was set back, and the former one keeps them no more",
-				zap.Int("rule", f.N), zap.Int64("tasks", before-arrived))
-		}
+		lacking = rest[0].Num - 1 - arrived
 		if added, err = in.admit(ctx, tx, rest, true); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, "UPDATE homes SET arrived = ? WHERE n = ?", rest[len(rest)-1].Num, f.N)
 		return err
 	})
+	if err == nil && lacking > 0 {
+		in.h.Log.Warn("numbers of what follows its targets are lacking: where this database was set back, the former one may not keep those tasks any more",
+			zap.Int("rule", f.N), zap.Int64("numbers", lacking))
+	}
 	return added, wrap.Err(err, "storing %d tasks that follow their targets", len(page))
 }
 

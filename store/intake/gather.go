@@ -62,15 +62,16 @@ func (w *work) gather(ctx context.Context, b Batch) ([]*identity, error) {
 
 // readKnown reads and locks the tasks of identities. body is a column, or an empty literal. InnoDB
 // may pass over a task that another transaction has put in the place of one for which it waited,
-// any number of times. A schedule meets such a task when its own is stored. All else is looked up
-// again until a read without locks, which passes over nothing, finds none either.
+// any number of times. A schedule meets such a task when its own is stored, unless it is beyond a
+// quota. All else, and what waits, is looked up again until a read without locks, which passes over
+// nothing, finds none either.
 func (w *work) readKnown(ctx context.Context, list []*identity, body string) error {
 	for len(list) > 0 {
 		if err := w.readOnce(ctx, list, body); err != nil {
 			return err
 		}
 		list = slices.DeleteFunc(slices.Clone(list), func(id *identity) bool {
-			return id.before != nil || len(id.changes) == 0 || onlySchedules(id.changes)
+			return id.before != nil || len(id.changes) > 0 && onlySchedules(id.changes) && !slices.ContainsFunc(id.changes, beyondQuota)
 		})
 		byKey, keys := keysOf(list)
 		there, err := tables.FetchIn(ctx, w.tx, func(r *sql.Rows, key *[]byte) error { return r.Scan(key) }, "SELECT ident FROM tasks WHERE ident", keys, "")
@@ -84,6 +85,8 @@ func (w *work) readKnown(ctx context.Context, list []*identity, body string) err
 	}
 	return nil
 }
+
+func beyondQuota(c task.Change) bool { return c.Beyond != "" }
 
 func (w *work) readOnce(ctx context.Context, list []*identity, body string) error {
 	byKey, keys := keysOf(list)

@@ -420,7 +420,8 @@ func (in Moves) RetireLeft(ctx context.Context, before int64) (int, error) {
 	tokens, err := tables.Column[[]byte](ctx, in.h.Reads(), "SELECT DISTINCT token FROM leaving")
 	for _, token := range tokens {
 		var nums []int64
-		nums, err = tables.Column[int64](ctx, in.h.Reads(), "SELECT num FROM leaving WHERE token = ? AND at < ? AND NOT EXISTS (SELECT 1 FROM homes WHERE token = ? AND followed = 0) ORDER BY num LIMIT ?", token, before, token, tables.MaxRows)
+		// The times rise with the numbers: the first ones tell whether any is old enough.
+		nums, err = tables.Column[int64](ctx, in.h.Reads(), "SELECT num FROM (SELECT num, at FROM leaving WHERE token = ? AND NOT EXISTS (SELECT 1 FROM homes WHERE token = ? AND followed = 0) ORDER BY num LIMIT ?) AS l WHERE at < ?", token, token, tables.MaxRows, before)
 		if err != nil || len(nums) == 0 {
 			continue
 		}

@@ -107,6 +107,24 @@ func TestNothingLeavesByAnAnswerFromBeforeASetBack(t *testing.T) {
 	})
 }
 
+// What left lately stays, also beside what has left long ago.
+func TestWhatLeftLongAgoIsForgotten(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		g := f.moves(t)
+		f.do(f.schedule("a"), f.schedule("b"))
+		f.takeOut("a", "b")
+		g.arrive(f)
+		f.sql("UPDATE homes SET followed = 1")
+		f.sql("UPDATE leaving SET at = 1000 WHERE num = 1")
+		for _, want := range []int{1, 0} {
+			n, err := f.mover().RetireLeft(f.ctx, 2000)
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+		}
+		require.Equal(t, 1, f.count("leaving"))
+	})
+}
+
 // A transaction takes so many bytes, with what waits for its tasks.
 func TestWhatWaitsCountsForATransactionsSize(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {

@@ -220,6 +220,9 @@ func (f follower) ship(ctx context.Context, upTo int64) error {
 			return err
 		}
 		page, err := f.former.intake().Leavers(ctx, f.following, arrived)
+		if err == nil && len(page) == 0 && upTo != math.MaxInt64 { // all up to there had left
+			err = intake.ErrForgotten
+		}
 		if err != nil || len(page) == 0 {
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/notyet/notyet/internal/shardmap"
 	"github.com/notyet/notyet/schemas"
 	"github.com/notyet/notyet/store/admin"
+	"github.com/notyet/notyet/store/intake"
+	"github.com/notyet/notyet/store/internal/handle"
 	"github.com/notyet/notyet/store/look"
 	"github.com/notyet/notyet/task"
 )
@@ -146,4 +148,37 @@ func TestWhatIsDueSoonLeavesASetBackHomeFirst(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, page.Timers)
 	require.NoError(t, <-done)
+}
+
+// A former home forgets what had left, after it has said up to which number: a request in the new home waits.
+func TestNothingIsDecidedWithoutWhatTheFormerHomeForgot(t *testing.T) {
+	d := open(t, 2)
+	d.due(t, 0, "a", clock+3_600_000)
+	for n := range d.stores {
+		d.readAgain(t, n, 10)
+	}
+	rule := orders
+	rule.N, rule.Token = 1, "0123456789abcdef"
+	for _, n := range []int{0, 1} {
+		_, err := d.Databases[n].Announce(t.Context(), rule, 0)
+		require.NoError(t, err)
+	}
+	page, err := look.New(d.stores[0]).List(t.Context(), look.ListFilter{})
+	require.NoError(t, err)
+	_, err = intake.Moves{Intake: intake.New(d.stores[0])}.TakeOut(t.Context(), d.asked(t, rule), 0, []int64{page.Tasks[0].Seq})
+	require.NoError(t, err)
+	held, err := d.Databases[0].Leave(t.Context(), rule.Token)
+	require.NoError(t, err)
+	require.NoError(t, d.Tend(t.Context()))
+	_, err = handle.Of(d.stores[0]).Exec(t.Context(), "DELETE FROM leaving")
+	require.NoError(t, err)
+	_, err = d.Pull(t.Context(), held, [][16]byte{task.Ident("orders", "a")})
+	require.ErrorIs(t, err, intake.ErrForgotten)
+}
+
+// asked is a move, as a mover knows it that has just asked the former home.
+func (d *databases) asked(t *testing.T, rule shardmap.Rule) intake.Following {
+	life, err := intake.Moves{Intake: intake.New(d.stores[rule.Former])}.Life(t.Context())
+	require.NoError(t, err)
+	return intake.Following{N: rule.N, Token: rule.Token, Life: life}
 }
