@@ -34,6 +34,7 @@ type Fleet struct {
 	fleetOperations
 	fleetTimers
 	fleetShards
+	summed atomic.Pointer[summedOverview]
 }
 
 // Member is a database of a Fleet.
@@ -66,7 +67,7 @@ func (m *Member) Set(local *Local) { m.local.Store(local) }
 // what the process knows of the homes of targets. The Fleet adds what it learns.
 func NewFleet(members []*Member, homes *shardmap.Known) *Fleet {
 	d := &databases{members: members, homes: homes}
-	return &Fleet{d, fleetLetters{d}, fleetOperations{d}, fleetTimers{d}, fleetShards{d}}
+	return &Fleet{databases: d, fleetLetters: fleetLetters{d}, fleetOperations: fleetOperations{d}, fleetTimers: fleetTimers{d}, fleetShards: fleetShards{d}}
 }
 
 // Alone returns the Fleet of one database.

@@ -39,10 +39,22 @@ func (f *Fleet) look(ctx context.Context) (*shownOverview, error) {
 	if err != nil {
 		return nil, err
 	}
+	if last := f.summed.Load(); last != nil && slices.Equal(last.replies, replies) && slices.Equal(last.missing, missing) {
+		return last.shown, nil
+	}
 	c := f.sum(replies)
 	out := c.overview()
 	out.Missing = append(out.Missing, missingDatabases(missing)...)
-	return &shownOverview{Overview: out, of: c}, nil
+	shown := &shownOverview{Overview: out, of: c}
+	f.summed.Store(&summedOverview{replies, missing, shown})
+	return shown, nil
+}
+
+// summedOverview is the sum of what databases have said, which they repeat for overviewFor.
+type summedOverview struct {
+	replies []reply[*shownOverview]
+	missing []int
+	shown   *shownOverview
 }
 
 func missingDatabases(numbers []int) (out []Missing) {

@@ -69,8 +69,11 @@ func (m Minute) Plus(o Minute) Minute {
 		out.Targets[name] = out.Targets[name].Plus(d)
 	}
 	if len(out.Targets) > 20*MaxTargets {
-		keep := slices.Concat(Busiest(out.Targets, 10*MaxTargets), Sickest(out.Targets, 10*MaxTargets))
-		maps.DeleteFunc(out.Targets, func(name string, _ Deliveries) bool { return !slices.Contains(keep, name) })
+		keep := map[string]bool{}
+		for _, name := range slices.Concat(Busiest(out.Targets, 10*MaxTargets), Sickest(out.Targets, 10*MaxTargets)) {
+			keep[name] = true
+		}
+		maps.DeleteFunc(out.Targets, func(name string, _ Deliveries) bool { return !keep[name] })
 	}
 	return out
 }
