@@ -49,13 +49,13 @@ func TestTwoDatabases(t *testing.T) {
 	own, moved := []string{c.name + ".a", c.name + ".b"}, []string{c.name + ".c", c.name + ".d"}
 	targets := slices.Concat(own, moved)
 	c.judging(4, targets...)
-	c.notyet("shards", "move", c.name+".c", "1")
+	c.tries(0, "shards", "move", c.name+".c", "1")
 	scanner := c.spawn("scanner1", "scanner")
 	c.spawn("scanner2", "scanner")
 	dispatcher := c.spawn("dispatcher1", "dispatcher")
 	c.spawn("dispatcher2", "dispatcher")
 	c.warm()
-	c.notyet("shards", "move", c.name+".d", "1") // while they work
+	c.tries(0, "shards", "move", c.name+".d", "1") // while they work
 	head := 3*time.Second + time.Duration(n)*100*time.Microsecond
 	begin := time.Now()
 	var frozen, thawed, killed int64
@@ -207,6 +207,21 @@ func TestTasksFollowTheirTargets(t *testing.T) {
 	require.Empty(t, c.arrivals(cancelled))
 }
 
+// tries has a command succeed in the end, which is killed a few times. A busy machine takes a move back, too.
+func (c *cluster) tries(kills int, args ...string) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); kills-- {
+		p := c.spawn("mover", args...)
+		if kills > 0 {
+			time.Sleep(time.Duration(100+rand.IntN(1500)) * time.Millisecond)
+			p.kill()
+		} else if p.wait() {
+			return
+		}
+		time.Sleep(500 * time.Millisecond) // the announcement is taken back soon
+	}
+	c.t.Error(args, "did not succeed in the end")
+}
+
 // TestAThirdDatabaseUnderLoad: a third database joins while tasks fall due, targets move there and back, and it is drained and removed.
 // Movers, drainers, a scanner and a dispatcher are killed, and the database is away during a move. Nothing is lost or early, and extra
 // copies are of tasks that the killed dispatcher had in doubt.
@@ -218,8 +233,8 @@ func TestAThirdDatabaseUnderLoad(t *testing.T) {
 	stay, move := []string{c.name + ".a", c.name + ".b"}, []string{c.name + ".c", c.name + ".d"}
 	targets := slices.Concat(stay, move)
 	c.judging(4, targets...)
-	c.notyet("shards", "move", stay[1], "1")
-	c.notyet("shards", "move", move[1], "1")
+	c.tries(0, "shards", "move", stay[1], "1")
+	c.tries(0, "shards", "move", move[1], "1")
 	services := []*proc{}
 	for _, role := range []string{"scanner", "dispatcher"} {
 		services = append(services, c.spawn(role+"1", role), c.spawn(role+"2", role))
@@ -241,25 +256,11 @@ func TestAThirdDatabaseUnderLoad(t *testing.T) {
 	c.warm()
 	clean := time.Now()
 	for _, target := range move {
-		c.notyet("shards", "move", target, "2", "--wait")
+		c.tries(0, "shards", "move", target, "2", "--wait")
 	}
 	moved := time.Now()
 
-	// tries has a command succeed in the end, which is killed a few times.
-	tries := func(kills int, args ...string) {
-		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); kills-- {
-			p := c.spawn("mover", args...)
-			if kills > 0 {
-				time.Sleep(time.Duration(100+rand.IntN(1500)) * time.Millisecond)
-				p.kill()
-			} else if p.wait() {
-				return
-			}
-			time.Sleep(500 * time.Millisecond) // the announcement is taken back soon
-		}
-		t.Error(args, "did not succeed in the end")
-	}
-	tries(3, "shards", "move", move[0], "0", "--wait")
+	c.tries(3, "shards", "move", move[0], "0", "--wait")
 	third.Freeze(proxy.Both)
 	away := c.spawn("mover", "shards", "move", move[0], "2", "--wait")
 	time.Sleep(4 * time.Second)
@@ -267,12 +268,12 @@ func TestAThirdDatabaseUnderLoad(t *testing.T) {
 	away.wait()
 	services[0].kill()
 	services[0] = c.spawn("scanner1", "scanner")
-	tries(1, "shards", "move", move[0], "2", "--wait")
+	c.tries(1, "shards", "move", move[0], "2", "--wait")
 	killed := time.Now().UnixMilli()
 	services[2].kill()
 	services[2] = c.spawn("dispatcher1", "dispatcher")
-	tries(3, "shards", "drain", "2", "--wait")
-	tries(0, "shards", "remove", "2", "--forget-history")
+	c.tries(3, "shards", "drain", "2", "--wait")
+	c.tries(0, "shards", "remove", "2", "--forget-history")
 	over := time.Now()
 	c.collect(targets, wants, max(time.Until(begin.Add(span)), 0)+2*time.Minute, 3*time.Second)
 	require.Zero(t, measure(t, wants).early)
